@@ -1,0 +1,30 @@
+# Attacks from inside a box, judged from inside and from outside; and what must work inside. CARREL_WAY=fork runs them over a zygote.
+PACKAGES        += musl-tools python3-venv libcap2-bin nodejs gcc git bash
+TEST_TARGETS    += attack
+
+PROBE           := $(BUILD)/tests/probe
+PROBE_SOURCES   := $(sort $(wildcard tests/probe/*.c))
+PROBE_CFLAGS     = -std=gnu17 -D_GNU_SOURCE= -O1 -g -static -no-pie -fno-pie $(WARNINGS) -Wno-conversion -idirafter $(KERNEL_HEADERS)
+WORKS_VENV      := $(BUILD)/works-venv
+
+.PHONY: attack works probe
+probe: $(PROBE)
+$(PROBE): $(PROBE_SOURCES) tests/probe/probe.h | packages $(KERNEL_HEADERS)/linux
+	@mkdir -p $(@D)
+	$(CC) $(PROBE_CFLAGS) -o $@ $(PROBE_SOURCES)
+
+$(WORKS_VENV)/.done: | packages
+	@/usr/bin/python3 -m venv $(WORKS_VENV)
+	@$(WORKS_VENV)/bin/pip install --quiet --disable-pip-version-check numpy pandas matplotlib psutil
+	@touch $@
+
+ATTACK_ENV       = CARREL=$(abspath $(BUILD)/carrel) CARREL_PROBE=$(abspath $(PROBE)) CARREL_WORKS_VENV=$(abspath $(WORKS_VENV))
+PYTEST_RUN       = $(ATTACK_ENV) timeout 600 $(PYTHON) -B -m pytest -q -p no:cacheprovider
+
+## attack: attacks from inside a box, and what must work inside
+attack: $(BUILD)/carrel $(PROBE) $(WORKS_VENV)/.done venv
+	@$(PYTEST_RUN) tests/attack tests/works $(ATTACK_ARGS)
+
+## works: only what must work inside
+works: $(BUILD)/carrel $(PROBE) $(WORKS_VENV)/.done venv
+	@$(PYTEST_RUN) tests/works $(ATTACK_ARGS)

@@ -1,0 +1,66 @@
+# The engine: one static program against musl. New files in the folders below are found by themselves.
+VERSION   ?= 0.1.0
+PREFIX    ?= /usr/local
+CC        := musl-gcc
+HOSTCC    := gcc
+CLANG     := clang
+ENGINE_DIRS := base sys policy box keeper cli
+
+WARNINGS  := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wformat=2 -Wvla -Wconversion -Wno-sign-conversion -Werror
+# _GNU_SOURCE is defined as nothing, so that a file may say `#define _GNU_SOURCE` too.
+COMMON    := -std=gnu17 -D_GNU_SOURCE= -DCARREL_VERSION='"$(VERSION)"' -Isrc -include base/banned.h $(WARNINGS)
+HARDENING := -fstack-protector-strong -ftrivial-auto-var-init=zero -fno-plt -fno-common
+# Only the kernel's headers, not those of glibc: a header that musl lacks must not slip in.
+KERNEL_HEADERS := $(BUILD)/kernel-headers
+CFLAGS    := -O2 -g $(COMMON) $(HARDENING) -fno-pie -ffunction-sections -fdata-sections -idirafter $(KERNEL_HEADERS)
+LDFLAGS   := -static -no-pie -Wl,-z,noexecstack,-z,relro,-z,now,--gc-sections
+
+# One short line per command; V=1 shows the commands themselves.
+say = $(if $(V),,@printf '  %-8s %s\n' $(1) $(2);)
+
+.DEFAULT_GOAL := all
+.PHONY: all clean install help
+.DELETE_ON_ERROR:
+
+-include mk/policy.mk
+
+ENGINE_SOURCES := $(sort $(foreach d,$(ENGINE_DIRS),$(wildcard src/$(d)/*.c)))
+ENGINE_OBJECTS := $(ENGINE_SOURCES:src/%.c=$(BUILD)/obj/%.o) $(POLICY_GENERATED:$(BUILD)/gen/%.c=$(BUILD)/obj/gen/%.o)
+
+## all: build everything (default)
+all: $(BUILD)/carrel $(ALL_TARGETS)
+
+$(BUILD)/carrel: $(ENGINE_OBJECTS)
+	$(call say,link,$@)$(CC) $(LDFLAGS) -o $@ $(ENGINE_OBJECTS)
+
+$(BUILD)/obj/%.o: src/%.c | packages $(KERNEL_HEADERS)/linux
+	@mkdir -p $(@D)
+	$(call say,cc,$<)$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/obj/gen/%.o: $(BUILD)/gen/%.c | packages $(KERNEL_HEADERS)/linux
+	@mkdir -p $(@D)
+	$(call say,cc,$<)$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$(KERNEL_HEADERS)/linux: | packages
+	@mkdir -p $(@D)
+	@ln -sfn /usr/include/$$(gcc -print-multiarch)/asm $(@D)/asm
+	@ln -sfn /usr/include/asm-generic $(@D)/asm-generic
+	@ln -sfn /usr/include/mtd $(@D)/mtd
+	@ln -sfn /usr/include/linux $@
+
+-include $(ENGINE_OBJECTS:.o=.d)
+
+## install: copy the program, its manual page and its completion below PREFIX (/usr/local)
+install: all
+	install -D -m 755 $(BUILD)/carrel $(DESTDIR)$(PREFIX)/bin/carrel
+	if test -f docs/carrel.1; then install -D -m 644 docs/carrel.1 $(DESTDIR)$(PREFIX)/share/man/man1/carrel.1; fi
+	if test -f tools/carrel.bash; then \
+	    install -D -m 644 tools/carrel.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/carrel; fi
+
+## clean: remove what was built; the Python environment stays
+clean:
+	rm -rf $(BUILD)/obj $(BUILD)/gen $(BUILD)/carrel $(BUILD)/unit $(BUILD)/fuzz $(BUILD)/lint $(BUILD)/kernel-headers
+
+## help: list these targets
+help:
+	@sed -n 's/^## \([a-z-]*\): /\1\t/p' $(sort $(MAKEFILE_LIST)) | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'

@@ -1,0 +1,17 @@
+# Suites on another kernel with a pure cgroup v2 tree, in emulated machines.
+#   SUITES="root:limits user:limits"  QEMU_TIMEOUT=SECONDS (for each)  QEMU_SHOW=1 (the console on the terminal)
+SUITES         ?= root:boot user:boot root:limits user:limits root:attack user:attack root:e2e user:e2e
+QEMU_TIMEOUT   ?= 900
+QEMU_SHOW      ?=
+QEMU_PROGRAMS  ?= $(BUILD)/carrel
+QEMU_OUT       := $(BUILD)/qemu
+PACKAGES_QEMU  := qemu-system-x86 busybox-static squashfs-tools
+
+.PHONY: proof-qemu qemu-packages
+qemu-packages:
+	@$(MAKE) --no-print-directory packages PACKAGES="$(PACKAGES_QEMU)"
+
+## proof-qemu: run SUITES in emulated machines with Debian's kernel and pure cgroup v2
+proof-qemu: qemu-packages venv $(QEMU_PROGRAMS)
+	@/usr/bin/python3 tests/qemu/image.py --out $(QEMU_OUT) --source . --venv $(VENV) $(QEMU_PROGRAMS)
+	@/usr/bin/python3 tests/qemu/run.py --out $(QEMU_OUT) --timeout $(QEMU_TIMEOUT) $(if $(QEMU_SHOW),--show) $(SUITES)

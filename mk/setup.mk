@@ -1,0 +1,34 @@
+# What a fresh Debian machine lacks is installed here, and only what is missing. Other makefiles append to PACKAGES and PYTHON_PACKAGES.
+PACKAGES += gcc make musl-tools libseccomp-dev libcmocka-dev clang libclang-rt-14-dev libcap2-bin uidmap bubblewrap strace \
+            python3-venv git tmux
+PYTHON_PACKAGES += pytest
+
+VENV   := $(BUILD)/venv
+PYTHON := $(VENV)/bin/python
+STAMPS := $(BUILD)/stamp
+
+.PHONY: packages venv
+
+## packages: install the Debian packages that are missing
+packages:
+	@command -v dpkg-query >/dev/null 2>&1 || exit 0; \
+	missing=; \
+	for p in $(sort $(PACKAGES)); do \
+	    case "$$(dpkg-query -W -f='$${db:Status-Status}' $$p 2>/dev/null)" in installed*) ;; *) missing="$$missing $$p" ;; esac; \
+	done; \
+	test -n "$$missing" || exit 0; \
+	if test "$$(id -u)" != 0; then \
+	    echo "missing packages; please run: sudo apt-get update && sudo apt-get install -y --no-install-recommends$$missing" >&2; exit 1; \
+	fi; \
+	echo "installing:$$missing"; \
+	export DEBIAN_FRONTEND=noninteractive; \
+	apt-get install -y -q --no-install-recommends $$missing </dev/null >/dev/null 2>&1 || \
+	{ apt-get update -q </dev/null >/dev/null && apt-get install -y -q --no-install-recommends $$missing </dev/null >/dev/null; }
+
+## venv: the private Python environment of the tests
+venv: $(VENV)/bin/pytest
+$(VENV)/bin/pytest: | packages
+	@mkdir -p $(BUILD)
+	@/usr/bin/python3 -m venv $(VENV)
+	@$(VENV)/bin/pip install --quiet --disable-pip-version-check $(PYTHON_PACKAGES)
+	@test -x $@

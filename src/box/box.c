@@ -1,0 +1,334 @@
+/* Making and ending boxes.
+ *
+ *   keeper                          init (PID 1)                    first payload (PID 2)
+ *   trees, then clone3 ----------->
+ *   clone into its pid namespace --------------------------------->
+ *   id maps                         builds the file system          joins, makes the network namespace
+ *   cgroup leaf -------------------------------------------------->  joins it, gives up its rights
+ *   "go" -------------------------> "root is there" -------------->  Landlock, exec
+ *                                   gives up its rights, reaps
+ *
+ * On v2 a process is born into its cgroup, so there the leaf comes before the payload. */
+#define _GNU_SOURCE
+#include "box/box.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "box/command.h"
+#include "box/init.h"
+#include "box/payload.h"
+#include "box/tree.h"
+#include "sys/mountfd.h"
+
+static const struct box empty_box = {
+    .init.pidfd = -1,
+    .first = { .process.pidfd = -1, .link = -1, .terminal = -1 },
+    .link = -1,
+    .ns = { -1, -1, -1, -1, -1, -1 },
+    .leaf = { .v2 = -1, .dir = { -1, -1, -1, -1 }, .tasks = { -1, -1, -1, -1 } },
+    .scratch = -1,
+};
+
+static int take_rules(struct box *box, const struct plan *plan, struct err *e)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < plan->n_rules; i++)
+        bytes += strlen(plan->rule[i].path) + 1;
+    char *at = box->rule_paths = malloc(bytes);
+    if (!at)
+        return err_at(e, ENOMEM, STEP_MEMORY, 0, "box");
+    for (size_t i = 0; i < plan->n_rules; i++) {
+        size_t size = strlen(plan->rule[i].path) + 1;
+        box->rule[i] = (struct plan_rule){ .path = memcpy(at, plan->rule[i].path, size), .rights = plan->rule[i].rights };
+        at += size;
+    }
+    box->n_rules = plan->n_rules;
+    return 0;
+}
+
+static int open_namespaces(pid_t pid, struct box_namespaces *ns)
+{
+    char path[40];
+    const struct {
+        const char *name;
+        int        *fd;
+    } list[] = { { "user", &ns->user }, { "mnt", &ns->mount }, { "pid", &ns->pid }, { "ipc", &ns->ipc }, { "uts", &ns->uts } };
+
+    snprintf(path, sizeof path, "/proc/%d/ns", (int)pid);
+    FD dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0)
+        return -errno;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        if ((*list[i].fd = openat(dir, list[i].name, O_RDONLY | O_CLOEXEC)) < 0)
+            return -errno;
+    return 0;
+}
+
+static int make_leaf(struct box_host *host, struct box *box, bool freezer, struct err *e)
+{
+    struct cgroup_limits limits = {
+        .memory_bytes = box->limits.memory_bytes,
+        .pids = box->limits.pids,
+        .cpu_milli = box->limits.cpu_milli,
+        .freezer = freezer,
+    };
+    if (host->cgroups.mode == CGROUP_NONE)
+        return 0;
+    int r = cgroup_create(&host->cgroups, host->next++, &limits, &box->leaf, e);
+    box->has_leaf = r == 0;
+    return r;
+}
+
+/* Clones a payload. On v1 the leaf may still be missing (wait_join); on v2 it must be there. */
+static int spawn(struct box *box, const struct start *start, int gate, bool make_net, bool wait_join, struct payload *ret, struct err *e)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return err_at(e, errno, STEP_CLONE, 0, "payload link");
+    FD ours = pair[0], theirs = pair[1];
+
+    struct process child = { .pidfd = -1 };
+    int r = process_clone(0, box->leaf.v2, box->ns.pid, &child);
+    if (r < 0)
+        return err_at(e, -r, STEP_CLONE, 0, "payload");
+    if (r == 0) {
+        ours = fd_close(ours);
+        payload_run(&(struct payload_job){ .box = box, .start = start, .link = theirs, .gate = gate, .make_net = make_net,
+                                           .wait_join = wait_join });
+    }
+    *ret = (struct payload){ .process = child, .link = TAKE_FD(ours), .terminal = -1, .waiting = !start };
+    return 0;
+}
+
+static int map_ids(const struct box_host *host, const struct box *box, struct err *e)
+{
+    char uids[IDS_MAP_TEXT], gids[IDS_MAP_TEXT];
+
+    ids_map_text(&box->ids, box->uid, box->keep_own, uids);
+    ids_map_text(&box->ids, box->gid, box->keep_own, gids);
+    int r = process_map_ids(box->init.pid, uids, gids, !host->can_setgroups);
+    return r < 0 ? err_at(e, -r, STEP_IDMAP, 0, uids) : 0;
+}
+
+static int send_leaf(struct box *box, struct err *e)
+{
+    struct order order = { .kind = ORDER_JOIN };
+    int fds[CG_CONTROLLERS];
+    size_t n = 0;
+
+    for (size_t i = 0; i < CG_CONTROLLERS; i++)
+        if (box->leaf.tasks[i] >= 0)
+            fds[n++] = box->leaf.tasks[i];
+    int r = link_send(box->first.link, &order, sizeof order, fds, n);
+    return r < 0 ? err_at(e, -r, STEP_CGROUP, 0, "handing over the cgroup") : 0;
+}
+
+/* Everything after init has been born. */
+static int raise_box(struct box_host *host, struct box *box, const struct start *start, bool freezer, int gate, struct err *e)
+{
+    bool born_inside = host->cgroups.mode == CGROUP_V2;
+    int r = open_namespaces(box->init.pid, &box->ns);
+
+    if (r < 0)
+        return err_at(e, -r, STEP_JOIN, 0, "init's namespaces");
+    if (born_inside && (r = make_leaf(host, box, freezer, e)) < 0)
+        return r;
+    if ((r = spawn(box, start, gate, true, !born_inside, &box->first, e)) < 0)
+        return r;
+    if ((r = map_ids(host, box, e)) < 0)
+        return r;
+    if (send(box->link, "g", 1, MSG_NOSIGNAL) < 0)
+        return err_at(e, errno, STEP_CLONE, 0, "init");
+    if (!born_inside) {
+        r = make_leaf(host, box, freezer, e);
+        if (r == 0)
+            r = send_leaf(box, e);
+    }
+    return r;
+}
+
+/* Init's report: 1 ready, 0 nothing yet, -errno with the reason; -ECHILD if it ended without one. */
+static int init_report(struct box *box, bool block, struct err *e)
+{
+    struct note note;
+    int r = link_receive(box->link, &note, sizeof note, NULL, 0, block);
+
+    if (r == 1 && note.kind == NOTE_FAILED) {
+        *e = note.err;
+        return -note.err.code;
+    }
+    if (r < 0)
+        return err_at(e, ECHILD, STEP_CLONE, 0, "init ended");
+    return r;
+}
+
+int box_create(struct box_host *host, const struct plan *plan, const int *source, const struct start *start, bool freezer,
+               struct box *ret, struct err *e)
+{
+    struct box *box = ret;
+    struct trees trees;
+    int link[2] = { -1, -1 }, gate[2] = { -1, -1 };
+    struct process_end end;
+
+    *box = empty_box;
+    box->state = BOX_MAKING;
+    box->profile = plan->profile;
+    box->uid = plan->uid;
+    box->gid = plan->gid;
+    box->limits = plan->limits;
+    box->landlock_abi = plan->landlock_abi;
+    box->can_setgroups = host->can_setgroups;
+    box->keep_own = host->ids.size == 1;
+    for (size_t i = 0; i < plan->n_mounts; i++)
+        box->keep_own |= host->rootless && plan->mount[i].source == FROM_CALLER;
+
+    int r = take_rules(box, plan, e);
+    if (r == 0)
+        r = ids_take(&host->ids, &box->ids, e);
+    if (r == 0)
+        r = trees_make(host, plan, &box->ids, box->keep_own, source, &trees, e);
+    if (r < 0) {
+        box_destroy(host, box, &end);
+        return r;
+    }
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) < 0 || pipe2(gate, O_CLOEXEC) < 0)
+        r = err_at(e, errno, STEP_CLONE, 0, "init's links");
+    if (r == 0) {
+        r = process_clone(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS, -1, -1, &box->init);
+        if (r == 0)
+            init_run(&(struct init_job){ .plan = plan, .trees = &trees, .link = link[1], .gate = gate[1],
+                                         .wait_maps = host->rootless || plan->writable_root,
+                                         .can_setgroups = host->can_setgroups, .quiet = start != NULL });
+        r = r < 0 ? err_at(e, -r, STEP_CLONE, 0, "namespaces") : 0;
+    }
+    box->link = link[0];
+    fd_close(link[1]);
+    fd_close(gate[1]);
+    box->scratch = TAKE_FD(trees.scratch);
+    trees_close(&trees, plan->n_mounts);
+    if (r == 0)
+        r = raise_box(host, box, start, freezer, gate[0], e);
+    fd_close(gate[0]);
+    if (r < 0) {
+        /* If init failed, what we met is only the echo. */
+        struct err cause;
+        int init = box->init.pidfd >= 0 ? init_report(box, false, &cause) : 0;
+        if (init < 0 && init != -ECHILD) {
+            *e = cause;
+            r = init;
+        }
+        box_destroy(host, box, &end);
+    }
+    return r;
+}
+
+int box_check_making(struct box *box, struct err *e)
+{
+    int r = init_report(box, false, e);
+    if (r == -ECHILD) {
+        /* Init closes the link when it has nothing to report; if it is dead instead, so is the payload, and that is seen there. */
+        box->link = fd_close(box->link);
+        return 0;
+    }
+    return r < 0 ? r : 0;
+}
+
+int box_wait_ready(struct box *box, struct err *e)
+{
+    struct note note;
+    int r = init_report(box, true, e);
+
+    if (r < 0)
+        return r;
+    r = link_receive(box->first.link, &note, sizeof note, &box->ns.net, 1, true);
+    if (r == 1 && note.kind == NOTE_FAILED) {
+        *e = note.err;
+        return -note.err.code;
+    }
+    if (r < 0)
+        return err_at(e, ECHILD, STEP_CLONE, 0, "the waiting payload ended");
+    box->state = BOX_READY;
+    return 0;
+}
+
+static int send_start(struct payload *payload, const struct start *start, struct err *e)
+{
+    struct order order = { .kind = ORDER_START };
+    int fds[ORDER_FDS];
+    size_t n = 1;
+    FD command = -1;
+
+    int r = command_pack(start->command, &command, e);
+    if (r < 0)
+        return r;
+    fds[0] = command;
+    for (int i = 0; i < 3; i++)
+        if (start->stdio[i] >= 0) {
+            order.has_stdio[i] = 1;
+            fds[n++] = start->stdio[i];
+        }
+    r = link_send(payload->link, &order, sizeof order, fds, n);
+    return r < 0 ? err_at(e, -r, STEP_CLONE, 0, "payload") : 0;
+}
+
+int box_start(struct box_host *host, struct box *box, const struct start *start, struct payload *ret, struct err *e)
+{
+    (void)host;
+    if (box->state != BOX_READY)
+        return err_at(e, EBUSY, STEP_USAGE, 0, "the box is not ready");
+    if (box->first.waiting) {
+        int r = send_start(&box->first, start, e);
+        if (r < 0)
+            return r;
+        *ret = box->first;
+        ret->waiting = false;
+        box->first = empty_box.first;
+        return 0;
+    }
+    return spawn(box, start, -1, false, false, ret, e);
+}
+
+int payload_started(struct payload *payload, struct err *e)
+{
+    struct note note;
+    int fd = -1;
+    int r = link_receive(payload->link, &note, sizeof note, &fd, 1, false);
+
+    if (r == 0)
+        return 0;
+    if (r == 1 && note.kind == NOTE_TERMINAL) {
+        payload->terminal = fd;
+        return 0;
+    }
+    fd_close(fd);
+    payload->link = fd_close(payload->link);
+    if (r == 1) {
+        *e = note.err;
+        return -note.err.code;
+    }
+    return r == -EPIPE ? 1 : err_at(e, -r, STEP_PROTOCOL, 0, "payload");
+}
+
+int payload_reap(struct payload *payload, struct process_end *ret)
+{
+    return process_reap(&payload->process, 0, ret);
+}
+
+void payload_done(struct payload *payload)
+{
+    payload->link = fd_close(payload->link);
+    payload->terminal = fd_close(payload->terminal);
+    payload->process.pidfd = fd_close(payload->process.pidfd);
+    payload->process.pid = 0;
+}

@@ -1,0 +1,134 @@
+/* Boxes: make one, put payloads into it, limit, freeze, end it. The caller is the keeper of its boxes: their processes are its children.
+ *
+ *   struct box_host host;      box_host_open()      once per process
+ *   struct box box;            box_create()         namespaces, root, limits, init; a first payload already waits inside, sealed
+ *   struct payload p;          box_start()          gives a payload its command; more than one at a time is fine
+ *                              payload_started()    when p.link is readable: did exec happen?
+ *                              payload_reap()       when p.process.pidfd is readable
+ *                              box_destroy()        nothing is left
+ *
+ * No threads, no signals, no logging; every wait is on a descriptor that the caller can poll. */
+#ifndef CARREL_BOX_BOX_H
+#define CARREL_BOX_BOX_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "box/ids.h"
+#include "box/plan.h"
+#include "box/spec.h"
+#include "sys/cgroup.h"
+#include "sys/process.h"
+
+struct box_host {
+    struct cgroup_host cgroups;
+    struct ids_host    ids;
+    struct host_facts  facts;
+    bool               rootless;
+    bool               can_setgroups;
+    uid_t              caller_uid;      /* who owns what a box writes into a mounted folder */
+    gid_t              caller_gid;
+    uint32_t           next;            /* number of the next box */
+    int                janitor;         /* owned: the pipe whose closing wakes the janitor */
+    struct process     janitor_process;
+};
+
+/* The box's namespaces, as descriptors to join. Owned; -1: none. */
+struct box_namespaces {
+    int user, mount, pid, ipc, uts, net;
+};
+
+/* One command in a box. */
+struct payload {
+    struct process process;
+    int            link;        /* owned; seqpacket to the child until exec closes the other end */
+    int            terminal;    /* owned; master side of its PTY, once started, or -1 */
+    bool           waiting;     /* sealed, without a command yet */
+};
+
+enum box_state { BOX_NONE, BOX_MAKING, BOX_READY, BOX_FROZEN, BOX_DEAD };
+
+struct box {
+    enum box_state        state;
+    struct process        init;
+    struct payload        first;        /* waits for the first command; taken by box_start */
+    int                   link;         /* owned: init's report */
+    struct box_namespaces ns;
+    struct cgroup         leaf;
+    bool                  has_leaf;
+    struct ids            ids;
+    bool                  keep_own;     /* the box's user is the caller's own id */
+    int                   scratch;      /* owned: an fd on the scratch tmpfs, for its usage */
+    /* What a payload needs of the plan. */
+    enum profile          profile;
+    uid_t                 uid;
+    gid_t                 gid;
+    bool                  can_setgroups;
+    int                   landlock_abi;
+    struct limits         limits;
+    size_t                n_rules;
+    struct plan_rule      rule[PLAN_RULES];
+    char                 *rule_paths;   /* owned */
+};
+
+/* What a payload is started with. Fds are borrowed; -1 gives /dev/null of the box. */
+struct start {
+    const struct command_spec *command;
+    int                        stdio[3];
+};
+
+struct payload_end {
+    enum outcome        outcome;
+    int                 code, signal;       /* as in struct process_end */
+    uint64_t            cpu_us;
+};
+
+struct box_usage {
+    struct cgroup_usage cgroup;
+    uint64_t            disk_bytes;
+    bool                disk_full;
+};
+
+/* rootless is decided here: without CAP_SYS_ADMIN the process enters a user namespace of its own. */
+MUST_CHECK int box_host_open(struct box_host *ret, struct err *e);
+void           box_host_close(struct box_host *host);
+
+/* Refuses, with the fix, a limit that this host cannot hold. */
+MUST_CHECK int box_check_limits(const struct box_host *host, const struct limits *limits, struct err *e);
+
+/* source[i] are open fds of the plan's caller mounts. With start, the first payload has its command from birth (box->first is then started).
+ * freezer: the box can be frozen later. On failure nothing is left. */
+MUST_CHECK int box_create(struct box_host *host, const struct plan *plan, const int *source, const struct start *start, bool freezer,
+                          struct box *ret, struct err *e);
+
+/* Waits until the box is complete (init has reported). Needed only without start. */
+MUST_CHECK int box_wait_ready(struct box *box, struct err *e);
+
+/* With start: call when box->link is readable. -errno: the making of the box has failed, e says where. */
+MUST_CHECK int box_check_making(struct box *box, struct err *e);
+
+/* Puts a command into a ready box. */
+MUST_CHECK int box_start(struct box_host *host, struct box *box, const struct start *start, struct payload *ret, struct err *e);
+
+/* Call when payload->link is readable. 1: the command runs; 0: not yet; -errno: it never ran, e says why (STEP_EXEC: as a shell says 126, 127). */
+MUST_CHECK int payload_started(struct payload *payload, struct err *e);
+/* Like process_reap. */
+MUST_CHECK int payload_reap(struct payload *payload, struct process_end *ret);
+void           payload_done(struct payload *payload);
+
+MUST_CHECK int box_freeze(struct box *box, bool frozen, struct err *e);
+MUST_CHECK int box_update_limits(struct box_host *host, struct box *box, const struct limits *limits, struct err *e);
+void           box_usage_read(const struct box *box, struct box_usage *ret);
+/* How a payload's end is to be called, given why it was ended (OUTCOME_OK: it was not) and what the box has met. */
+enum outcome   box_outcome(const struct process_end *end, enum outcome cause, const struct box_usage *usage);
+
+/* A socket in the box's network namespace. Returns its fd. */
+MUST_CHECK int box_socket(const struct box *box, int family, int type, struct err *e);
+
+/* Ends everything in the box; payloads that the caller still holds must be reaped by it (before or after). */
+void           box_kill(struct box *box);
+/* Kills, removes, releases. Payloads must be reaped or will be: process that is still the caller's child delays init's end. */
+void           box_destroy(struct box_host *host, struct box *box, struct process_end *ret_init);
+
+#endif

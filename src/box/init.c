@@ -1,0 +1,199 @@
+/* Init is a copy of the keeper that becomes PID 1 in the box's new namespaces. It is not exec'd: its memory then belongs to the host's user
+ * namespace, so nobody in the box can ever trace it or read it through /proc, whatever happens to the box's own rules. It holds
+ * no secret: argv and environment of payloads never pass through it.
+ *
+ * Order: no nested user namespaces -> private propagation -> scratch and root attached in the old root -> trees attached to the new root ->
+ * pivot -> root read-only -> report -> ids and capabilities dropped -> tiny filter -> reap for ever. Most of it needs capabilities
+ * in the new user namespace only and no mapped id, so the keeper writes the id maps meanwhile. */
+#define _GNU_SOURCE
+#include "box/init.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/title.h"
+#include "policy/policy.h"
+#include "sys/mountfd.h"
+#include "sys/rights.h"
+
+static int mount_overlay(const struct plan_mount *mount, const struct trees *trees, int lower, int point)
+{
+    char low[64], up[128], work[128];
+    FD tree = -1;
+
+    /* The lower tree is attached first, because overlayfs wants paths; what it is covered by is the merged tree. */
+    int r = mountfd_attach(lower, point, "");
+    if (r < 0)
+        return r;
+    FD top = openat(lower, ".", O_PATH | O_CLOEXEC);
+    if (top < 0)
+        return -errno;
+    snprintf(low, sizeof low, "/proc/self/fd/%d", top);
+    snprintf(up, sizeof up, "/proc/self/fd/%d/upper-%s", trees->scratch, mount->path);
+    snprintf(work, sizeof work, "/proc/self/fd/%d/work-%s", trees->scratch, mount->path);
+    const char *options[] = { "lowerdir", low, "upperdir", up, "workdir", work, "userxattr", NULL, NULL };
+    r = mountfd_new("overlay", options, mount->flags, &tree);
+    return r < 0 ? r : mountfd_attach(tree, top, "");
+}
+
+static int attach(const struct plan *plan, const struct trees *trees, size_t i)
+{
+    const struct plan_mount *mount = &plan->mount[i];
+    FD made = -1;
+    int r = 0;
+
+    FD point = mountfd_open_plain(trees->root, mount->target);
+    if (point < 0)
+        return point == -ENOENT && mount->optional ? 0 : point;
+
+    switch (mount->source) {
+    case FROM_HOST:
+    case FROM_CALLER:
+        return mountfd_attach(trees->mount[i], point, "");
+    case FROM_OVERLAY:
+        return mount_overlay(mount, trees, trees->mount[i], point);
+    case FROM_SCRATCH:
+        r = mountfd_clone(trees->scratch, mount->path, false, mount->flags, &made);
+        break;
+    case FROM_ROOT:
+        r = mountfd_clone(trees->root, mount->path, false, mount->flags, &made);
+        break;
+    case FROM_PROC: {
+        const char *options[] = { mount->path ? "subset" : NULL, "pid", NULL };
+        r = mountfd_new("proc", options, mount->flags, &made);
+        break;
+    }
+    case FROM_DEVPTS: {
+        static const char *const options[] = { "newinstance", NULL, "ptmxmode", "0666", "mode", "0620", NULL };
+        r = mountfd_new("devpts", options, mount->flags, &made);
+        break;
+    }
+    }
+    return r < 0 ? r : mountfd_attach(made, point, "");
+}
+
+/* What was only there to be bound from. */
+static int unlink_sources(int root)
+{
+    static const char *const files[] = { ".empty", ".meminfo", ".cpuinfo" };
+
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (unlinkat(root, files[i], 0) < 0 && errno != ENOENT)
+            return -errno;
+    return unlinkat(root, ".nothing", AT_REMOVEDIR) < 0 && errno != ENOENT ? -errno : 0;
+}
+
+static int build(const struct init_job *job, struct err *e)
+{
+    const struct plan *plan = job->plan;
+    const struct trees *trees = job->trees;
+
+    /* Counted per user namespace: this one may have no child, and nothing without capabilities can lift that. */
+    int r = fd_write_file(AT_FDCWD, "/proc/sys/user/max_user_namespaces", "0");
+    if (r < 0)
+        return err_at(e, -r, STEP_NESTING, 0, "user.max_user_namespaces");
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+        return err_at(e, errno, STEP_MOUNT, 0, "private propagation");
+
+    /* Over a folder of the old root and not over the old root itself: a payload that joins this mount namespace meanwhile would start on
+     * top of the stack and stay there when the root is exchanged. Both go away with the old root. */
+    r = mountfd_attach(trees->scratch, AT_FDCWD, "/dev");
+    if (r == 0)
+        r = mountfd_attach(trees->root, AT_FDCWD, "/dev");
+    if (r < 0)
+        return err_at(e, -r, STEP_MOUNT, 0, "root");
+    for (size_t i = 0; i < plan->n_mounts; i++)
+        if ((r = attach(plan, trees, i)) < 0)
+            return err_set(e, -r, STEP_MOUNT, "/%s", plan->mount[i].target);
+    r = unlink_sources(trees->root);
+    if (r == 0)
+        r = mountfd_pivot(trees->root);
+    if (r < 0)
+        return err_at(e, -r, STEP_PIVOT, 0, "/");
+    if (!plan->writable_root && (r = mountfd_restrict(trees->root, false, TREE_READONLY)) < 0)
+        return err_at(e, -r, STEP_ROOT, 0, "read-only root");
+    if (sethostname(plan->hostname, strlen(plan->hostname)) < 0)
+        return err_at(e, errno, STEP_ROOT, 0, "host name");
+    return 0;
+}
+
+static int drop(const struct init_job *job, struct err *e)
+{
+    int r;
+
+    if ((r = rights_become(job->plan->uid, job->plan->gid, job->can_setgroups)) < 0)
+        return err_at(e, -r, STEP_RIGHTS, 0, "ids of init");
+    if ((r = rights_keep_capabilities(0)) < 0 || (r = rights_no_new_privileges()) < 0)
+        return err_at(e, -r, STEP_RIGHTS, 0, "capabilities of init");
+    if ((r = rights_hide()) < 0 || (r = rights_die_with_parent()) < 0)
+        return err_at(e, -r, STEP_RIGHTS, 0, "hiding init");
+    return 0;
+}
+
+static int wait_go(int link, struct err *e)
+{
+    char byte;
+    ssize_t n;
+    while ((n = recv(link, &byte, 1, 0)) < 0 && errno == EINTR)
+        ;
+    return n == 1 ? 0 : err_at(e, n == 0 ? EPIPE : errno, STEP_IDMAP, 0, "the keeper's word to go on");
+}
+
+static int become(const struct init_job *job, struct err *e)
+{
+    int r = 0;
+
+    if (job->wait_maps)
+        r = wait_go(job->link, e);
+    if (r == 0 && ((r = rights_hide()) < 0 || (r = rights_die_with_parent()) < 0))
+        r = err_at(e, -r, STEP_RIGHTS, 0, "hiding init");
+    if (r == 0)
+        r = build(job, e);
+    if (r == 0 && !job->wait_maps)
+        r = wait_go(job->link, e);
+    /* The payload may go on as soon as the root is there; init's own rights are nothing to it. */
+    if (r == 0 && write(job->gate, "r", 1) != 1)
+        r = err_at(e, errno, STEP_WAIT, 0, "the first payload");
+    return r < 0 ? r : drop(job, e);
+}
+
+_Noreturn void init_run(const struct init_job *job)
+{
+    const struct policy_filter *filter = policy_init_filter();
+    struct note note = { .kind = NOTE_READY };
+    sigset_t all;
+
+    title_set("init");
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, NULL);
+    int r = become(job, &note.err);
+    if (r < 0)
+        note.kind = NOTE_FAILED;
+    if ((r < 0 || !job->quiet) && send(job->link, &note, sizeof note, MSG_NOSIGNAL) < 0)
+        r = -errno;
+    if (r < 0)
+        _exit(note.err.step);
+
+    /* From here on there is no way left to report but the exit code, and nothing left to do but reap. */
+    if (syscall(SYS_close_range, 0, ~0u, 0) < 0)
+        _exit(STEP_STDIO);
+    if (rights_filter_calls(filter->code, filter->length) < 0)
+        _exit(STEP_SECCOMP);
+    sigset_t child;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    for (;;) {
+        while (waitpid(-1, NULL, WNOHANG) > 0)
+            ;
+        sigwaitinfo(&child, NULL);
+    }
+}

@@ -1,0 +1,140 @@
+/* A box after it is made: limits, freezing, usage, its end. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "box/box.h"
+
+int box_check_limits(const struct box_host *host, const struct limits *limits, struct err *e)
+{
+    const struct {
+        uint64_t               wanted;
+        enum cgroup_controller controller;
+        const char            *what;
+    } list[] = { { limits->memory_bytes, CG_MEMORY, "memory" }, { limits->pids, CG_PIDS, "the number of processes" },
+                 { limits->cpu_milli, CG_CPU, "processor time" } };
+
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        if (list[i].wanted && !host->cgroups.can[list[i].controller])
+            return err_set(e, ENOTSUP, STEP_CGROUP, "cannot limit %s: %s", list[i].what, host->cgroups.why[list[i].controller]);
+    return 0;
+}
+
+int box_freeze(struct box *box, bool frozen, struct err *e)
+{
+    if (box->state != (frozen ? BOX_READY : BOX_FROZEN))
+        return err_at(e, EBUSY, STEP_USAGE, 0, frozen ? "only a running box can be frozen" : "the box is not frozen");
+    int r = cgroup_freeze(&box->leaf, frozen, e);
+    if (r == 0)
+        box->state = frozen ? BOX_FROZEN : BOX_READY;
+    return r;
+}
+
+int box_update_limits(struct box_host *host, struct box *box, const struct limits *limits, struct err *e)
+{
+    struct cgroup_limits change = { .memory_bytes = limits->memory_bytes, .pids = limits->pids, .cpu_milli = limits->cpu_milli };
+
+    if (limits->disk_bytes)
+        return err_at(e, ENOTSUP, STEP_USAGE, 0, "the disk limit of a live box cannot change");
+    int r = cgroup_update(&host->cgroups, &box->leaf, &change, e);
+    if (r < 0)
+        return r;
+    if (limits->memory_bytes)
+        box->limits.memory_bytes = limits->memory_bytes;
+    if (limits->pids)
+        box->limits.pids = limits->pids;
+    if (limits->cpu_milli)
+        box->limits.cpu_milli = limits->cpu_milli;
+    return 0;
+}
+
+void box_usage_read(const struct box *box, struct box_usage *ret)
+{
+    struct statfs fs;
+
+    *ret = (struct box_usage){ 0 };
+    if (box->has_leaf)
+        cgroup_usage_read(&box->leaf, &ret->cgroup);
+    if (fstatfs(box->scratch, &fs) == 0) {
+        ret->disk_bytes = (uint64_t)(fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
+        ret->disk_full = fs.f_bfree == 0 || fs.f_ffree == 0;
+    }
+}
+
+enum outcome box_outcome(const struct process_end *end, enum outcome cause, const struct box_usage *usage)
+{
+    bool failed = end->signal != 0 || end->code != 0;
+
+    if (cause != OUTCOME_OK)
+        return cause;
+    if (usage->cgroup.oom_kills > 0)
+        return OUTCOME_OOM;
+    if (!failed)
+        return OUTCOME_OK;
+    if (usage->disk_full)
+        return OUTCOME_DISK;
+    if (usage->cgroup.pids_refused > 0)
+        return OUTCOME_PIDS;
+    return end->signal != 0 ? OUTCOME_KILLED : OUTCOME_ERROR;
+}
+
+int box_socket(const struct box *box, int family, int type, struct err *e)
+{
+    /* A socket belongs to the network namespace that it is made in: step in, make it, step back. */
+    FD own = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+    if (own < 0 || setns(box->ns.net, CLONE_NEWNET) < 0)
+        return err_at(e, errno, STEP_NETWORK, 0, "entering the box's network");
+    int fd = socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int code = errno;
+    if (setns(own, CLONE_NEWNET) < 0)
+        _exit(125);     /* every later socket would be in the wrong place */
+    return fd < 0 ? err_at(e, code, STEP_NETWORK, 0, "socket") : fd;
+}
+
+void box_kill(struct box *box)
+{
+    if (box->state == BOX_FROZEN) {
+        struct err ignored;
+        /* A frozen process on v1 does not even die. */
+        (void)!box_freeze(box, false, &ignored);
+    }
+    (void)!process_signal(&box->init, SIGKILL);
+}
+
+void box_destroy(struct box_host *host, struct box *box, struct process_end *ret_init)
+{
+    struct process_end end;
+
+    *ret_init = (struct process_end){ 0 };
+    box_kill(box);
+    /* A payload that never was init's child is ours to reap, and init cannot end before that. */
+    if (box->first.process.pidfd >= 0) {
+        (void)!process_signal(&box->first.process, SIGKILL);
+        (void)!process_reap(&box->first.process, 1, &end);
+    }
+    box->first.link = fd_close(box->first.link);
+    if (box->has_leaf)
+        (void)!cgroup_remove(&host->cgroups, &box->leaf);
+    if (box->init.pidfd >= 0)
+        (void)!process_reap(&box->init, 1, ret_init);
+    box->has_leaf = false;
+    box->link = fd_close(box->link);
+    box->ns.user = fd_close(box->ns.user);
+    box->ns.mount = fd_close(box->ns.mount);
+    box->ns.pid = fd_close(box->ns.pid);
+    box->ns.ipc = fd_close(box->ns.ipc);
+    box->ns.uts = fd_close(box->ns.uts);
+    box->ns.net = fd_close(box->ns.net);
+    box->scratch = fd_close(box->scratch);
+    ids_release(&host->ids, &box->ids);
+    free(TAKE_PTR(box->rule_paths));
+    box->state = BOX_DEAD;
+}

@@ -1,0 +1,75 @@
+#define _GNU_SOURCE
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/fd.h"
+#include "box/payload.h"
+
+enum { LINK_FDS = 8 };
+
+int link_send(int link, const void *data, size_t size, const int *fds, size_t n_fds)
+{
+    union {
+        struct cmsghdr header;
+        char           space[CMSG_SPACE(LINK_FDS * sizeof(int))];
+    } control = { 0 };
+    struct iovec part = { .iov_base = (void *)(uintptr_t)data, .iov_len = size };
+    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+
+    if (n_fds > LINK_FDS)
+        return -EINVAL;
+    if (n_fds > 0) {
+        message.msg_control = &control;
+        message.msg_controllen = (socklen_t)CMSG_SPACE(n_fds * sizeof(int));
+        control.header.cmsg_level = SOL_SOCKET;
+        control.header.cmsg_type = SCM_RIGHTS;
+        control.header.cmsg_len = (socklen_t)CMSG_LEN(n_fds * sizeof(int));
+        memcpy(CMSG_DATA(&control.header), fds, n_fds * sizeof(int));
+    }
+    for (;;) {
+        if (sendmsg(link, &message, MSG_NOSIGNAL) >= 0)
+            return 0;
+        if (errno != EINTR)
+            return -errno;
+    }
+}
+
+/* Returns 1 with a message, 0 if nothing is there and !block, -EPIPE at the end, -EPROTO for a message of another size. */
+int link_receive(int link, void *data, size_t size, int *ret_fds, size_t n_fds, bool block)
+{
+    union {
+        struct cmsghdr header;
+        char           space[CMSG_SPACE(LINK_FDS * sizeof(int))];
+    } control;
+    struct iovec part = { .iov_base = data, .iov_len = size };
+    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
+    ssize_t n;
+
+    for (size_t i = 0; i < n_fds; i++)
+        ret_fds[i] = -1;
+    while ((n = recvmsg(link, &message, MSG_CMSG_CLOEXEC | (block ? 0 : MSG_DONTWAIT))) < 0 && errno == EINTR)
+        ;
+    if (n < 0)
+        return errno == EAGAIN ? 0 : errno == ECONNRESET ? -EPIPE : -errno;
+    if (n == 0)
+        return -EPIPE;
+
+    size_t got = 0;
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
+        size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        int fds[LINK_FDS];
+        memcpy(fds, CMSG_DATA(header), count * sizeof(int));
+        for (size_t i = 0; i < count; i++)
+            if (got < n_fds)
+                ret_fds[got++] = fds[i];
+            else
+                fd_close(fds[i]);
+    }
+    if ((size_t)n == size && !(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
+        return 1;
+    for (size_t i = 0; i < got; i++)
+        ret_fds[i] = fd_close(ret_fds[i]);
+    return -EPROTO;
+}

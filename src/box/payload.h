@@ -1,0 +1,33 @@
+/* A payload from birth to exec. Runs in a child of the keeper, in the box's pid namespace. */
+#ifndef CARREL_BOX_PAYLOAD_H
+#define CARREL_BOX_PAYLOAD_H
+
+#include "box/box.h"
+
+/* The keeper's word to a payload. Fds travel with it. */
+struct order {
+    int kind;
+    int has_stdio[3];
+};
+enum {
+    ORDER_JOIN = 1,     /* the cgroup is there: fds are its `tasks` files */
+    ORDER_START = 2,    /* fds are a memfd with the command (command.h) and its stdio */
+};
+enum { ORDER_FDS = 4 };
+
+struct payload_job {
+    const struct box   *box;
+    const struct start *start;      /* NULL: comes with ORDER_START */
+    int                 link;
+    int                 gate;       /* -1: the root is there already */
+    bool                make_net;   /* the first payload makes the network namespace, the others join it */
+    bool                wait_join;  /* the cgroup comes with ORDER_JOIN */
+};
+
+_Noreturn void payload_run(const struct payload_job *job);
+
+/* One message with descriptors over a seqpacket socket. Received fds are owned, -1 where none came. */
+MUST_CHECK int link_send(int link, const void *data, size_t size, const int *fds, size_t n_fds);
+MUST_CHECK int link_receive(int link, void *data, size_t size, int *ret_fds, size_t n_fds, bool block);
+
+#endif

@@ -1,0 +1,344 @@
+/* The layout of a box.
+ *
+ * The root is a small tmpfs that is filled first and made read-only last; every mount point is made on it (or on the scratch tmpfs)
+ * before a foreign tree is attached, so that no path is ever resolved in a tree that somebody else can write (CVE-2024-45310, CVE-2026-87766
+ * and their relatives). All that the box writes lands on one scratch tmpfs, whose size is the disk limit: its folders appear as /tmp,
+ * /home/box and /dev/shm. With a writable root the same scratch also holds the upper layers of an overlay per top-level folder. */
+#define _GNU_SOURCE
+#include "box/plan.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "box/procfile.h"
+#include "sys/mountfd.h"
+
+/* Keeps the first error; the makers below are then called in a row without a check after each. */
+struct maker {
+    struct plan *plan;
+    struct err  *e;
+    int          failed;
+};
+
+static const char *keep(struct maker *m, const char *format, ...) PRINTF_LIKE(2, 3);
+
+static const char *keep(struct maker *m, const char *format, ...)
+{
+    struct plan *p = m->plan;
+    size_t room = sizeof p->pool - p->pool_used;
+    char *text = p->pool + p->pool_used;
+    va_list args;
+
+    va_start(args, format);
+    int length = vsnprintf(text, room, format, args);
+    va_end(args);
+    if (length < 0 || (size_t)length >= room) {
+        m->failed = err_set(m->e, E2BIG, STEP_USAGE, "the box's layout has too many or too long paths");
+        return "";
+    }
+    p->pool_used += (size_t)length + 1;
+    return text;
+}
+
+static void add_entry(struct maker *m, struct plan_entry entry)
+{
+    if (m->plan->n_entries == PLAN_ENTRIES) {
+        m->failed = err_set(m->e, E2BIG, STEP_USAGE, "the box's layout has more than %d files and folders", PLAN_ENTRIES);
+        return;
+    }
+    m->plan->entry[m->plan->n_entries++] = entry;
+}
+
+static void add_mount(struct maker *m, struct plan_mount mount)
+{
+    if (m->plan->n_mounts == PLAN_MOUNTS) {
+        m->failed = err_set(m->e, E2BIG, STEP_USAGE, "the box's layout has more than %d mounts", PLAN_MOUNTS);
+        return;
+    }
+    m->plan->mount[m->plan->n_mounts++] = mount;
+}
+
+static void add_rule(struct maker *m, const char *path, enum landlock_rights rights)
+{
+    if (m->plan->n_rules == PLAN_RULES) {
+        m->failed = err_set(m->e, E2BIG, STEP_USAGE, "the box has more than %d writable places", PLAN_RULES);
+        return;
+    }
+    m->plan->rule[m->plan->n_rules++] = (struct plan_rule){ path, rights };
+}
+
+static enum plan_owner owner_of_root(const struct plan *p)
+{
+    return p->writable_root ? OWNER_BOX_ROOT : OWNER_KEEPER;
+}
+
+static void dir(struct maker *m, const char *path)
+{
+    add_entry(m, (struct plan_entry){ .kind = PLAN_DIR, .path = path, .mode = 0755, .owner = owner_of_root(m->plan) });
+}
+
+static void scratch_dir(struct maker *m, const char *path, mode_t mode, enum plan_owner owner)
+{
+    add_entry(m, (struct plan_entry){ .kind = PLAN_DIR, .path = path, .mode = mode, .owner = owner, .on_scratch = true });
+}
+
+static void link_to(struct maker *m, const char *path, const char *target)
+{
+    add_entry(m, (struct plan_entry){ .kind = PLAN_LINK, .path = path, .text = target });
+}
+
+static void file(struct maker *m, const char *path, const char *text)
+{
+    add_entry(m, (struct plan_entry){ .kind = PLAN_FILE, .path = path, .text = text, .mode = 0644,
+                                      .owner = owner_of_root(m->plan) });
+}
+
+static bool has_entry(const struct plan *p, const char *path, size_t length, bool on_scratch)
+{
+    for (size_t i = 0; i < p->n_entries; i++)
+        if (p->entry[i].on_scratch == on_scratch && strlen(p->entry[i].path) == length
+            && memcmp(p->entry[i].path, path, length) == 0)
+            return true;
+    return false;
+}
+
+/* Makes the folders above path and, at its end, a mount point. */
+static void mount_point(struct maker *m, const char *path, bool is_file, bool on_scratch)
+{
+    for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/'))
+        if (!has_entry(m->plan, path, (size_t)(slash - path), on_scratch)) {
+            const char *parent = keep(m, "%.*s", (int)(slash - path), path);
+            add_entry(m, (struct plan_entry){ .kind = PLAN_DIR, .path = parent, .mode = 0755, .on_scratch = on_scratch,
+                                              .owner = on_scratch ? OWNER_BOX_USER : owner_of_root(m->plan) });
+        }
+    if (!has_entry(m->plan, path, strlen(path), on_scratch))
+        add_entry(m, (struct plan_entry){ .kind = is_file ? PLAN_FILE : PLAN_DIR, .path = path, .text = "",
+                                          .mode = is_file ? 0644 : 0755, .on_scratch = on_scratch });
+}
+
+static void bind_host(struct maker *m, const char *path, bool is_file, unsigned flags)
+{
+    mount_point(m, path, is_file, false);
+    add_mount(m, (struct plan_mount){ .source = FROM_HOST, .path = path, .target = path, .flags = flags });
+}
+
+static void plan_devices(struct maker *m, const struct host_facts *facts)
+{
+    static const struct {
+        const char *name;
+        unsigned    device;
+    } nodes[] = { { "dev/null", 3 }, { "dev/zero", 5 }, { "dev/full", 7 }, { "dev/random", 9 }, { "dev/urandom", 9 },
+                  { "dev/tty", 0 } };
+
+    dir(m, "dev");
+    dir(m, "dev/shm");
+    for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++)
+        if (facts->can_mknod)
+            add_entry(m, (struct plan_entry){ .kind = PLAN_NODE, .path = nodes[i].name, .mode = 0666,
+                                              .device = nodes[i].device });
+        else {
+            mount_point(m, nodes[i].name, true, false);
+            add_mount(m, (struct plan_mount){ .source = FROM_HOST, .path = nodes[i].name, .target = nodes[i].name,
+                                              .flags = TREE_NOSUID | TREE_NOEXEC });
+        }
+    link_to(m, "dev/fd", "/proc/self/fd");
+    link_to(m, "dev/stdin", "/proc/self/fd/0");
+    link_to(m, "dev/stdout", "/proc/self/fd/1");
+    link_to(m, "dev/stderr", "/proc/self/fd/2");
+    if (m->plan->terminal) {
+        dir(m, "dev/pts");
+        link_to(m, "dev/ptmx", "pts/ptmx");
+        add_mount(m, (struct plan_mount){ .source = FROM_DEVPTS, .target = "dev/pts", .flags = TREE_NOSUID | TREE_NOEXEC });
+    }
+}
+
+/* /etc of a box on the host's own /usr: written for the box, nothing of the host's but what programs in /usr need to be found. */
+static void plan_etc(struct maker *m, const struct box_spec *spec, const struct host_facts *facts)
+{
+    const char *name = spec->uid == 0 ? "root" : "box";
+    const char *host = m->plan->hostname;
+
+    dir(m, "etc");
+    file(m, "etc/passwd", spec->uid == 0
+         ? "root:x:0:0:root:" BOX_HOME ":/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
+         : keep(m, "root:x:0:0:root:/:/bin/sh\n%s:x:%u:%u:box:" BOX_HOME ":/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
+                name, spec->uid, spec->gid));
+    file(m, "etc/group", spec->gid == 0 ? "root:x:0:\nnogroup:x:65534:\n"
+                                        : keep(m, "root:x:0:\n%s:x:%u:\nnogroup:x:65534:\n", name, spec->gid));
+    file(m, "etc/hostname", keep(m, "%s\n", host));
+    file(m, "etc/hosts", keep(m, "127.0.0.1\tlocalhost %s\n::1\tlocalhost\n", host));
+    file(m, "etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n");
+    file(m, "etc/resolv.conf", "");
+    link_to(m, "etc/mtab", "/proc/self/mounts");
+    link_to(m, "etc/os-release", "../usr/lib/os-release");
+    if (facts->zone[0])
+        link_to(m, "etc/localtime", facts->zone);
+    if (facts->has_ld_cache)
+        bind_host(m, "etc/ld.so.cache", true, TREE_READONLY | TREE_NOSUID | TREE_NODEV);
+    if (facts->has_alternatives)
+        bind_host(m, "etc/alternatives", false, TREE_READONLY | TREE_NOSUID | TREE_NODEV);
+    if (facts->has_fonts)
+        bind_host(m, "etc/fonts", false, TREE_READONLY | TREE_NOSUID | TREE_NODEV);
+}
+
+/* The top-level names of the root that the box is made from. */
+static void plan_trees(struct maker *m, const struct host_facts *facts)
+{
+    for (size_t i = 0; i < facts->n_trees; i++) {
+        const struct facts_tree *tree = &facts->tree[i];
+
+        if (tree->link[0]) {
+            link_to(m, tree->name, tree->link);
+        } else if (m->plan->writable_root && !tree->is_file) {
+            dir(m, tree->name);
+            scratch_dir(m, keep(m, "upper-%s", tree->name), 0755, OWNER_BOX_ROOT);
+            scratch_dir(m, keep(m, "work-%s", tree->name), 0755, OWNER_BOX_ROOT);
+            add_mount(m, (struct plan_mount){ .source = FROM_OVERLAY, .path = tree->name, .target = tree->name,
+                                              .flags = TREE_NOSUID | TREE_NODEV });
+            add_rule(m, keep(m, "/%s", tree->name), LANDLOCK_WRITE);
+        } else {
+            bind_host(m, tree->name, tree->is_file, TREE_READONLY | TREE_NOSUID | TREE_NODEV);
+        }
+    }
+}
+
+/* What of /proc tells about the host and is readable by everybody. What only the host's root may read is closed to the box anyhow,
+ * because its users are nobody out there; strict shows nothing but the box's own processes. */
+static void plan_proc(struct maker *m)
+{
+    static const char *const files[] = { "kallsyms", "keys", "cmdline", "modules", "timer_list", "sched_debug" };
+    static const char *const dirs[] = { "acpi", "asound", "bus", "driver", "fs", "irq", "scsi" };
+    const struct limits *limits = &m->plan->limits;
+
+    dir(m, "proc");
+    add_mount(m, (struct plan_mount){ .source = FROM_PROC, .path = m->plan->profile == PROFILE_STRICT ? "subset=pid" : NULL,
+                                      .target = "proc", .flags = TREE_NOSUID | TREE_NODEV | TREE_NOEXEC });
+    if (m->plan->profile == PROFILE_STRICT)
+        return;
+
+    file(m, ".empty", "");
+    dir(m, ".nothing");
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        add_mount(m, (struct plan_mount){ .source = FROM_ROOT, .path = ".empty", .target = keep(m, "proc/%s", files[i]),
+                                          .flags = TREE_READONLY, .optional = true });
+    for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++)
+        add_mount(m, (struct plan_mount){ .source = FROM_ROOT, .path = ".nothing", .target = keep(m, "proc/%s", dirs[i]),
+                                          .flags = TREE_READONLY, .optional = true });
+    if (limits->memory_bytes) {
+        char text[512];
+        procfile_meminfo(limits->memory_bytes, text, sizeof text);
+        file(m, ".meminfo", keep(m, "%s", text));
+        add_mount(m, (struct plan_mount){ .source = FROM_ROOT, .path = ".meminfo", .target = "proc/meminfo" });
+    }
+    if (limits->cpu_milli) {
+        char text[8192];
+        procfile_cpuinfo((limits->cpu_milli + 999) / 1000, text, sizeof text);
+        file(m, ".cpuinfo", keep(m, "%s", text));
+        add_mount(m, (struct plan_mount){ .source = FROM_ROOT, .path = ".cpuinfo", .target = "proc/cpuinfo" });
+    }
+}
+
+static void plan_scratch(struct maker *m)
+{
+    static const struct {
+        const char *folder, *target, *path;
+        mode_t      mode;
+        unsigned    flags;
+    } places[] = {
+        { "tmp", "tmp", "/tmp", 01777, TREE_NOSUID | TREE_NODEV },
+        { "home", "home/box", BOX_HOME, 0755, TREE_NOSUID | TREE_NODEV },
+        { "shm", "dev/shm", "/dev/shm", 01777, TREE_NOSUID | TREE_NODEV | TREE_NOEXEC },
+    };
+
+    dir(m, "tmp");
+    dir(m, "home");
+    dir(m, "home/box");
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        scratch_dir(m, places[i].folder, places[i].mode, OWNER_BOX_USER);
+        add_mount(m, (struct plan_mount){ .source = FROM_SCRATCH, .path = places[i].folder, .target = places[i].target,
+                                          .flags = places[i].flags });
+        add_rule(m, places[i].path, LANDLOCK_WRITE);
+    }
+    dir(m, "run");
+    if (!has_entry(m->plan, "var", 3, false)) {
+        dir(m, "var");
+        link_to(m, "var/tmp", "/tmp");
+        link_to(m, "var/run", "/run");
+    }
+}
+
+/* The folder of the scratch tmpfs that a path in the box lies in, and the rest of the path; NULL if it lies elsewhere. */
+static const char *scratch_part(const char *path, const char **ret_folder)
+{
+    static const char *const prefixes[][2] = { { "tmp/", "tmp" }, { "home/box/", "home" }, { "dev/shm/", "shm" } };
+
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+        size_t length = strlen(prefixes[i][0]);
+        if (strncmp(path, prefixes[i][0], length) == 0) {
+            *ret_folder = prefixes[i][1];
+            return path + length;
+        }
+    }
+    return NULL;
+}
+
+/* True if path lies in a tree that is not ours, where no mount point can be made: it must exist there. */
+static bool lies_in_foreign_tree(const struct plan *p, const char *path)
+{
+    for (size_t i = 0; i < p->n_mounts; i++) {
+        size_t length = strlen(p->mount[i].target);
+        if (p->mount[i].source != FROM_SCRATCH && strncmp(path, p->mount[i].target, length) == 0 && path[length] == '/')
+            return true;
+    }
+    return false;
+}
+
+static void plan_caller_mounts(struct maker *m, const struct box_spec *spec)
+{
+    for (size_t i = 0; i < spec->n_mounts; i++) {
+        const struct mount_spec *mount = &spec->mount[i];
+        const char *target = mount->target + 1, *folder, *rest;
+
+        if (lies_in_foreign_tree(m->plan, target))
+            ;
+        else if ((rest = scratch_part(target, &folder)) != NULL)
+            mount_point(m, keep(m, "%s/%s", folder, rest), mount->is_file, true);
+        else
+            mount_point(m, target, mount->is_file, false);
+        add_mount(m, (struct plan_mount){ .source = FROM_CALLER, .index = (unsigned)i, .path = mount->source,
+                                          .target = target, .recursive = true,
+                                          .flags = TREE_NOSUID | TREE_NODEV | (mount->writable ? 0 : TREE_READONLY) });
+        if (mount->writable)
+            add_rule(m, mount->target, LANDLOCK_WRITE);
+    }
+}
+
+int plan_make(const struct box_spec *spec, const struct host_facts *facts, struct plan *ret, struct err *e)
+{
+    struct plan *p = ret;
+    struct maker m = { .plan = p, .e = e };
+
+    p->profile = spec->profile;
+    p->limits = spec->limits;
+    p->hostname = spec->hostname ? spec->hostname : "box";
+    p->root = spec->root ? spec->root : "/";
+    p->uid = spec->uid;
+    p->gid = spec->gid;
+    p->writable_root = spec->writable_root;
+    p->terminal = spec->terminal;
+    p->landlock_abi = facts->landlock_abi;
+    p->n_entries = p->n_mounts = p->n_rules = p->pool_used = 0;
+
+    add_rule(&m, "/", p->writable_root ? LANDLOCK_WRITE : LANDLOCK_READ);
+    add_rule(&m, "/dev", LANDLOCK_DEVICE);
+    add_rule(&m, "/proc", LANDLOCK_DEVICE);
+    plan_trees(&m, facts);
+    if (!spec->root)
+        plan_etc(&m, spec, facts);
+    plan_proc(&m);
+    plan_devices(&m, facts);
+    plan_scratch(&m);
+    plan_caller_mounts(&m, spec);
+    return m.failed;
+}

@@ -1,0 +1,103 @@
+/* spec + facts about the host -> plan: everything that a box is made of, in order, as plain data. Making a plan touches nothing, so it can be
+ * printed (`carrel plan`) and tested; tree.c and init.c carry it out. */
+#ifndef CARREL_BOX_PLAN_H
+#define CARREL_BOX_PLAN_H
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "box/spec.h"
+#include "sys/landlock.h"
+
+enum { PLAN_ENTRIES = 320, PLAN_MOUNTS = 160, PLAN_RULES = 80, PLAN_POOL = 24576, FACTS_TREES = 64 };
+
+#define BOX_HOME "/home/box"
+
+/* A top-level name of the root that the box is made from. */
+struct facts_tree {
+    char name[64];
+    char link[128];         /* where it points, if it is a symbolic link; else "" */
+    bool is_file;
+};
+
+/* What the plan depends on besides the spec. */
+struct host_facts {
+    int  landlock_abi;
+    bool can_mknod;         /* real device nodes; else the host's are bound */
+    bool can_map_ids;       /* idmapped mounts */
+    bool has_ld_cache, has_alternatives, has_fonts;
+    char zone[96];          /* where /etc/localtime points, or "" */
+    size_t n_trees;
+    struct facts_tree tree[FACTS_TREES];
+};
+
+/* What is made on the root's own tmpfs, or on the scratch tmpfs, before anything foreign is attached. */
+enum plan_kind { PLAN_DIR, PLAN_LINK, PLAN_FILE, PLAN_NODE };
+
+/* The keeper's own user is unknown in the box, so what it owns nobody in the box can change, whatever capabilities it has there. */
+enum plan_owner { OWNER_KEEPER, OWNER_BOX_ROOT, OWNER_BOX_USER };
+
+struct plan_entry {
+    enum plan_kind  kind;
+    enum plan_owner owner;
+    bool            on_scratch;
+    const char     *path;       /* without the leading slash */
+    const char     *text;       /* where a link points, or what a file holds */
+    mode_t          mode;
+    unsigned        device;     /* minor number of a node with major number 1; 0 is /dev/tty (5:0) */
+};
+
+enum plan_source {
+    FROM_HOST,      /* path in the root directory or on the host */
+    FROM_CALLER,    /* the index-th mount of the spec */
+    FROM_SCRATCH,   /* a folder of the scratch tmpfs */
+    FROM_ROOT,      /* a file or folder of the new root itself, put over something in /proc */
+    FROM_OVERLAY,   /* path of the lower tree on the host; upper on scratch */
+    FROM_PROC,
+    FROM_DEVPTS,
+};
+
+struct plan_mount {
+    enum plan_source source;
+    const char      *path;      /* in that source */
+    const char      *target;    /* without the leading slash */
+    unsigned         flags;     /* TREE_* */
+    unsigned         index;     /* of FROM_CALLER */
+    bool             recursive;
+    bool             optional;  /* a target that does not exist is no error */
+};
+
+struct plan_rule {
+    const char          *path;
+    enum landlock_rights rights;
+};
+
+struct plan {
+    enum profile      profile;
+    struct limits     limits;
+    const char       *hostname;
+    const char       *root;         /* directory that FROM_HOST paths are below; "/" for the host */
+    uid_t             uid;
+    gid_t             gid;
+    bool              writable_root, terminal;
+    int               landlock_abi;
+    size_t            n_entries, n_mounts, n_rules;
+    struct plan_entry entry[PLAN_ENTRIES];
+    struct plan_mount mount[PLAN_MOUNTS];
+    struct plan_rule  rule[PLAN_RULES];
+    size_t            pool_used;
+    char              pool[PLAN_POOL];
+};
+
+/* Reads the facts for a root (NULL: the host's own). The keeper's part (can_*, landlock_abi) is filled by box_host_open. */
+MUST_CHECK int facts_read_root(struct host_facts *facts, const char *root, struct err *e);
+
+/* spec must outlive plan. */
+MUST_CHECK int plan_make(const struct box_spec *spec, const struct host_facts *facts, struct plan *ret, struct err *e);
+
+/* The steps for a person, one per line, in the order in which they happen. */
+void plan_print(const struct plan *plan, FILE *out);
+
+#endif

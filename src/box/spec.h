@@ -1,0 +1,58 @@
+/* What somebody asks for: the box and the command in it. Plain data; nothing here has been checked against the host. */
+#ifndef CARREL_BOX_SPEC_H
+#define CARREL_BOX_SPEC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "policy/policy.h"
+
+enum { SPEC_MOUNTS_MAX = 64, SPEC_ENV_MAX = 16384 };
+
+/* 0 means: not asked for. */
+struct limits {
+    uint64_t memory_bytes;
+    uint64_t disk_bytes;        /* all that the box writes */
+    uint32_t pids;
+    uint32_t cpu_milli;         /* 1500 = one and a half processors */
+};
+
+struct mount_spec {
+    const char *source;         /* a host path as the caller wrote it */
+    const char *target;         /* absolute path in the box */
+    bool        writable;
+    bool        is_file;        /* found when the source was opened */
+};
+
+struct box_spec {
+    const char       *root;             /* NULL: the host's own /usr; else a directory with an unpacked root filesystem */
+    bool              writable_root;
+    bool              terminal;         /* the box has /dev/pts */
+    enum profile      profile;
+    struct limits     limits;
+    const char       *hostname;         /* NULL: "box" */
+    uid_t             uid;              /* inside the box */
+    gid_t             gid;
+    size_t            n_mounts;
+    struct mount_spec mount[SPEC_MOUNTS_MAX];
+};
+
+struct command_spec {
+    char      **argv;
+    char      **env;                    /* complete, NULL-terminated */
+    const char *workdir;                /* NULL: the home directory */
+    bool        terminal;               /* a PTY of the box becomes the controlling terminal */
+    uint64_t    timeout_ms;             /* 0: none */
+    uint64_t    output_bytes;           /* 0: none */
+};
+
+enum outcome {
+    OUTCOME_OK, OUTCOME_ERROR, OUTCOME_TIMEOUT, OUTCOME_OOM, OUTCOME_PIDS, OUTCOME_DISK, OUTCOME_OUTPUT, OUTCOME_KILLED,
+    OUTCOME_COUNT
+};
+
+/* "ok", "error", "timeout", "oom", "pids", "disk", "output_limit", "killed". */
+const char *outcome_name(enum outcome outcome);
+
+#endif

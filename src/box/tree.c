@@ -1,0 +1,174 @@
+/* Detached trees, made in the keeper's mount namespace (open_tree cannot clone from another) and inherited by init as descriptors.
+ *
+ * The root is filled while it is detached, by the keeper and under the keeper's own user, whom the box does not know. So in the box nobody
+ * owns any part of it, and real device nodes can be made on it, where mounting the host's one by one would cost more than the rest of the root. */
+#define _GNU_SOURCE
+#include "box/tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "sys/mountfd.h"
+
+enum { INODE_BYTES = 4096, ROOT_INODES = 4096, SCRATCH_DEFAULT = 64 << 20 };
+
+static int make_file(int dir, const struct plan_entry *entry)
+{
+    FD fd = openat(dir, entry->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, entry->mode);
+    if (fd < 0)
+        return -errno;
+    size_t size = strlen(entry->text);
+    return size ? fd_write_all(fd, entry->text, size) : 0;
+}
+
+static int make_entry(int dir, const struct plan_entry *entry)
+{
+    switch (entry->kind) {
+    case PLAN_DIR:
+        /* The umask is 0; see box_host_open. */
+        return mkdirat(dir, entry->path, entry->mode) < 0 ? -errno : 0;
+    case PLAN_LINK:
+        return symlinkat(entry->text, dir, entry->path) < 0 ? -errno : 0;
+    case PLAN_FILE:
+        return make_file(dir, entry);
+    case PLAN_NODE: {
+        dev_t device = entry->device ? makedev(1, entry->device) : makedev(5, 0);
+        return mknodat(dir, entry->path, S_IFCHR | entry->mode, device) < 0 ? -errno : 0;
+    }
+    }
+    return -EINVAL;
+}
+
+static int fill(const struct plan *plan, const struct ids *ids, bool keep_own, const struct trees *trees, struct err *e)
+{
+    uint32_t root_id = ids_outside(ids, 0, false);
+    uint32_t user = ids_outside(ids, plan->uid, keep_own), group = ids_outside(ids, plan->gid, keep_own);
+
+    for (size_t i = 0; i < plan->n_entries; i++) {
+        const struct plan_entry *entry = &plan->entry[i];
+        int dir = entry->on_scratch ? trees->scratch : trees->root;
+        int r = make_entry(dir, entry);
+
+        if (r == 0 && entry->owner == OWNER_BOX_USER)
+            r = fchownat(dir, entry->path, user, group, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
+        else if (r == 0 && entry->owner == OWNER_BOX_ROOT)
+            r = fchownat(dir, entry->path, root_id, root_id, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
+        if (r < 0)
+            return err_at(e, -r, STEP_ROOT, i, entry->path);
+    }
+    return 0;
+}
+
+static int make_tmpfs(uint64_t bytes, uint64_t inodes, const char *mode, unsigned flags, int *ret)
+{
+    char size[24], count[24];
+
+    snprintf(size, sizeof size, "%llu", (unsigned long long)bytes);
+    snprintf(count, sizeof count, "%llu", (unsigned long long)inodes);
+    const char *options[] = { "size", size, "nr_inodes", count, "mode", mode, NULL };
+    return mountfd_new("tmpfs", options, flags, ret);
+}
+
+/* What the disk calls the caller's id, the box sees as its own user's; everybody else's files belong to nobody. */
+static int map_caller(const struct box_host *host, const struct plan *plan, const struct ids *ids, int tree)
+{
+    char uid_map[64], gid_map[64];
+
+    snprintf(uid_map, sizeof uid_map, "%u %u 1\n", host->caller_uid, ids_outside(ids, plan->uid, false));
+    snprintf(gid_map, sizeof gid_map, "%u %u 1\n", host->caller_gid, ids_outside(ids, plan->gid, false));
+    FD users = ids_namespace(uid_map, gid_map);
+    return users < 0 ? users : mountfd_map_ids(tree, users);
+}
+
+static int map_whole(const struct ids *ids, int tree)
+{
+    char map[IDS_MAP_TEXT];
+
+    ids_map_text(ids, 0, false, map);
+    FD users = ids_namespace(map, map);
+    return users < 0 ? users : mountfd_map_ids(tree, users);
+}
+
+static int clone_caller(const struct box_host *host, const struct plan *plan, const struct ids *ids, bool keep_own, int source,
+                        const struct plan_mount *mount, int *ret, struct err *e)
+{
+    FD tree = -1;
+    int r = mountfd_clone(source, "", mount->recursive, mount->flags, &tree);
+    if (r < 0)
+        return err_at(e, -r, STEP_TREE, mount->index, mount->path);
+    if (!keep_own && host->facts.can_map_ids)
+        r = map_caller(host, plan, ids, tree);
+    if (r < 0 && !(mount->flags & TREE_READONLY))
+        return err_set(e, -r, STEP_TREE, "%s cannot be mounted for writing: its file system does not map ids; mount it ':ro'", mount->path);
+    *ret = TAKE_FD(tree);
+    return 0;
+}
+
+static int clone_all(const struct box_host *host, const struct plan *plan, const struct ids *ids, bool keep_own, const int *source,
+                     struct trees *trees, struct err *e)
+{
+    FD root = open(plan->root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (root < 0)
+        return err_at(e, errno, STEP_TREE, 0, plan->root);
+
+    for (size_t i = 0; i < plan->n_mounts; i++) {
+        const struct plan_mount *mount = &plan->mount[i];
+        int r = 0;
+
+        if (mount->source == FROM_HOST)
+            r = mountfd_clone(root, mount->path, mount->recursive, mount->flags, &trees->mount[i]);
+        else if (mount->source == FROM_OVERLAY) {
+            r = mountfd_clone(root, mount->path, false, TREE_READONLY | TREE_NOSUID | TREE_NODEV, &trees->mount[i]);
+            if (r == 0 && host->facts.can_map_ids)
+                r = map_whole(ids, trees->mount[i]);
+        } else if (mount->source == FROM_CALLER) {
+            r = clone_caller(host, plan, ids, keep_own, source[mount->index], mount, &trees->mount[i], e);
+            if (r < 0)
+                return r;
+        }
+        if (r < 0)
+            return err_at(e, -r, STEP_TREE, i, mount->path);
+    }
+    return 0;
+}
+
+int trees_make(const struct box_host *host, const struct plan *plan, const struct ids *ids, bool keep_own, const int *source,
+               struct trees *ret, struct err *e)
+{
+    uint64_t disk = plan->limits.disk_bytes ? plan->limits.disk_bytes : SCRATCH_DEFAULT;
+
+    ret->root = ret->scratch = -1;
+    for (size_t i = 0; i < plan->n_mounts; i++)
+        ret->mount[i] = -1;
+
+    /* One inode for each block would let empty files take as much kernel memory as the limit gives to data. */
+    int r = make_tmpfs(disk, disk / INODE_BYTES / 4 + 1024, "0755", TREE_NOSUID | TREE_NODEV, &ret->scratch);
+    if (r < 0)
+        r = err_at(e, -r, STEP_ROOT, 0, "scratch tmpfs");
+    if (r == 0) {
+        r = make_tmpfs(plan->writable_root ? disk : 1 << 20, ROOT_INODES, "0755", TREE_NOSUID, &ret->root);
+        if (r < 0)
+            r = err_at(e, -r, STEP_ROOT, 0, "root tmpfs");
+    }
+    if (r == 0)
+        r = fill(plan, ids, keep_own, ret, e);
+    if (r == 0)
+        r = clone_all(host, plan, ids, keep_own, source, ret, e);
+    if (r < 0)
+        trees_close(ret, plan->n_mounts);
+    return r;
+}
+
+void trees_close(struct trees *trees, size_t n)
+{
+    trees->root = fd_close(trees->root);
+    trees->scratch = fd_close(trees->scratch);
+    for (size_t i = 0; i < n; i++)
+        trees->mount[i] = fd_close(trees->mount[i]);
+}

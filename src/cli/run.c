@@ -1,0 +1,207 @@
+/* `carrel run`: this process is the keeper of one box. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "box/box.h"
+#include "cli/commands.h"
+#include "cli/help.h"
+#include "cli/options.h"
+#include "cli/report.h"
+#include "cli/session.h"
+#include "cli/sources.h"
+
+enum { CAPTURE_MAX = 256 << 20, REPORT_MAX = 1 << 30, TRACE_STEPS = 8 };
+
+/* Everything of one run. It is big and lives as long as the process. */
+struct run {
+    struct run_options options;
+    struct sources     sources;
+    struct box_host    host;
+    struct plan        plan;
+    struct box         box;
+    struct session     session;
+    struct buf         output, errors;
+    struct report      report;
+    size_t             n_trace;
+    struct trace_step  trace[TRACE_STEPS];
+};
+
+static void mark(struct run *run, const char *name)
+{
+    if (run->options.trace && run->n_trace < TRACE_STEPS)
+        run->trace[run->n_trace++] = (struct trace_step){ name, clock_monotonic_us() };
+}
+
+extern char **environ;
+
+static int prepare(struct run *run, struct err *e)
+{
+    int r = sources_open(&run->options.box, &run->sources, e);
+
+    if (r == 0)
+        r = box_host_open(&run->host, e);
+    mark(run, "host");
+    /* A default that this host cannot hold is told in the report; only what was asked for is refused. */
+    if (r == 0 && run->options.pids_by_default && !run->host.cgroups.can[CG_PIDS])
+        run->options.box.limits.pids = 0;
+    if (r == 0)
+        r = box_check_limits(&run->host, &run->options.box.limits, e);
+    if (r == 0)
+        r = facts_read_root(&run->host.facts, run->options.box.root, e);
+    if (r == 0)
+        r = plan_make(&run->options.box, &run->host.facts, &run->plan, e);
+    mark(run, "plan");
+    return r;
+}
+
+static int carry_out(struct run *run, struct err *e)
+{
+    bool capture = run->options.json;
+    struct process_end init_end = { 0 };
+
+    buf_init(&run->output, CAPTURE_MAX);
+    buf_init(&run->errors, CAPTURE_MAX);
+    int r = session_open(&run->session, &run->options, capture ? &run->output : NULL, capture ? &run->errors : NULL, e);
+    if (r < 0)
+        return r;
+    struct session *s = &run->session;
+    struct start start = { .command = &run->options.command, .stdio = { s->stdio[0], s->stdio[1], s->stdio[2] } };
+    r = box_create(&run->host, &run->plan, run->sources.fd, &start, false, &run->box, e);
+    mark(run, "create");
+    if (r == 0) {
+        r = session_run(s, &run->box, &run->box.first, e);
+        mark(run, "command");
+        box_usage_read(&run->box, &run->report.usage);
+        box_destroy(&run->host, &run->box, &init_end);
+        mark(run, "destroy");
+    }
+    session_close(s);
+    if (r < 0)
+        return r;
+
+    run->report.end = s->end;
+    run->report.outcome = box_outcome(&s->end, s->cause, &run->report.usage);
+    run->report.wall_us = s->ended_us - s->started_us;
+    run->report.cpu_us = s->end.cpu_us + init_end.cpu_us;
+    run->report.host = &run->host;
+    run->report.plan = &run->plan;
+    run->report.n_trace = run->n_trace;
+    run->report.trace = run->trace;
+    if (capture) {
+        run->report.output = &run->output;
+        run->report.errors = &run->errors;
+    }
+    return 0;
+}
+
+/* Writes the report or the error where it was asked for. */
+static int deliver(struct run *run, const struct err *failure, struct err *e)
+{
+    struct buf text;
+    int r = 0;
+
+    if (!run->options.json && !run->options.report_path)
+        return 0;
+    buf_init(&text, REPORT_MAX);
+    r = failure ? report_error_json(failure, &text) : report_json(&run->report, &text);
+    buf_add_char(&text, '\n');
+    if (r < 0) {
+        r = err_at(e, -r, STEP_MEMORY, 0, "report");
+    } else if (run->options.report_path) {
+        FD fd = open(run->options.report_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+        r = fd < 0 ? -errno : fd_write_all(fd, text.data, text.length);
+        if (r < 0)
+            r = err_set(e, -r, STEP_USAGE, "--report %s", run->options.report_path);
+    }
+    if (r == 0 && run->options.json && (r = fd_write_all(STDOUT_FILENO, text.data, text.length)) < 0)
+        r = err_at(e, -r, STEP_STDIO, 1, "standard output");
+    buf_done(&text);
+    return r;
+}
+
+static void print_trace(const struct run *run)
+{
+    for (size_t i = 1; i < run->n_trace; i++)
+        fprintf(stderr, "carrel: %8.3f ms  %s\n", (double)(run->trace[i].at_us - run->trace[i - 1].at_us) / 1000, run->trace[i].name);
+}
+
+static int status_of_failure(const struct err *e)
+{
+    if (e->step != STEP_EXEC)
+        return EXIT_CARREL;
+    return e->code == ENOENT || e->code == ENOTDIR ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN;
+}
+
+static int status_of(const struct run *run)
+{
+    const struct process_end *end = &run->report.end;
+
+    if (run->report.outcome == OUTCOME_TIMEOUT)
+        return EXIT_TIMEOUT;
+    if (run->report.outcome == OUTCOME_KILLED && run->session.forwarded)
+        return 128 + run->session.forwarded;
+    return end->signal ? 128 + end->signal : end->code;
+}
+
+int run_main(int argc, char **argv)
+{
+    static struct run run;
+    struct err e = { 0 }, late = { 0 };
+
+    int r = options_parse(argc, argv, environ, &run.options, &e);
+    if (r < 0) {
+        cli_complain(&e);
+        return EXIT_CARREL;
+    }
+    if (run.options.help) {
+        fputs(run_help, stdout);
+        return 0;
+    }
+    mark(&run, "start");
+    r = prepare(&run, &e);
+    if (r == 0)
+        r = carry_out(&run, &e);
+    sources_close(&run.sources);
+    box_host_close(&run.host);
+    mark(&run, "end");
+
+    if (r < 0)
+        cli_complain(&e);
+    else if (!run.options.json)
+        report_remark(&run.report, &run.options.command);
+    if (run.options.trace)
+        print_trace(&run);
+    if (deliver(&run, r < 0 ? &e : NULL, &late) < 0) {
+        cli_complain(&late);
+        return EXIT_CARREL;
+    }
+    return r < 0 ? status_of_failure(&e) : status_of(&run);
+}
+
+int plan_main(int argc, char **argv)
+{
+    static struct run run;
+    struct err e = { 0 };
+
+    int r = options_parse(argc, argv, environ, &run.options, &e);
+    if (r == 0 && run.options.help) {
+        fputs(run_help, stdout);
+        return 0;
+    }
+    if (r == 0)
+        r = prepare(&run, &e);
+    if (r < 0)
+        cli_complain(&e);
+    else
+        plan_print(&run.plan, stdout);
+    sources_close(&run.sources);
+    box_host_close(&run.host);
+    return r < 0 ? EXIT_CARREL : 0;
+}

@@ -1,0 +1,243 @@
+/* One poll loop. Descriptors: the payload's link (did exec happen), its pidfd (has it ended), init's link (has the making of the box failed), our
+ * signals, and the streams. The command is over when its process is; a grandchild that holds its output open does not delay us. */
+#define _GNU_SOURCE
+#include "cli/session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+
+enum { GRACE_US = 5000000 };
+
+static int make_pipe(int *ret_ours, int *ret_theirs, bool we_read)
+{
+    int pair[2];
+    if (pipe2(pair, O_CLOEXEC) < 0)
+        return -errno;
+    *ret_ours = pair[we_read ? 0 : 1];
+    *ret_theirs = pair[we_read ? 1 : 0];
+    return fcntl(*ret_ours, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
+}
+
+static int open_signals(struct session *s)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGQUIT);
+    sigaddset(&set, SIGWINCH);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    s->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return s->signals < 0 ? -errno : 0;
+}
+
+int session_open(struct session *s, const struct run_options *options, struct buf *out, struct buf *err, struct err *e)
+{
+    int ours[3] = { -1, -1, -1 };
+    int r = 0;
+
+    s->options = options;
+    s->box = NULL;
+    s->payload = NULL;
+    s->stdio[0] = s->stdio[1] = s->stdio[2] = s->signals = -1;
+    s->started = s->ended = s->raw = false;
+    s->cause = OUTCOME_OK;
+    s->forwarded = 0;
+    s->deadline_us = s->started_us = s->ended_us = 0;
+    if (!options->command.terminal) {
+        if (options->interactive)
+            r = make_pipe(&ours[0], &s->stdio[0], false);
+        if (r == 0)
+            r = make_pipe(&ours[1], &s->stdio[1], true);
+        if (r == 0)
+            r = make_pipe(&ours[2], &s->stdio[2], true);
+    }
+    stream_init(&s->in, options->interactive ? STDIN_FILENO : -1, false, ours[0], true, NULL);
+    stream_init(&s->out, ours[1], true, STDOUT_FILENO, false, out);
+    stream_init(&s->err, ours[2], true, STDERR_FILENO, false, err);
+    if (r == 0)
+        r = open_signals(s);
+    if (r < 0) {
+        session_close(s);
+        return err_at(e, -r, STEP_STDIO, 0, "pipes of the command");
+    }
+    return 0;
+}
+
+void session_close(struct session *s)
+{
+    stream_done(&s->in);
+    stream_done(&s->out);
+    stream_done(&s->err);
+    for (int i = 0; i < 3; i++)
+        s->stdio[i] = fd_close(s->stdio[i]);
+    s->signals = fd_close(s->signals);
+    if (s->raw)
+        (void)tcsetattr(STDIN_FILENO, TCSADRAIN, &s->saved);
+    s->raw = false;
+}
+
+static void copy_window_size(const struct session *s)
+{
+    struct winsize size;
+    if (s->payload->terminal >= 0 && ioctl(STDIN_FILENO, TIOCGWINSZ, &size) == 0)
+        (void)ioctl(s->payload->terminal, TIOCSWINSZ, &size);
+}
+
+/* The command's PTY has arrived: our own terminal, if we have one, hands every key on as it is. */
+static void attach_terminal(struct session *s)
+{
+    int master = s->payload->terminal;
+    struct termios raw;
+
+    (void)fcntl(master, F_SETFL, O_NONBLOCK);
+    copy_window_size(s);
+    stream_init(&s->in, STDIN_FILENO, false, master, false, NULL);
+    stream_init(&s->out, master, false, STDOUT_FILENO, false, s->out.capture);
+    if (isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &s->saved) == 0) {
+        raw = s->saved;
+        cfmakeraw(&raw);
+        s->raw = tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) == 0;
+    }
+}
+
+static void end_command(struct session *s, enum outcome cause)
+{
+    if (s->cause == OUTCOME_OK)
+        s->cause = cause;
+    box_kill(s->box);
+}
+
+static void take_signal(struct session *s)
+{
+    struct signalfd_siginfo info;
+
+    while (read(s->signals, &info, sizeof info) == sizeof info) {
+        int number = (int)info.ssi_signo;
+        if (number == SIGWINCH) {
+            copy_window_size(s);
+        } else if (s->forwarded || !s->started) {
+            end_command(s, OUTCOME_KILLED);
+            s->forwarded = s->forwarded ? s->forwarded : number;
+        } else {
+            /* The command may want to tidy up; if it will not end, we end it. */
+            s->forwarded = number;
+            (void)!process_signal_group(&s->payload->process, number);
+            uint64_t grace = clock_monotonic_us() + GRACE_US;
+            if (s->deadline_us == 0 || grace < s->deadline_us)
+                s->deadline_us = grace;
+        }
+    }
+}
+
+static uint64_t room_left(const struct session *s)
+{
+    uint64_t limit = s->options->command.output_bytes, used = s->out.moved + s->err.moved;
+    return limit == 0 ? UINT64_MAX : used < limit ? limit - used : 0;
+}
+
+static int time_left_ms(const struct session *s)
+{
+    if (s->deadline_us == 0)
+        return -1;
+    uint64_t now = clock_monotonic_us();
+    return now >= s->deadline_us ? 0 : (int)((s->deadline_us - now + 999) / 1000 < 3600000 ? (s->deadline_us - now + 999) / 1000 : 3600000);
+}
+
+static int take_start(struct session *s, struct err *e)
+{
+    int terminal = s->payload->terminal;
+    int r = payload_started(s->payload, e);
+
+    if (s->payload->terminal != terminal)
+        attach_terminal(s);
+    if (r > 0) {
+        s->started = true;
+        s->started_us = clock_monotonic_us();
+        if (s->options->command.timeout_ms)
+            s->deadline_us = s->started_us + s->options->command.timeout_ms * 1000;
+        for (int i = 0; i < 3; i++)
+            s->stdio[i] = fd_close(s->stdio[i]);
+    }
+    return r;
+}
+
+static int take_end(struct session *s, struct err *e)
+{
+    int r = payload_reap(s->payload, &s->end);
+    if (r < 0)
+        return err_at(e, -r, STEP_WAIT, 0, "the command");
+    if (r == 0)
+        return 0;
+    s->ended = true;
+    s->ended_us = clock_monotonic_us();
+    /* It may have ended so fast that the news of its start still waits. */
+    return s->payload->link >= 0 ? take_start(s, e) : 0;
+}
+
+enum { POLL_LINK, POLL_END, POLL_INIT, POLL_SIGNALS, POLL_FIXED, POLL_MAX = POLL_FIXED + 3 };
+
+static int one_round(struct session *s, struct err *e)
+{
+    struct pollfd list[POLL_MAX] = {
+        [POLL_LINK] = { .fd = s->payload->link, .events = POLLIN },
+        [POLL_END] = { .fd = s->payload->process.pidfd, .events = POLLIN },
+        [POLL_INIT] = { .fd = s->started ? -1 : s->box->link, .events = POLLIN },
+        [POLL_SIGNALS] = { .fd = s->signals, .events = POLLIN },
+    };
+    struct stream *streams[3] = { &s->in, &s->out, &s->err };
+    size_t first[3], n = POLL_FIXED, used[3];
+
+    for (int i = 0; i < 3; i++) {
+        first[i] = n;
+        used[i] = stream_poll(streams[i], list + n);
+        n += used[i];
+    }
+    int ready = poll(list, n, time_left_ms(s));
+    if (ready < 0)
+        return errno == EINTR ? 0 : err_at(e, errno, STEP_WAIT, 0, "poll");
+    if (ready == 0 && s->deadline_us && time_left_ms(s) == 0) {
+        s->deadline_us = 0;
+        end_command(s, s->forwarded ? OUTCOME_KILLED : OUTCOME_TIMEOUT);
+    }
+    if (list[POLL_SIGNALS].revents)
+        take_signal(s);
+    for (int i = 0; i < 3; i++)
+        if (!stream_move(streams[i], list + first[i], used[i], i == 0 ? UINT64_MAX : room_left(s)))
+            end_command(s, OUTCOME_OUTPUT);
+
+    /* First, because if init failed the payload's failure is only the echo. */
+    int r = list[POLL_INIT].revents ? box_check_making(s->box, e) : 0;
+    if (r >= 0 && list[POLL_LINK].revents)
+        r = take_start(s, e);
+    if (r >= 0 && list[POLL_END].revents)
+        r = take_end(s, e);
+    return r;
+}
+
+int session_run(struct session *s, struct box *box, struct payload *payload, struct err *e)
+{
+    int r = 0;
+
+    s->box = box;
+    s->payload = payload;
+    while (r >= 0 && !s->ended)
+        r = one_round(s, e);
+    if (r < 0)
+        return r;
+    stream_finish(&s->out, room_left(s));
+    stream_finish(&s->err, room_left(s));
+    return 0;
+}

@@ -1,0 +1,38 @@
+/* A command while it runs: its stdio, its deadline, the signals that concern it. */
+#ifndef CARREL_CLI_SESSION_H
+#define CARREL_CLI_SESSION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <termios.h>
+
+#include "box/box.h"
+#include "cli/options.h"
+#include "cli/stream.h"
+
+struct session {
+    const struct run_options *options;
+    struct box               *box;
+    struct payload           *payload;
+    struct stream             in, out, err;
+    int                       signals;      /* owned: signalfd */
+    int                       stdio[3];     /* owned: the command's ends, until it has them */
+    bool                      started, ended;
+    bool                      raw;          /* our terminal is in raw mode */
+    struct termios            saved;
+    enum outcome              cause;        /* why we ended it; OUTCOME_OK: we did not */
+    int                       forwarded;    /* first signal that we were sent, or 0 */
+    uint64_t                  deadline_us;  /* 0: none */
+    uint64_t                  started_us, ended_us;
+    struct process_end        end;
+};
+
+/* Makes the pipes (or readies the terminal). Nothing is started. */
+MUST_CHECK int  session_open(struct session *s, const struct run_options *options, struct buf *out, struct buf *err, struct err *e);
+
+/* Runs the loop until the command has ended or never began. */
+MUST_CHECK int  session_run(struct session *s, struct box *box, struct payload *payload, struct err *e);
+
+void            session_close(struct session *s);
+
+#endif

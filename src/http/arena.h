@@ -1,0 +1,31 @@
+/* Memory that is freed all at once: everything a request needs lives here and goes with it. */
+#ifndef CARREL_HTTP_ARENA_H
+#define CARREL_HTTP_ARENA_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+
+struct arena_block;
+
+struct arena {
+    char *at, *end;             /* what is free in the present block */
+    char *first, *first_end;    /* storage of the owner, used before the heap is */
+    struct arena_block *blocks;
+};
+
+/* first may be NULL; it must outlive the arena. */
+void arena_init(struct arena *a, void *first, size_t first_size);
+
+/* Frees everything but first; the arena can be used again. */
+void arena_reset(struct arena *a);
+
+/* Aligned for any type; not cleared. NULL when memory is short. */
+void *arena_alloc(struct arena *a, size_t size) MUST_CHECK;
+
+/* A copy with a NUL after it. NULL when memory is short. */
+char *arena_copy(struct arena *a, const void *data, size_t size) MUST_CHECK;
+
+char *arena_printf(struct arena *a, const char *format, ...) PRINTF_LIKE(2, 3) MUST_CHECK;
+
+#endif

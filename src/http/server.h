@@ -1,0 +1,145 @@
+/* The HTTP/1.1 server: listeners, connections, requests. One loop, no threads, constant memory per connection.
+ *
+ * A request lives from on_request() until its on_end(), which is called exactly once, also when the client vanishes in the
+ * middle. Callbacks come from the loop, never from inside one of the functions below. The handler pulls the body with
+ * http_body_read() and pushes the answer with http_reply_*(); both say -EAGAIN when the other side must catch up first,
+ * and then on_body() or on_writable() tells when to go on. What the handler does not read is not received. */
+#ifndef CARREL_HTTP_SERVER_H
+#define CARREL_HTTP_SERVER_H
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "http/arena.h"
+#include "http/loop.h"
+#include "http/parse.h"
+
+struct http_server;
+struct http_conn;
+struct http_request;
+
+enum http_end {
+    HTTP_END_DONE,      /* the answer was handed to the kernel as a whole */
+    HTTP_END_GONE,      /* the client closed, half-closed or reset the connection */
+    HTTP_END_TIMEOUT,   /* the client did not send or receive fast enough */
+    HTTP_END_ABORTED,   /* by http_request_abort(), a short answer, or the server's end */
+};
+
+struct http_peer {
+    int family;                     /* AF_UNIX, AF_INET, AF_INET6 */
+    unsigned tag;                   /* of the listener */
+    struct ucred credentials;       /* AF_UNIX: who connected; else pid 0 and ids of nobody (-1) */
+    struct sockaddr_in6 address;    /* else; a sockaddr_in if family is AF_INET */
+};
+
+/* For the access log; texts live during the call only. Requests that were refused unread have an empty method. */
+struct http_access {
+    const char *id;
+    const struct http_peer *peer;
+    struct http_text method, target;
+    int status;                     /* 0: the client was gone before an answer began */
+    enum http_end how;
+    uint64_t body_bytes, sent_bytes, duration_us;
+};
+
+struct http_server_config {
+    void (*on_request)(struct http_request *r, void *owner);
+    void (*on_access)(const struct http_access *a, void *owner);    /* may be NULL */
+    void (*on_drained)(void *owner);                                /* may be NULL */
+    void *owner;
+    /* 0 means the default. */
+    unsigned max_connections;       /* 10,000; more get 503 */
+    uint32_t idle_ms;               /* 75,000: between requests, and before the first byte */
+    uint32_t head_ms;               /* 10,000: for a whole head from its first byte; then 408 */
+    uint32_t body_ms;               /* 30,000: while the handler waits for body, body_min_bytes must come in this time */
+    uint32_t body_min_bytes;        /* 1,024 */
+    uint32_t send_ms;               /* 60,000: for any byte of an answer to be accepted */
+    uint32_t high_water_bytes;      /* 262,144: an answer's unsent bytes beyond which writes get -EAGAIN */
+    uint32_t low_water_bytes;       /* 65,536: on_writable() comes when there are fewer */
+};
+
+/* Public part first; the rest is the server's. */
+struct http_request {
+    struct http_head head;
+    struct arena arena;             /* freed after on_end() */
+    const struct http_peer *peer;
+    const char *id;                 /* 16 hexadecimal digits, also sent as X-Request-Id */
+    struct http_server *server;
+    struct loop *loop;
+
+    /* For the handler to set. */
+    void *owner;
+    void (*on_body)(struct http_request *r);        /* http_body_read() has something to say again */
+    void (*on_writable)(struct http_request *r);    /* below the low-water mark again */
+    void (*on_end)(struct http_request *r, enum http_end how);      /* r is invalid afterwards */
+    uint64_t body_max_bytes;        /* http_body_read() gives -EFBIG beyond; UINT64_MAX at first */
+    bool may_dawdle;                /* no deadline for the body: a terminal's keystrokes, for example */
+
+    struct http_conn *conn;
+    struct http_request_state *state;
+};
+
+/* SIGPIPE must be ignored (sendfile has no flag against it), else -EINVAL. */
+int  http_server_new(struct loop *l, const struct http_server_config *config, struct http_server **ret) MUST_CHECK;
+
+/* Serves a listening stream socket, TCP or unix, whose fd the server owns from now on, also on failure. */
+int  http_server_listen(struct http_server *s, int fd, unsigned tag) MUST_CHECK;
+
+/* Stops accepting, closes idle connections, lets running requests end; those that have not after grace_ms are cut.
+ * on_drained() comes when no connection is left. */
+void http_server_drain(struct http_server *s, uint64_t grace_ms);
+
+/* Ends whatever still runs (on_end() is called), then frees. Not from inside a callback. */
+void http_server_free(struct http_server *s);
+
+unsigned http_server_connections(const struct http_server *s);
+
+/* ---- the request's body ---- */
+
+/* Returns bytes put into data, 0 at the end of the body, or -EAGAIN (on_body() will come), -EBADMSG (bad chunk; answer 400),
+ * -EFBIG (beyond body_max_bytes; answer 413), -EPIPE (the client is gone; on_end() will come). The first read sends
+ * 100 Continue if the client waits for it. After http_reply_upgrade() it reads the raw stream. size must not be 0. */
+ssize_t http_body_read(struct http_request *r, void *data, size_t size) MUST_CHECK;
+
+/* Reads the whole body, NUL-terminated, to the request's arena, then calls back; answers 400 or 413 itself if it cannot be
+ * had. Uses on_body. The callback may come before this returns. */
+void http_body_collect(struct http_request *r, size_t max_bytes,
+                       void (*on_collected)(struct http_request *r, const char *data, size_t size));
+
+/* ---- the answer ---- */
+
+#define HTTP_CHUNKED (-1)       /* a size that is not known yet */
+
+/* Adds a field; before the answer starts. -EINVAL if name or value could break the head, -EALREADY, -ENOMEM.
+ * Date, Content-Length, Transfer-Encoding, Connection and X-Request-Id are the server's own. */
+int  http_reply_header(struct http_request *r, const char *name, const char *value);
+
+/* Sends the head. size is what will be written, or HTTP_CHUNKED. Bodies of HEAD, 204 and 304 are swallowed. */
+int  http_reply_start(struct http_request *r, int status, int64_t size);
+
+/* Takes all or nothing. 0, -EAGAIN above the high-water mark, -EPIPE if the client is gone, -EMSGSIZE beyond the size told. */
+int  http_reply_write(struct http_request *r, const void *data, size_t size) MUST_CHECK;
+int  http_reply_writev(struct http_request *r, const struct iovec *v, int n) MUST_CHECK;
+
+/* How much may be written before -EAGAIN; 0 also when the client is gone. Asking arms on_writable() when it is 0. */
+size_t http_reply_room(struct http_request *r);
+
+/* The answer is complete. Fewer bytes than told: the connection is cut, so that the client notices. */
+void http_reply_finish(struct http_request *r);
+
+/* Start, body and finish at once. type may be NULL. */
+int  http_reply(struct http_request *r, int status, const char *type, const void *data, size_t size);
+int  http_reply_text(struct http_request *r, int status, const char *format, ...) PRINTF_LIKE(3, 4);
+
+/* A whole answer from fd: sendfile for a file, splice for a pipe. fd is closed by the server, also on failure.
+ * offset is ignored for a pipe. If fd ends early the connection is cut. */
+int  http_reply_file(struct http_request *r, int status, int fd, int64_t offset, int64_t size);
+
+/* 101; from now on body and answer are raw bytes in both directions, ended by http_reply_finish(). */
+int  http_reply_upgrade(struct http_request *r, const char *protocol);
+
+/* Cuts the connection. on_end() comes from the loop. */
+void http_request_abort(struct http_request *r);
+
+#endif

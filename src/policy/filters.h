@@ -1,0 +1,12 @@
+/* The programs that tools/gen-seccomp makes from syscalls.tbl. Others ask policy.h. */
+#ifndef CARREL_POLICY_FILTERS_H
+#define CARREL_POLICY_FILTERS_H
+
+#include "policy/policy.h"
+
+extern const struct policy_filter policy_filter_strict;
+extern const struct policy_filter policy_filter_standard;
+extern const struct policy_filter policy_filter_system;
+extern const struct policy_filter policy_filter_init;
+
+#endif

@@ -1,0 +1,42 @@
+/* Profiles as data. The system calls of a profile are a column of syscalls.tbl; a further filter is a `filter` section
+ * there, a line in filters.h and a function here. */
+#include "policy/policy.h"
+
+#include <linux/capability.h>
+
+#include "policy/filters.h"
+
+#define CAPABILITY(number) (UINT64_C(1) << (number))
+
+static const struct {
+    const char                 *name;
+    const struct policy_filter *filter;
+    uint64_t                    capabilities;
+} profiles[PROFILE_COUNT] = {
+    [PROFILE_STRICT]   = {"strict", &policy_filter_strict, 0},
+    [PROFILE_STANDARD] = {"standard", &policy_filter_standard, 0},
+    /* What apt and pip as root need: files of any owner, and becoming another user of the box. */
+    [PROFILE_SYSTEM]   = {"system", &policy_filter_system,
+                          CAPABILITY(CAP_CHOWN) | CAPABILITY(CAP_DAC_OVERRIDE) | CAPABILITY(CAP_FOWNER) |
+                              CAPABILITY(CAP_SETUID) | CAPABILITY(CAP_SETGID)},
+};
+
+const char *profile_name(enum profile profile)
+{
+    return profiles[profile].name;
+}
+
+const struct policy_filter *policy_payload_filter(enum profile profile)
+{
+    return profiles[profile].filter;
+}
+
+const struct policy_filter *policy_init_filter(void)
+{
+    return &policy_filter_init;
+}
+
+uint64_t policy_capabilities(enum profile profile)
+{
+    return profiles[profile].capabilities;
+}

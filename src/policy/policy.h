@@ -1,0 +1,26 @@
+/* Profiles as data: which system calls, capabilities and /proc a payload gets. Filters are generated at build time. */
+#ifndef CARREL_POLICY_POLICY_H
+#define CARREL_POLICY_POLICY_H
+
+#include <linux/filter.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum profile { PROFILE_STRICT, PROFILE_STANDARD, PROFILE_SYSTEM, PROFILE_COUNT };
+
+/* "strict", "standard", "system". */
+const char *profile_name(enum profile profile);
+
+struct policy_filter {
+    const struct sock_filter *code;
+    unsigned short            length;
+};
+
+/* The payload's filter: default deny with ENOSYS/EPERM, a foreign architecture kills. */
+const struct policy_filter *policy_payload_filter(enum profile profile);
+/* What init may still do when it only reaps: wait4, rt_sigtimedwait, exit_group, rt_sigreturn. */
+const struct policy_filter *policy_init_filter(void);
+/* Bit mask of the capabilities that a payload holds in its own user namespace. */
+uint64_t policy_capabilities(enum profile profile);
+
+#endif

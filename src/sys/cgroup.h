@@ -1,0 +1,92 @@
+/* cgroups: pure v2, hybrid (limits on v1, life-cycle on v2) and v1. One struct cgroup is one box's leaf in every hierarchy.
+ *
+ * A leaf is a directory directly below the base of each hierarchy, called carrel-<pid namespace>-<owner pid>-<owner start time>-<n>. The
+ * owner is the process that made it. A leaf whose owner is gone is nobody's and may be swept by anybody.
+ *
+ * Joining must not stall: on v1 the payload, while single-threaded, writes "0" to `tasks` (35 us; `cgroup.procs` takes 10 ms after idleness); on
+ * v2 it is born inside with CLONE_INTO_CGROUP. */
+#ifndef CARREL_SYS_CGROUP_H
+#define CARREL_SYS_CGROUP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+enum cgroup_controller { CG_MEMORY, CG_PIDS, CG_CPU, CG_FREEZER, CG_CONTROLLERS };
+enum cgroup_mode { CGROUP_NONE, CGROUP_V1, CGROUP_HYBRID, CGROUP_V2 };
+
+/* Who made a leaf; the pid alone could be another process by now. */
+struct cgroup_owner {
+    uint64_t pid_namespace;         /* its inode number */
+    uint64_t start;                 /* clock ticks since boot */
+    pid_t    pid;
+};
+
+/* What this host gives to this process; opened once. Owns the fds. */
+struct cgroup_host {
+    struct cgroup_owner owner;      /* the process that opened it */
+    enum cgroup_mode mode;
+    int  v2;                        /* base directory in the v2 tree, or -1 */
+    int  v1[CG_CONTROLLERS];        /* base directories on v1, or -1 */
+    bool can[CG_CONTROLLERS];       /* can be limited (CG_FREEZER: can be frozen): on v1 if v1[] is there, else on v2 */
+    bool v2_controllers;            /* some limit is given by v2 */
+    char why[CG_CONTROLLERS][160];  /* why not, and what to do, if !can */
+};
+
+/* 0 = leave alone in an update, not limited at creation. */
+struct cgroup_limits {
+    uint64_t memory_bytes;
+    uint32_t pids;
+    uint32_t cpu_milli;
+    bool     freezer;               /* the leaf can be frozen */
+};
+
+struct cgroup {
+    char name[80];
+    int  v2;                        /* directory fd for CLONE_INTO_CGROUP, or -1 */
+    int  dir[CG_CONTROLLERS];       /* directory fds on v1, or -1 */
+    int  tasks[CG_CONTROLLERS];     /* `tasks` files on v1, open for writing, or -1 */
+    uint32_t cpu_period_us;
+};
+
+struct cgroup_usage {
+    uint64_t memory_bytes, memory_peak_bytes, cpu_us, oom_kills, pids_refused;
+    uint32_t pids, pids_peak;
+    bool     has_memory, has_pids, has_cpu, has_pids_peak;
+};
+
+/* A host without usable cgroups is no error: then can[] is false everywhere and why[] says what to do. */
+MUST_CHECK int  cgroup_host_open(struct cgroup_host *ret, struct err *e);
+void            cgroup_host_close(struct cgroup_host *host);
+
+/* Makes leaf number n with its limits written before anybody is inside. On failure nothing is left. */
+MUST_CHECK int  cgroup_create(const struct cgroup_host *host, uint32_t n, const struct cgroup_limits *limits, struct cgroup *ret,
+                              struct err *e);
+/* Changes the limits that are not 0. A memory limit below what is in use: v1 -EBUSY, v2 the kernel kills inside. */
+MUST_CHECK int  cgroup_update(const struct cgroup_host *host, struct cgroup *leaf, const struct cgroup_limits *limits, struct err *e);
+/* Called by the payload itself, single-threaded, after fork. Only async-signal-safe calls. 0 or -errno. On v2 it does nothing. */
+MUST_CHECK int  cgroup_join_self(const struct cgroup *leaf);
+/* Returns when every task stands still (or runs again); -ETIMEDOUT, with the leaf running, if that takes too long. */
+MUST_CHECK int  cgroup_freeze(struct cgroup *leaf, bool frozen, struct err *e);
+void            cgroup_usage_read(const struct cgroup *leaf, struct cgroup_usage *ret);
+/* Kills every process in the leaf, frozen or not. The leaf can then only be removed: on v2, Linux (seen on 6.18) kills at birth whoever is
+ * cloned into a cgroup that cgroup.kill was ever written to. */
+void            cgroup_kill(struct cgroup *leaf);
+/* Removes the leaf, waiting up to a second for dying processes; closes its fds. 0 or -errno. */
+int             cgroup_remove(const struct cgroup_host *host, struct cgroup *leaf);
+/* Closes the fds only: for a child process that must not hold them. */
+void            cgroup_close(struct cgroup *leaf);
+
+/* Ends and removes leaves: those of the given owner, or (owner_pid 0) those whose owner is gone. Thaws, kills, removes. Returns how many.
+ * Leaves of another pid namespace are never touched. */
+int             cgroup_sweep(const struct cgroup_host *host, int owner_pid);
+/* The same, telling each leaf: result is 0 or what kept it from being removed, -errno. tell may be NULL. */
+int             cgroup_sweep_each(const struct cgroup_host *host, int owner_pid,
+                                  void (*tell)(const char *name, pid_t owner, int result, void *data), void *data);
+
+/* The means, for reports: "cgroup v2 memory", "cgroup v1 pids". */
+const char     *cgroup_means(const struct cgroup_host *host, enum cgroup_controller controller);
+
+#endif

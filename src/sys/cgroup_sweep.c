@@ -1,0 +1,202 @@
+/* Clearing up after owners that died.
+ *
+ * The name of a leaf says who owns it: pid namespace, pid and start time. A leaf is touched only if its name is exactly of that form and
+ * its pid namespace is this process's. Its owner is gone if no process has the pid, or the one that has it started at another time, or it
+ * is only a zombie. When in doubt (/proc hides the process, /proc belongs to another pid namespace) the owner is alive.
+ *
+ * All leaves are killed first and removed afterwards, so that the dying overlap and one deadline is enough for all. */
+#include "sys/cgroup_impl.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+
+enum { SWEEP_TIMEOUT_US = 1000000, LEAVES_MAX = 65536 };
+
+struct stale {
+    char  name[80];
+    pid_t owner;
+};
+
+struct stale_list {
+    struct stale *item;
+    size_t        count, capacity;
+};
+
+/* The next "-<number>" of a leaf's name, without signs, blanks or leading zeros, so that every leaf has one name. */
+static bool take_number(const char **p, uint64_t most, uint64_t *ret)
+{
+    char *end;
+
+    if (**p != '-' || (*p)[1] < '0' || (*p)[1] > '9' || ((*p)[1] == '0' && (*p)[2] >= '0' && (*p)[2] <= '9'))
+        return false;
+    errno = 0;
+    *ret = strtoull(*p + 1, &end, 10);
+    *p = end;
+    return errno == 0 && *ret <= most;
+}
+
+static bool parse_name(const char *name, struct cgroup_owner *ret)
+{
+    const char *p = name + strlen("carrel");
+    uint64_t namespace, pid, start, n;
+
+    if (strncmp(name, "carrel-", 7) != 0 || strlen(name) >= sizeof(struct stale){ 0 }.name)
+        return false;
+    if (!take_number(&p, UINT64_MAX, &namespace) || !take_number(&p, INT32_MAX, &pid) || !take_number(&p, UINT64_MAX, &start) ||
+        !take_number(&p, UINT32_MAX, &n) || *p || !pid)
+        return false;
+    *ret = (struct cgroup_owner){ .pid_namespace = namespace, .pid = (pid_t)pid, .start = start };
+    return true;
+}
+
+static bool owner_is_gone(const struct cgroup_owner *owner, bool proc_is_ours)
+{
+    struct cgroup_process process;
+    char who[16];
+
+    if (kill(owner->pid, 0) < 0 && errno == ESRCH)
+        return true;
+    if (!proc_is_ours)
+        return false;
+    snprintf(who, sizeof who, "%d", (int)owner->pid);
+    int r = cgroup_process_read(who, &process);
+    if (r < 0) /* it may have died just now; a hidden one answers to the signal */
+        return kill(owner->pid, 0) < 0 && errno == ESRCH;
+    return process.start != owner->start || process.dead;
+}
+
+static bool is_stale(const struct cgroup_host *host, const struct cgroup_owner *self, bool proc_is_ours, int owner_pid,
+                     const struct cgroup_owner *owner)
+{
+    if (owner->pid_namespace != self->pid_namespace)
+        return false;
+    if (owner_pid == 0)
+        return owner_is_gone(owner, proc_is_ours);
+    if (owner->pid != owner_pid)
+        return false;
+    /* A janitor is a fork of the owner and inherited its exact identity; the pid may have a new bearer meanwhile. */
+    return owner_pid != host->owner.pid || owner->start == host->owner.start;
+}
+
+static int add_name(struct stale_list *list, const char *name, pid_t owner)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (strcmp(list->item[i].name, name) == 0)
+            return 0;
+    if (list->count == LEAVES_MAX)
+        return -E2BIG;
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity ? 2 * list->capacity : 32;
+        struct stale *item = realloc(list->item, capacity * sizeof *item);
+        if (!item)
+            return -ENOMEM;
+        list->item = item;
+        list->capacity = capacity;
+    }
+    struct stale *item = &list->item[list->count++];
+    item->owner = owner;
+    memcpy(item->name, name, strlen(name) + 1); /* parse_name has seen that it fits */
+    return 0;
+}
+
+static void collect(const struct cgroup_host *host, int base, int owner_pid, const struct cgroup_owner *self, bool proc_is_ours,
+                    struct stale_list *list)
+{
+    struct cgroup_owner owner;
+    struct dirent *entry;
+
+    int fd = base < 0 ? -1 : openat(base, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir) {
+        fd_close(fd);
+        return;
+    }
+    while ((entry = readdir(dir)))
+        if (parse_name(entry->d_name, &owner) && is_stale(host, self, proc_is_ours, owner_pid, &owner) &&
+            add_name(list, entry->d_name, owner.pid) < 0)
+            break; /* the next sweep takes the rest */
+    closedir(dir);
+}
+
+/* Opens what there is of the leaf. Its v1 freezer, too, even where v2 would freeze: it was made by somebody who did not see v2. */
+static void open_leaf(const struct cgroup_host *host, const char *name, struct cgroup *ret)
+{
+    *ret = (struct cgroup){ .v2 = -1, .dir = { -1, -1, -1, -1 }, .tasks = { -1, -1, -1, -1 } };
+    snprintf(ret->name, sizeof ret->name, "%s", name);
+    if (host->v2 >= 0)
+        ret->v2 = openat(host->v2, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    for (enum cgroup_controller c = 0; c < CG_CONTROLLERS; c++)
+        if (host->v1[c] >= 0)
+            ret->dir[c] = openat(host->v1[c], name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+}
+
+static void end_leaf(const struct cgroup_host *host, const char *name)
+{
+    struct cgroup leaf;
+
+    open_leaf(host, name, &leaf);
+    if (leaf.dir[CG_FREEZER] >= 0 || leaf.v2 < 0 || fd_write_file(leaf.v2, "cgroup.kill", "1") < 0)
+        cgroup_kill_each(&leaf);
+    cgroup_close(&leaf);
+}
+
+static int remove_leaf(const struct cgroup_host *host, const char *name, uint64_t deadline_us)
+{
+    struct cgroup leaf;
+
+    open_leaf(host, name, &leaf);
+    int r = cgroup_remove_until(host, &leaf, deadline_us - SWEEP_TIMEOUT_US / 2);
+    if (r == -EBUSY) { /* somebody is in one of the v1 directories only: his maker died between two joins */
+        cgroup_kill_each(&leaf);
+        r = cgroup_remove_until(host, &leaf, deadline_us);
+    }
+    cgroup_close(&leaf);
+    return r;
+}
+
+int cgroup_sweep_each(const struct cgroup_host *host, int owner_pid,
+                      void (*tell)(const char *name, pid_t owner, int result, void *data), void *data)
+{
+    struct cgroup_host all = *host;
+    struct stale_list list = { 0 };
+    struct cgroup_owner self;
+    struct cgroup_process process;
+    FD freezer = -1;
+    int removed = 0;
+
+    if (cgroup_owner_self(&self) < 0)
+        return 0;
+    bool proc_is_ours = cgroup_process_read("self", &process) == 0 && process.pid == getpid();
+    if (all.v1[CG_FREEZER] < 0 && all.mode != CGROUP_V2)
+        all.v1[CG_FREEZER] = freezer = cgroup_open_usual_v1(CG_FREEZER);
+
+    collect(host, all.v2, owner_pid, &self, proc_is_ours, &list);
+    for (enum cgroup_controller c = 0; c < CG_CONTROLLERS; c++)
+        collect(host, all.v1[c], owner_pid, &self, proc_is_ours, &list);
+    for (size_t i = 0; i < list.count; i++)
+        end_leaf(&all, list.item[i].name);
+    uint64_t deadline = clock_monotonic_us() + SWEEP_TIMEOUT_US;
+    for (size_t i = 0; i < list.count; i++) {
+        int r = remove_leaf(&all, list.item[i].name, deadline);
+        removed += r == 0;
+        if (tell)
+            tell(list.item[i].name, list.item[i].owner, r, data);
+    }
+    free(list.item);
+    return removed;
+}
+
+int cgroup_sweep(const struct cgroup_host *host, int owner_pid)
+{
+    return cgroup_sweep_each(host, owner_pid, NULL, NULL);
+}

@@ -1,0 +1,158 @@
+/* A payload's parent is the keeper, but its pid namespace is the box's. A keeper with rights over its own pid namespace steps
+ * into the box's for one clone and back (setns only changes where children are born). An ordinary user may step in but not back, so there a
+ * short-lived child that shares our memory steps in and gives birth with CLONE_PARENT. */
+#define _GNU_SOURCE
+#include "sys/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+
+static int clone_plain(uint64_t flags, int cgroup, struct process *ret)
+{
+    int pidfd = -1;
+    struct clone_args args = {
+        .flags = flags | CLONE_PIDFD | CLONE_CLEAR_SIGHAND | (cgroup >= 0 ? CLONE_INTO_CGROUP : 0),
+        .pidfd = (uint64_t)(uintptr_t)&pidfd,
+        .exit_signal = flags & CLONE_PARENT ? 0 : SIGCHLD,
+        .cgroup = cgroup >= 0 ? (uint64_t)cgroup : 0,
+    };
+    long pid = syscall(SYS_clone3, &args, sizeof args);
+    if (pid < 0)
+        return -errno;
+    if (pid == 0)
+        return 0;
+    *ret = (struct process){ .pid = (pid_t)pid, .pidfd = pidfd };
+    return 1;
+}
+
+/* What the midwife tells the keeper. The pidfd is made in the table of files that the two share, so its number is good there too. */
+struct birth {
+    int            result;
+    struct process child;
+};
+
+/* Returns 0 in the child that is born, and does not return in the midwife. */
+static int be_midwife(uint64_t flags, int cgroup, int pid_namespace, int note)
+{
+    struct birth birth = { .child.pidfd = -1 };
+
+    birth.result = setns(pid_namespace, CLONE_NEWPID) < 0 ? -errno : 1;
+    if (birth.result > 0)
+        birth.result = clone_plain(flags | CLONE_PARENT, cgroup, &birth.child);
+    if (birth.result == 0)
+        return 0;
+    _exit(fd_write_all(note, &birth, sizeof birth) < 0);
+}
+
+static int clone_by_midwife(uint64_t flags, int cgroup, int pid_namespace, struct process *ret)
+{
+    int note[2];
+    if (pipe2(note, O_CLOEXEC) < 0)
+        return -errno;
+    FD reader = note[0], writer = note[1];
+
+    struct clone_args args = { .flags = CLONE_FILES, .exit_signal = SIGCHLD };
+    long pid = syscall(SYS_clone3, &args, sizeof args);
+    if (pid < 0)
+        return -errno;
+    if (pid == 0)
+        return be_midwife(flags, cgroup, pid_namespace, writer);
+
+    while (waitpid((pid_t)pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    struct birth birth = { .result = -EIO };
+    writer = fd_close(writer);
+    int r = fd_read_all(reader, &birth, sizeof birth);
+    if (r < 0)
+        return r == -ENODATA ? -EIO : r;
+    if (birth.result > 0)
+        *ret = birth.child;
+    return birth.result;
+}
+
+int process_clone(uint64_t flags, int cgroup, int pid_namespace, struct process *ret)
+{
+    if (pid_namespace < 0)
+        return clone_plain(flags, cgroup, ret);
+
+    FD own = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
+    if (own < 0)
+        return -errno;
+    /* Stepping to where we are already changes nothing and tells whether we may step back. */
+    if (setns(own, CLONE_NEWPID) < 0)
+        return errno == EPERM ? clone_by_midwife(flags, cgroup, pid_namespace, ret) : -errno;
+    if (setns(pid_namespace, CLONE_NEWPID) < 0)
+        return -errno;
+    int r = clone_plain(flags, cgroup, ret);
+    if (r != 0 && setns(own, CLONE_NEWPID) < 0)
+        _exit(125);     /* every later child would be born in the wrong place */
+    return r;
+}
+
+int process_reap(struct process *process, int block, struct process_end *ret)
+{
+    struct rusage usage;
+    siginfo_t info = { 0 };
+
+    for (;;) {
+        /* The raw call, because only it gives the rusage together with a pidfd. */
+        long r = syscall(SYS_waitid, P_PIDFD, process->pidfd, &info, WEXITED | __WALL | (block ? 0 : WNOHANG), &usage);
+        if (r == 0)
+            break;
+        if (errno != EINTR)
+            return -errno;
+    }
+    if (info.si_pid == 0)
+        return 0;
+
+    *ret = (struct process_end){
+        .code = info.si_code == CLD_EXITED ? info.si_status : -1,
+        .signal = info.si_code == CLD_EXITED ? 0 : info.si_status,
+        .cpu_us = (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000u
+                + (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec),
+        .peak_bytes = (uint64_t)usage.ru_maxrss * 1024u,
+    };
+    process->pidfd = fd_close(process->pidfd);
+    process->pid = 0;
+    return 1;
+}
+
+int process_signal(const struct process *process, int signal)
+{
+    if (process->pidfd < 0)
+        return -ESRCH;
+    return syscall(SYS_pidfd_send_signal, process->pidfd, signal, NULL, 0) < 0 ? -errno : 0;
+}
+
+int process_signal_group(const struct process *process, int signal)
+{
+    if (process->pid <= 0)
+        return -ESRCH;
+    return kill(-process->pid, signal) < 0 ? -errno : 0;
+}
+
+int process_map_ids(pid_t pid, const char *uid_map, const char *gid_map, int deny_setgroups)
+{
+    char path[48];
+
+    snprintf(path, sizeof path, "/proc/%d", (int)pid);
+    FD dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0)
+        return -errno;
+    int r = deny_setgroups ? fd_write_file(dir, "setgroups", "deny") : 0;
+    if (r == 0)
+        r = fd_write_file(dir, "gid_map", gid_map);
+    if (r == 0)
+        r = fd_write_file(dir, "uid_map", uid_map);
+    return r;
+}

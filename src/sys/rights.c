@@ -1,0 +1,107 @@
+#define _GNU_SOURCE
+#include "sys/rights.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <linux/keyctl.h>
+#include <linux/seccomp.h>
+#include <linux/securebits.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int rights_become(uid_t uid, gid_t gid, int can_setgroups)
+{
+    /* Raw calls: a libc's wrappers would first look for other threads. */
+    if (can_setgroups && syscall(SYS_setgroups, 0, NULL) < 0)
+        return -errno;
+    if (syscall(SYS_setresgid, gid, gid, gid) < 0 || syscall(SYS_setresuid, uid, uid, uid) < 0)
+        return -errno;
+    return 0;
+}
+
+int rights_keep_capabilities(uint64_t keep)
+{
+    /* NOROOT: an exec as uid 0 gives nothing. A profile that keeps capabilities needs exec as root to hand them on. */
+    unsigned long bits = SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE
+                       | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED | SECBIT_NOROOT_LOCKED | (keep ? 0 : SECBIT_NOROOT);
+
+    if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
+        return -errno;
+    for (int cap = 0; cap < 64; cap++)
+        if (!(keep >> cap & 1) && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0) {
+            if (errno == EINVAL)
+                break;      /* past the last one that this kernel knows */
+            return -errno;
+        }
+    if (prctl(PR_SET_SECUREBITS, bits, 0, 0, 0) < 0)
+        return -errno;
+
+    struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+    struct __user_cap_data_struct data[2] = {
+        { .effective = (uint32_t)keep, .permitted = (uint32_t)keep },
+        { .effective = (uint32_t)(keep >> 32), .permitted = (uint32_t)(keep >> 32) },
+    };
+    return syscall(SYS_capset, &header, data) < 0 ? -errno : 0;
+}
+
+static int lower(int resource, rlim_t most)
+{
+    struct rlimit limit;
+    if (getrlimit(resource, &limit) < 0)
+        return -errno;
+    if (limit.rlim_max > most)
+        limit.rlim_max = most;
+    if (limit.rlim_cur > limit.rlim_max)
+        limit.rlim_cur = limit.rlim_max;
+    return setrlimit(resource, &limit) < 0 ? -errno : 0;
+}
+
+int rights_limit_resources(void)
+{
+    static const struct {
+        int    resource;
+        rlim_t most;
+    } limits[] = {
+        { RLIMIT_CORE, 0 },          { RLIMIT_NOFILE, 65536 },        { RLIMIT_MEMLOCK, 64 << 10 },
+        { RLIMIT_RTPRIO, 0 },        { RLIMIT_NICE, 0 },              { RLIMIT_SIGPENDING, 4096 },
+        { RLIMIT_MSGQUEUE, 800 << 10 },
+    };
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        int r = lower(limits[i].resource, limits[i].most);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int rights_new_keyring(void)
+{
+    /* A kernel without keyrings has none to inherit. */
+    return syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0 && errno != ENOSYS ? -errno : 0;
+}
+
+int rights_no_new_privileges(void)
+{
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? -errno : 0;
+}
+
+int rights_filter_calls(const struct sock_filter *code, unsigned short length)
+{
+    struct sock_fprog program = { .len = length, .filter = (struct sock_filter *)(uintptr_t)code };
+    return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0 ? -errno : 0;
+}
+
+int rights_hide(void)
+{
+    return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ? -errno : 0;
+}
+
+int rights_die_with_parent(void)
+{
+    return prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 ? -errno : 0;
+}

@@ -1,0 +1,32 @@
+/* Giving up rights, one step each. Only async-signal-safe calls; all return 0 or -errno. None of them can be undone. */
+#ifndef CARREL_SYS_RIGHTS_H
+#define CARREL_SYS_RIGHTS_H
+
+#include <linux/filter.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+/* Becomes uid and gid without supplementary groups. can_setgroups is false in a user namespace where setgroups is denied. */
+MUST_CHECK int rights_become(uid_t uid, gid_t gid, int can_setgroups);
+
+/* Keeps only these capabilities (bit mask), in every set and in the bounding set, and locks the securebits. */
+MUST_CHECK int rights_keep_capabilities(uint64_t keep);
+
+/* No core files, few descriptors, no locked memory, no real-time priority: what a cgroup does not count. */
+MUST_CHECK int rights_limit_resources(void);
+
+/* A fresh, anonymous session keyring, so that nothing can be left for or found from another box. */
+MUST_CHECK int rights_new_keyring(void);
+
+MUST_CHECK int rights_no_new_privileges(void);
+MUST_CHECK int rights_filter_calls(const struct sock_filter *code, unsigned short length);
+
+/* Not traceable and not readable through /proc by anybody in the box. Ends on exec. */
+MUST_CHECK int rights_hide(void);
+
+/* SIGKILL when the parent ends. Cleared by every change of ids, so armed last. */
+MUST_CHECK int rights_die_with_parent(void);
+
+#endif

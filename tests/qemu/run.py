@@ -1,0 +1,102 @@
+#!/usr/bin/python3
+"""Boots one test machine per suite, emulated, and tells by its exit status whether all of them passed.
+
+The console goes to a file and, with --show, to the terminal. The verdict is the line "<mark> <status>"; a machine that
+ends or runs out of time without it has failed.
+"""
+
+import argparse
+import glob
+import os
+import re
+import secrets
+import selectors
+import subprocess
+import sys
+import time
+
+BOOT_SECONDS = 60
+
+
+def machine_command(out, suite, mark, timeout, memory, append):
+    kernel = glob.glob(f"{out}/kernel/boot/vmlinuz-*")[0]
+    command = ["qemu-system-x86_64", "-M", "microvm", "-accel", "tcg,thread=multi",
+               "-cpu", "max", "-m", memory, "-smp", "2", "-nodefaults", "-no-user-config", "-display", "none",
+               "-no-reboot", "-serial", "stdio",
+               "-kernel", kernel, "-initrd", f"{out}/initramfs",
+               "-append", f"console=ttyS0 quiet panic=-1 reboot=t carrel.suite={suite} carrel.mark={mark} "
+                          f"carrel.timeout={timeout} {append}"]
+    for number, image in enumerate(("usr", "project")):
+        command += ["-drive", f"id=d{number},file={out}/{image}.squashfs,format=raw,if=none,readonly=on",
+                    "-device", f"virtio-blk-device,drive=d{number}"]
+    return command
+
+
+def read_console(process, deadline, log, show, mark):
+    """Returns the suite's status, or None if the machine ended or the time was over first."""
+    selector = selectors.DefaultSelector()
+    selector.register(process.stdout, selectors.EVENT_READ)
+    pending, status = b"", None
+    while (left := deadline - time.monotonic()) > 0:
+        if not selector.select(left):
+            continue
+        data = os.read(process.stdout.fileno(), 65536)
+        if not data:
+            break
+        log.write(data)
+        log.flush()
+        if show:
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+        pending = (pending + data)[-4096:]
+        found = re.search(rb"^" + mark.encode() + rb" (\d+)\s*$", pending.replace(b"\r", b""), re.M)
+        if found:
+            status = int(found.group(1))
+            break
+    return status
+
+
+def run_suite(args, suite):
+    """None if it passed, else the reason."""
+    mark = "verdict-" + secrets.token_hex(8)
+    path = f"{args.out}/console-{suite.replace(':', '-').replace('/', '-')}.log"
+    began = time.monotonic()
+    with open(path, "wb") as log:
+        process = subprocess.Popen(machine_command(args.out, suite, mark, args.timeout, args.memory, args.append),
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        try:
+            status = read_console(process, began + BOOT_SECONDS + args.timeout + 20, log, args.show, mark)
+        finally:
+            process.kill()
+            process.wait()
+    with open(path, "rb") as log:
+        console = log.read().decode(errors="replace").replace("\r", "")
+    tally = [line for line in console.splitlines() if re.search(r"\d+ (passed|failed|error|skipped).* in ", line)]
+    seconds = time.monotonic() - began
+    verdict = {None: "the machine ended without a verdict", 0: "ok", 5: "no tests", 97: "no cgroups", 124: "out of time",
+               98: "the machine could not be set up"}.get(status, f"status {status}")
+    print(f"proof-qemu: {suite}: {verdict}; {tally[-1].strip('= ') if tally else 'no tally'}; {seconds:.0f} s; {path}")
+    if status != 0 and not args.show:
+        print("\n".join(console.splitlines()[-60:]))
+    sys.stdout.flush()
+    return status == 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", required=True, help="the directory that image.py filled")
+    parser.add_argument("--timeout", type=int, default=900, help="seconds for each suite")
+    parser.add_argument("--memory", default="2G")
+    parser.add_argument("--append", default="", help="more for the kernel's command line")
+    parser.add_argument("--show", action="store_true")
+    parser.add_argument("suites", nargs="+", help="root:NAME or user:NAME")
+    args = parser.parse_args()
+    for suite in args.suites:
+        if not re.fullmatch(r"(root|user):[a-z0-9_/.-]+", suite):
+            parser.error(f"not a suite: {suite}")
+    results = [run_suite(args, suite) for suite in args.suites]
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,387 @@
+"""Proves the seccomp filters: by simulation, by the kernel, against libseccomp and the checked-in tables, with real programs.
+
+`check.py golden` writes the tables anew. The paths come from the environment: GEN, PROBE, REFERENCE (see mk/policy.mk)."""
+import errno
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from bpf import ARCH_AARCH64, ARCH_I386, JA, RET, X32, Table, UsesArguments, simulate
+from cases import CASES, INIT, NEVER, SEALING
+
+HERE = pathlib.Path(__file__).parent
+TABLE = HERE.parent.parent / "src/policy/syscalls.tbl"
+GEN, PROBE, REFERENCE = (os.environ[name] for name in ("GEN", "PROBE", "REFERENCE"))
+NUMBERS = range(601)
+PROFILES = ["strict", "standard", "system"]
+FILTERS = PROFILES + ["init"]
+BAD = 0x00007FFFFFFFF000  # the arguments of `probe verdicts` and `probe calls`
+UNSEEN = {335, 336}  # uretprobe, uprobe: the kernel does not ask filters about these
+
+
+def output(*command, **options):
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=120, **options).stdout
+
+
+def read_programs(text):
+    programs, code = {}, None
+    for line in text.splitlines():
+        if line.startswith("filter "):
+            code = programs.setdefault(line.split()[1], [])
+        else:
+            code.append(tuple(map(int, line.split())))
+    return programs
+
+
+table = Table(TABLE.read_text())
+programs = read_programs(output(PROBE, "dump"))
+
+
+def wanted(answers, profile):
+    words = answers.split()
+    return words[PROFILES.index(profile)] if len(words) > 1 else words[0]
+
+
+def padded(args):
+    return (list(args) + [0] * 6)[:6]
+
+
+def all_vectors(name):
+    """(nr, args) for every call of the filter that has a rule, and for every case."""
+    for nr in table.rows:
+        cell = table.cell(name, nr)
+        if cell[0] == "@":
+            for args in table.vectors(cell[1:]):
+                yield nr, args
+    for call, args, _ in CASES:
+        yield table.names[call], padded(args)
+
+
+def kernel_word(word):
+    return errno.errorcode[int(word)].lower() if word.isdigit() else word
+
+
+def golden(name):
+    code = programs[name]
+    lines = [f"# What filter {name} does with every call. Made by `make seccomp-golden`; a change here is a change of policy."]
+    for nr in NUMBERS:
+        try:
+            verdict = simulate(code, nr)
+        except UsesArguments:
+            verdict = "by arguments"
+        lines.append(f"{nr:<5} {table.rows.get(nr, {}).get('name', '-'):24} {verdict}")
+    for nr in (X32, X32 + 39, X32 + 520, X32 + 600, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF):
+        lines.append(f"{nr:<#11x}                    {simulate(code, nr)}")
+    for what, arch in (("i386", ARCH_I386), ("aarch64", ARCH_AARCH64)):
+        verdicts = {simulate(code, nr, [0] * 6, arch) for nr in NUMBERS}
+        lines.append(f"{what:30} {' '.join(sorted(verdicts))}")
+    for call, args, _ in CASES:
+        text = f"{call}({', '.join(f'{a:#x}' for a in args)})"
+        lines.append(f"{text:60} {simulate(code, table.names[call], padded(args))}")
+    return "\n".join(lines) + "\n"
+
+
+class Simulation(unittest.TestCase):
+    def test_every_number_has_the_verdict_of_the_table(self):
+        for name in FILTERS:
+            for nr in [*NUMBERS, 1023, 1024, 5000, X32 - 1, X32, X32 + 1, X32 + 520, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, -1]:
+                for args in (None, [BAD] * 6):
+                    with self.subTest(filter=name, nr=nr):
+                        try:
+                            expected = table.verdict(name, nr, args)
+                        except UsesArguments:
+                            self.assertRaises(UsesArguments, simulate, programs[name], nr)
+                            continue
+                        self.assertEqual(simulate(programs[name], nr, args), expected)
+
+    def test_every_argument_has_the_verdict_of_its_rule(self):
+        for name in FILTERS:
+            for nr, args in all_vectors(name):
+                self.assertEqual(simulate(programs[name], nr, args), table.verdict(name, nr, args), (name, nr, list(map(hex, args))))
+
+    def test_foreign_architectures_are_killed(self):
+        for name in FILTERS:
+            for arch in (ARCH_I386, ARCH_AARCH64, 0, 0xFFFFFFFF):
+                self.assertEqual({simulate(programs[name], nr, [0] * 6, arch) for nr in NUMBERS}, {"kill"})
+
+    def test_no_instruction_is_dead(self):
+        for name in FILTERS:
+            visited = set()
+            simulate(programs[name], 0, arch=ARCH_I386, visited=visited)
+            for nr in [*NUMBERS, X32 - 1, X32, -1]:
+                try:
+                    simulate(programs[name], nr, visited=visited)
+                except UsesArguments:
+                    pass
+            for nr, args in all_vectors(name):
+                simulate(programs[name], nr, args, visited=visited)
+            self.assertEqual(set(range(len(programs[name]))) - visited, set(), name)
+
+
+class Intent(unittest.TestCase):
+    def test_cases(self):
+        for call, args, answers in CASES:
+            for profile in PROFILES:
+                self.assertEqual(simulate(programs[profile], table.names[call], padded(args)), wanted(answers, profile),
+                                 (profile, call, list(map(hex, args))))
+
+    def test_dangerous_calls_are_refused_whatever_the_arguments(self):
+        for profile in PROFILES:
+            for call in NEVER:
+                self.assertIn(simulate(programs[profile], table.names[call]), {"eperm", "enosys", "einval"}, (profile, call))
+
+    def test_sealing_works_under_every_profile(self):
+        for profile in PROFILES:
+            for call in SEALING:
+                self.assertEqual(simulate(programs[profile], table.names[call]), "allow", (profile, call))
+
+    def test_init_may_only_reap(self):
+        allowed = [nr for nr in range(5000) if simulate(programs["init"], nr) == "allow"]
+        self.assertEqual(allowed, sorted(table.names[call] for call in INIT))
+        self.assertEqual({simulate(programs["init"], nr) for nr in range(5000)}, {"allow", "kill"})
+
+    def test_each_profile_contains_the_smaller_one(self):
+        for small, large in (("strict", "standard"), ("standard", "system")):
+            for nr in NUMBERS:
+                if table.cell(small, nr) == "allow":
+                    self.assertEqual(table.cell(large, nr), "allow", nr)
+
+    def test_only_system_may_change_identity(self):
+        for call in "setuid setgid setgroups setresuid setresgid setreuid setregid".split():
+            self.assertEqual([simulate(programs[p], table.names[call]) for p in PROFILES], ["eperm", "eperm", "allow"])
+
+    def test_constants_are_those_of_the_headers(self):
+        own = {"CLONE_NAMESPACES", "SECCOMP_REFUSED_FLAGS", "PERSONALITY_ASK", "SOCK_TYPE_MASK"}
+        headers = """sched.h sys/socket.h netinet/in.h netinet/tcp.h linux/udp.h linux/netlink.h asm/termbits.h asm/ioctls.h linux/fs.h
+                  linux/fiemap.h fcntl.h sys/stat.h linux/prctl.h linux/seccomp.h linux/personality.h"""
+        lines = [f"#include <{h}>" for h in headers.split()]
+        for name, value in table.constants.items():
+            if name not in own:
+                guard = name.startswith("PR_")  # headers may be older than an option
+                lines += [f"#ifdef {name}"] * guard + [f'_Static_assert({name} == {value}u, "{name}");'] + ["#endif"] * guard
+        lines.append(f"_Static_assert((CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET"
+                     f" | 0x80) == {table.constants['CLONE_NAMESPACES']}u, \"clone\");")
+        lines.append(f"_Static_assert((unsigned)~(SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_SPEC_ALLOW | SECCOMP_FILTER_FLAG_TSYNC_ESRCH)"
+                     f" == {table.constants['SECCOMP_REFUSED_FLAGS']}u, \"seccomp\");")
+        r = subprocess.run(["gcc", "-D_GNU_SOURCE", "-fsyntax-only", "-x", "c", "-"], input="\n".join(lines), text=True, stderr=subprocess.PIPE,
+                           timeout=60)
+        self.assertEqual(r.returncode, 0, r.stderr)
+
+
+class Golden(unittest.TestCase):
+    def test_tables_are_as_checked_in(self):
+        for name in FILTERS:
+            path = HERE / f"golden-{name}.txt"
+            self.assertEqual(path.read_text().splitlines(), golden(name).splitlines(), f"policy changed: review, then `make seccomp-golden` ({name})")
+
+
+class Libseccomp(unittest.TestCase):
+    def test_every_name_that_libseccomp_knows_is_classified_under_its_number(self):
+        known = dict(reversed(line.split()) for line in output(REFERENCE, "names").splitlines())
+        self.assertGreater(len(known), 350)
+        for name, nr in known.items():
+            self.assertEqual(table.names.get(name), int(nr), name)
+
+    def test_there_are_no_holes(self):
+        """Numbers are given out without gaps, but for 337-423, kept free to meet the other architectures' count."""
+        self.assertEqual(sorted(table.rows), [*range(0, 337), *range(424, max(table.rows) + 1)])
+        self.assertGreaterEqual(max(table.rows), 462)
+
+
+class Kernel(unittest.TestCase):
+    def test_kernel_gives_the_verdict_for_every_number(self):
+        for name in FILTERS:
+            answers = output(PROBE, "verdicts", name).split()
+            self.assertEqual(len(answers), len(NUMBERS))
+            for nr, answer in zip(NUMBERS, answers):
+                if nr not in UNSEEN:
+                    self.assertEqual(kernel_word(answer), table.verdict(name, nr, [BAD] * 6), (name, nr))
+
+    def test_kernel_gives_the_verdict_for_arguments(self):
+        for name in PROFILES:
+            vectors = list(all_vectors(name))
+            for start in range(0, len(vectors), 4096):
+                part = vectors[start:start + 4096]
+                text = "".join(f"{nr} {' '.join(map(str, args))}\n" for nr, args in part)
+                answers = output(PROBE, "arguments", name, input=text).split()
+                self.assertEqual(len(answers), len(part))
+                for (nr, args), answer in zip(part, answers):
+                    self.assertEqual(kernel_word(answer), table.verdict(name, nr, args), (name, nr, list(map(hex, args))))
+
+    def test_real_calls_are_as_without_filter_or_refused(self):
+        blocking = {table.names["pause"]}
+        for name in PROFILES:
+            calls = [(nr, table.verdict(name, nr, [BAD] * 6)) for nr in NUMBERS if nr not in blocking]
+            answers = output(PROBE, "calls", name, input="".join(f"{nr} {v if v == 'allow' else '-'}\n" for nr, v in calls)).splitlines()
+            self.assertEqual(len(answers), len(calls))
+            for (nr, verdict), line in zip(calls, answers):
+                _, result, free = line.split()
+                expected = free if verdict == "allow" else str(-getattr(errno, verdict.upper()))
+                self.assertEqual(result, expected, (name, nr, table.rows.get(nr, {}).get("name")))
+
+    def test_foreign_calls_end_the_process(self):
+        sigsys, enosys = "signal 31", "errno 38"
+        for name in FILTERS:
+            answers = dict(line.split(" ", 1) for line in output(PROBE, "foreign", name).splitlines())
+            minus = answers.pop("minus-1")
+            self.assertEqual(minus, sigsys if name == "init" else enosys)
+            self.assertEqual(set(answers.values()), {sigsys}, (name, answers))
+            self.assertEqual(len(answers), 8)
+
+
+class Generator(unittest.TestCase):
+    def generate(self, text):
+        with tempfile.TemporaryDirectory() as d:
+            source, out = pathlib.Path(d, "t.tbl"), pathlib.Path(d, "t.c")
+            source.write_text(text)
+            r = subprocess.run([GEN, source, out], stderr=subprocess.PIPE, text=True, timeout=60)
+            if r.returncode:
+                return r.stderr
+            code, name = {}, None
+            for line in out.read_text().splitlines():
+                if line.startswith("static const"):
+                    name = line.split()[-3].removesuffix("_code[]")
+                    code[name] = []
+                elif line.startswith("    {"):
+                    code[name].append(tuple(int(w, 0) for w in line[line.index("{") + 1:line.index("}")].split(",")))
+            return code
+
+    def test_a_filter_can_differ_from_a_column(self):
+        text = TABLE.read_text() + "rule join\n    allow if arg1 in 0x10000000 0x20000000\n    eperm\nfilter family like standard\n    @join setns\n"
+        code, own = self.generate(text), Table(text)
+        for nr in [*NUMBERS, X32, -1]:
+            for args in ([0] * 6, [3, 0x10000000, 0, 0, 0, 0], [3, 0x10000000 | 1 << 40, 0, 0, 0, 0], [3, 0x30000000, 0, 0, 0, 0]):
+                self.assertEqual(simulate(code["family"], nr, args), own.verdict("family", nr, args))
+        self.assertEqual(simulate(code["family"], 308, [3, 0x20000000]), "allow")
+        self.assertEqual(code["standard"], programs["standard"])
+
+    def test_far_jumps_are_bridged(self):
+        """Neighbours with different verdicts make a long program, whose rules and returns are out of a jump's reach."""
+        words = ["allow", "eperm", "@r", "enosys", "einval", "@s"]
+        text = "columns a\notherwise enosys\nrule r\n    eperm if arg0 in 1 2 3\n    allow\n"
+        text += "rule s\n    einval if arg2 & 6 and arg1 & 0xf in 4 5\n    allow\n"
+        text += "".join(f"{nr} c{nr} {words[nr * nr // 3 % 6]}\n" for nr in range(0, 550))
+        code, own = self.generate(text), Table(text)
+        self.assertGreater(len(code["a"]), 400)
+        self.assertIn(JA, {op for op, *_ in code["a"]})
+        self.assertGreater(sum(op == RET for op, *_ in code["a"]), 6)
+        for nr in [*range(600), X32, -1]:
+            for args in ([0] * 6, [3, 4, 2, 0, 0, 0], [4, 0x15, 4, 0, 0, 0], [9, 9, 9, 0, 0, 0]):
+                self.assertEqual(simulate(code["a"], nr, args), own.verdict("a", nr, args), (nr, args))
+
+    def test_a_doubtful_table_is_refused_with_its_line(self):
+        head = "columns a b\notherwise enosys\n"
+        for body, message in (
+            ("0 read allow\n", "a row is"), ("0 read allow perhaps\n", "unknown action"), ("0 read allow @none\n", "unknown rule"),
+            ("0 read allow allow\n0 write allow allow\n", "second row"), ("0 read allow allow\n1 read allow allow\n", "second row"),
+            ("rule r\n    allow if arg0 in 1\n0 read @r @r\n", "lacks a last word"), ("rule r\n    allow if arg7 in 1\n    eperm\n", "a test is"),
+            ("rule r\n    allow\n    eperm\n", "after the last"), ("rule r\n    allow if arg0 & 1 in 2\n    eperm\n", "never be equal"),
+            ("rule r\n    allow if arg0 in NOTHING\n    eperm\n", "neither a number"), ("rule r\n    allow if arg0 in\n    eperm\n", "a test is"),
+            ("filter f otherwise kill\n    allow nothing\n", "no row"), ("filter f like c\n", "unknown column"),
+            ("    allow read\n", "without a section"),
+            ("2000 far allow allow\n", "not understood"), ("0 read allow allow", "newline"),
+        ):
+            answer = self.generate(head + body)
+            self.assertIsInstance(answer, str, body)
+            self.assertRegex(answer, rf"t\.tbl:\d+: .*{message}", body)
+
+
+PYTHON = """
+import asyncio, concurrent.futures, ctypes, multiprocessing, mmap, os, pathlib, shutil, signal, socket, sqlite3, subprocess, sys, tempfile, threading
+assert subprocess.run([sys.executable, '-c', 'print(6*7)'], capture_output=True, text=True).stdout == '42\\n'
+t = threading.Thread(target=os.getpid); t.start(); t.join()
+async def main():
+    server = await asyncio.start_server(lambda r, w: (w.write(b'hello'), w.close()), '127.0.0.1', 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    assert await reader.read() == b'hello'
+    p = await asyncio.create_subprocess_exec('true'); assert await p.wait() == 0
+asyncio.run(main())
+d = tempfile.mkdtemp()
+db = sqlite3.connect(d + '/x.db'); db.execute('create table t(a)'); db.execute('insert into t values(1)'); db.commit(); db.close()
+pathlib.Path(d, 'a').write_bytes(b'x' * 100000)
+shutil.copy2(d + '/a', d + '/b'); shutil.copytree(d, d + '/../' + os.path.basename(d) + '-2'); shutil.rmtree(d + '-2'); shutil.rmtree(d)
+mmap.mmap(-1, 4096).close()
+signal.setitimer(signal.ITIMER_REAL, 100)
+"""
+FULL_PYTHON = PYTHON + """
+from multiprocessing import shared_memory
+with multiprocessing.Pool(2) as pool:
+    assert pool.map(abs, [-1, 2]) == [1, 2]
+with concurrent.futures.ProcessPoolExecutor(2) as pool:
+    assert list(pool.map(abs, [-3])) == [3]
+s = shared_memory.SharedMemory(create=True, size=4096); s.close(); s.unlink()
+os.close(os.memfd_create('x')); os.sched_setaffinity(0, os.sched_getaffinity(0)); os.nice(1)
+assert socket.if_nameindex() is not None
+"""
+C = """#include <pthread.h>
+#include <stdio.h>
+static void *f(void *p) { return p; }
+int main(void) { pthread_t t; pthread_create(&t, 0, f, 0); pthread_join(t, 0); puts("ok"); }
+"""
+SHELL = f"""set -e; d=$(mktemp -d); cd $d; printf '%s' '{C}' > a.c"""
+PROGRAMS = [  # name, profiles, command, what it prints at its end
+    ("sh", "strict standard system", ["sh", "-c", "echo a | cat | wc -c; (exit 3) || echo $?"], "3\n"),
+    ("python3", "strict standard system", ["python3", "-c", PYTHON + "print('ok')"], "ok\n"),
+    ("python3", "standard system", ["python3", "-c", FULL_PYTHON + "print('ok')"], "ok\n"),
+    ("gcc", "standard system", ["sh", "-c", SHELL + "; gcc -pthread a.c -o a; ./a; rm -r $d"], "ok\n"),
+    ("git", "standard system", ["sh", "-c", "set -e; d=$(mktemp -d); cd $d; export HOME=$d; git init -q .; echo x > f; git add f; "
+     "git -c user.name=n -c user.email=e@example.invalid commit -qm m; git clone -q . other; git gc -q; git log --format=%s; rm -rf $d"], "m\n"),
+    ("bash", "standard system", ["bash", "-c", "set -m; sleep 60 & kill -STOP %1; kill -CONT %1; kill %1; wait %1; echo $?"], "143\n"),
+    ("script", "strict standard system", ["sh", "-c", "script -qec 'test -t 0 && echo ok' /dev/null </dev/null | tr -d '\\r'"], "ok\n"),
+    ("node", "standard system", ["node", "-e", "const{execFileSync}=require('child_process');const fs=require('fs').promises;"
+     "const{Worker}=require('worker_threads');new Worker('require(\"worker_threads\").parentPort.postMessage(1)',{eval:true})"
+     ".on('message',async()=>{await fs.readFile('/etc/passwd');execFileSync('true');console.log('ok');process.exit(0)})"], "ok\n"),
+    ("go", "standard", ["go", "version"], None),
+    ("perl", "strict standard system", ["perl", "-e", "print `echo ok`"], "ok\n"),
+    ("tar", "standard system", ["sh", "-c", SHELL + "; mkfifo p; ln a.c b; tar cf x.tar a.c b p; mkdir y; tar xf x.tar -C y; "
+     "cp -a y z; mv z /dev/shm/$$.z; rm -r /dev/shm/$$.z $d; echo ok"], "ok\n"),
+]
+
+
+class Programs(unittest.TestCase):
+    def test_programs_run_under_their_profile(self):
+        for needs, profiles, command, ending in PROGRAMS:
+            for profile in profiles.split():
+                with self.subTest(program=needs, profile=profile, command=command[-1][:60]):
+                    if not shutil.which(needs):
+                        self.skipTest(f"no {needs} here")
+                    r = subprocess.run([PROBE, "run", profile, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120)
+                    self.assertEqual(r.returncode, 0, r.stderr)
+                    self.assertTrue(ending is None or r.stdout.endswith(ending), (r.stdout, r.stderr))
+
+    def test_root_in_system_changes_owner_and_identity_and_in_standard_not(self):
+        if os.geteuid():
+            self.skipTest("not root")
+        code = ("import os, tempfile\nf = tempfile.NamedTemporaryFile()\nos.chown(f.name, 7, 7)\n"
+                "os.setgroups([])\nos.setgid(7)\nos.setuid(7)\nprint(os.getuid())")
+        r = subprocess.run([PROBE, "run", "system", "python3", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+        self.assertEqual((r.stdout, r.stderr[-200:] if r.returncode and not r.stdout else ""), ("7\n", ""))
+        r = subprocess.run([PROBE, "run", "standard", "python3", "-c", code], stderr=subprocess.PIPE, text=True, timeout=60)
+        self.assertIn("PermissionError", r.stderr)
+
+
+class LoadTime(unittest.TestCase):
+    def test_print_load_time_beside_libseccomp(self):
+        """Never decides; the machine does."""
+        with tempfile.TemporaryDirectory() as d:
+            text = "".join(f"{nr} {'allow' if v == 'allow' else getattr(errno, v.upper(), 0)}\n"
+                           for nr in NUMBERS if (v := table.verdict("standard", nr, [BAD] * 6)))
+            for shape in ("tree", "linear"):
+                with open(f"{d}/libseccomp-{shape}", "wb") as out:
+                    subprocess.run([REFERENCE, "bpf", shape], input=text.encode(), stdout=out, check=True, timeout=60)
+            print("\nload time of filters (us)       instructions   p50    p99")
+            for line in output(PROBE, "load", f"{d}/libseccomp-tree", f"{d}/libseccomp-linear").splitlines():
+                name, length, median, tail = line.split()
+                print(f"  {name.rsplit('/', 1)[-1]:30} {length:>10} {median:>6} {tail:>6}")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["golden"]:
+        for filter_name in FILTERS:
+            (HERE / f"golden-{filter_name}.txt").write_text(golden(filter_name))
+    else:
+        unittest.main()

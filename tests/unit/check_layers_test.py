@@ -1,0 +1,56 @@
+"""tools/check-layers finds what it must find: run on small trees with one offence each."""
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools" / "check-layers"
+
+
+def check(**files):
+    """Exit status and output for a tree of files; a name like src__base__x_c stands for src/base/x.c."""
+    with tempfile.TemporaryDirectory() as top:
+        for name, text in files.items():
+            path = pathlib.Path(top, *name.split("__")).with_suffix("")
+            stem, dot, suffix = path.name.rpartition("_")
+            path = path.with_name(stem + "." + suffix if dot else path.name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        done = subprocess.run([TOOL, top], capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stdout
+
+
+class CheckLayers(unittest.TestCase):
+    def test_a_good_tree_passes(self):
+        status, text = check(src__box__x_c='#include "base/err.h"\n#include "box/x.h"\n/* strcpy( */ char *s = "system(";\n',
+                             src__front__x_c='#include "keeper/proto.h"\n')
+        self.assertEqual((status, text), (0, "check-layers: 2 files in order\n"))
+
+    def assert_offence(self, expected, **files):
+        status, text = check(**files)
+        self.assertEqual(status, 1)
+        self.assertIn(expected, text)
+
+    def test_upward_includes(self):
+        self.assert_offence("src/sys/x.c:2: src/sys must not include box/spec.h", src__sys__x_c='\n#include "box/spec.h"\n')
+        self.assert_offence("must not include keeper/keeper.h", src__front__x_c='#include "keeper/keeper.h"\n')
+        self.assert_offence("must not include sys/clone.h", src__http__x_h='#include "sys/clone.h"\n')
+        self.assert_offence("write the folder too", src__base__x_c='#include "err.h"\n')
+        self.assert_offence("not in the table of layers", src__odd__x_c="\n")
+
+    def test_sizes(self):
+        self.assert_offence("601 lines; the most is 600", src__base__x_c="\n" * 601)
+        self.assert_offence("201 lines; the most is 200", src__base__x_h="\n" * 201)
+        self.assert_offence("x.c:1: 121 columns; the most is 120", tests__x_c="/" * 121 + "\n")
+        self.assert_offence("41 lines; the most is 40", src__base__README_md="\n" * 41, src__base__x_c="\n")
+
+    def test_banned_functions(self):
+        self.assert_offence("x.c:1: strcpy is banned", src__base__x_c="int a = strcpy (b, c);\n")
+        self.assert_offence("x.c:2: system is banned", guest__x_c='/* a\n */ int a = system("x");\n')
+
+    def test_an_empty_tree_is_not_a_success(self):
+        self.assert_offence("no source files")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,144 @@
+#include "unit/unit.h"
+
+#include <errno.h>
+
+#include "base/json.h"
+
+static char storage[4096];
+static struct buf out;
+static struct json j;
+
+static int start(void **state)
+{
+    (void)state;
+    buf_init_fixed(&out, storage, sizeof storage);
+    json_init(&j, &out);
+    return 0;
+}
+
+static void test_objects_and_arrays_nest(void **state)
+{
+    (void)state;
+    json_open_object(&j, NULL);
+    json_string(&j, "a", "x");
+    json_open_array(&j, "b");
+    json_unsigned(&j, NULL, UINT64_MAX);
+    json_signed(&j, NULL, INT64_MIN);
+    json_open_object(&j, NULL);
+    json_close(&j);
+    json_open_array(&j, NULL);
+    json_close(&j);
+    json_close(&j);
+    json_bool(&j, "c", true);
+    json_null(&j, "d");
+    json_string(&j, "e", NULL);
+    json_decimal(&j, "f", 1234567, 3);
+    json_decimal(&j, "g", 7, 0);
+    json_decimal(&j, "h", 5, 3);
+    json_close(&j);
+    assert_int_equal(json_finish(&j), 0);
+    assert_string_equal(storage, "{\"a\":\"x\",\"b\":[18446744073709551615,-9223372036854775808,{},[]],\"c\":true,"
+                                 "\"d\":null,\"e\":null,\"f\":1234.567,\"g\":7,\"h\":0.005}");
+}
+
+static void check_string(const char *data, size_t size, const char *json)
+{
+    start(NULL);
+    json_bytes(&j, NULL, data, size);
+    assert_int_equal(json_finish(&j), 0);
+    assert_string_equal(storage, json);
+}
+
+static void test_strings_are_escaped(void **state)
+{
+    (void)state;
+    check_string("", 0, "\"\"");
+    check_string("a\"b\\c\n\r\t\b\f/", 11, "\"a\\\"b\\\\c\\n\\r\\t\\b\\f/\"");
+    check_string("\0\x01\x1f\x7f", 4, "\"\\u0000\\u0001\\u001f\\u007f\"");
+    check_string("\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80", 9, "\"\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80\"");
+}
+
+static void test_bytes_that_are_not_utf8_are_replaced(void **state)
+{
+    (void)state;
+    check_string("a\xff" "b", 3, "\"a\\ufffdb\"");
+    check_string("\xc3", 1, "\"\\ufffd\"");                                    /* cut short */
+    check_string("\xc0\xaf", 2, "\"\\ufffd\\ufffd\"");                         /* overlong */
+    check_string("\xe0\x80\xaf", 3, "\"\\ufffd\\ufffd\\ufffd\"");
+    check_string("\xed\xa0\x80", 3, "\"\\ufffd\\ufffd\\ufffd\"");              /* a surrogate */
+    check_string("\xf4\x90\x80\x80", 4, "\"\\ufffd\\ufffd\\ufffd\\ufffd\"");   /* above U+10FFFF */
+    check_string("\xe2\x82" "x", 3, "\"\\ufffd\\ufffdx\"");
+}
+
+static void test_keys_are_escaped_too(void **state)
+{
+    (void)state;
+    json_open_object(&j, NULL);
+    json_null(&j, "a\"b");
+    json_close(&j);
+    assert_int_equal(json_finish(&j), 0);
+    assert_string_equal(storage, "{\"a\\\"b\":null}");
+}
+
+static void test_wrong_calls_are_told(void **state)
+{
+    (void)state;
+    assert_int_equal(json_finish(&j), -EINVAL); /* nothing */
+    start(NULL);
+    json_open_object(&j, NULL);
+    assert_int_equal(json_finish(&j), -EINVAL); /* not closed */
+    start(NULL);
+    json_open_object(&j, NULL);
+    json_null(&j, NULL); /* no key in an object */
+    json_close(&j);
+    assert_int_equal(json_finish(&j), -EINVAL);
+    start(NULL);
+    json_open_array(&j, NULL);
+    json_null(&j, "key"); /* a key in an array */
+    json_close(&j);
+    assert_int_equal(json_finish(&j), -EINVAL);
+    start(NULL);
+    json_null(&j, NULL);
+    json_null(&j, NULL); /* two values */
+    assert_int_equal(json_finish(&j), -EINVAL);
+    start(NULL);
+    json_close(&j);
+    assert_int_equal(json_finish(&j), -EINVAL);
+}
+
+static void test_depth_is_bounded(void **state)
+{
+    (void)state;
+    for (int i = 0; i < JSON_DEPTH_MAX; i++)
+        json_open_array(&j, NULL);
+    for (int i = 0; i < JSON_DEPTH_MAX; i++)
+        json_close(&j);
+    assert_int_equal(json_finish(&j), 0);
+    assert_int_equal(out.length, 2 * JSON_DEPTH_MAX);
+    start(NULL);
+    for (int i = 0; i <= JSON_DEPTH_MAX; i++)
+        json_open_array(&j, NULL);
+    assert_int_equal(json_finish(&j), -EINVAL);
+}
+
+static void test_a_full_buffer_is_told(void **state)
+{
+    (void)state;
+    buf_init_fixed(&out, storage, 4);
+    json_string(&j, NULL, "abcdef");
+    assert_int_equal(json_finish(&j), -EFBIG);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_objects_and_arrays_nest, start),
+        cmocka_unit_test_setup(test_strings_are_escaped, start),
+        cmocka_unit_test_setup(test_bytes_that_are_not_utf8_are_replaced, start),
+        cmocka_unit_test_setup(test_keys_are_escaped_too, start),
+        cmocka_unit_test_setup(test_wrong_calls_are_told, start),
+        cmocka_unit_test_setup(test_depth_is_bounded, start),
+        cmocka_unit_test_setup(test_a_full_buffer_is_told, start),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
