@@ -4,7 +4,7 @@ PREFIX    ?= /usr/local
 CC        := musl-gcc
 HOSTCC    := gcc
 CLANG     := clang
-ENGINE_DIRS := base sys policy box keeper cli
+ENGINE_DIRS := base sys policy box files keeper cli
 
 WARNINGS  := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wformat=2 -Wvla -Wconversion -Wno-sign-conversion -Werror
 # _GNU_SOURCE is defined as nothing, so that a file may say `#define _GNU_SOURCE` too.
@@ -63,4 +63,4 @@ clean:
 
 ## help: list these targets
 help:
-	@sed -n 's/^## \([a-z-]*\): /\1\t/p' $(sort $(MAKEFILE_LIST)) | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
+	@sed -n 's/^## \([a-z-]*\): /\1\t/p' $(sort $(wildcard mk/build.mk mk/test.mk)) $(sort $(filter-out mk/build.mk mk/test.mk,$(filter mk/%,$(MAKEFILE_LIST)))) | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'

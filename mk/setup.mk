@@ -5,7 +5,6 @@ PYTHON_PACKAGES += pytest
 
 VENV   := $(BUILD)/venv
 PYTHON := $(VENV)/bin/python
-STAMPS := $(BUILD)/stamp
 
 .PHONY: packages venv
 
@@ -22,13 +21,14 @@ packages:
 	fi; \
 	echo "installing:$$missing"; \
 	export DEBIAN_FRONTEND=noninteractive; \
-	apt-get install -y -q --no-install-recommends $$missing </dev/null >/dev/null 2>&1 || \
-	{ apt-get update -q </dev/null >/dev/null && apt-get install -y -q --no-install-recommends $$missing </dev/null >/dev/null; }
+	apt-get install -y -q -o DPkg::Lock::Timeout=120 --no-install-recommends $$missing </dev/null >/dev/null 2>&1 || \
+	{ apt-get update -q </dev/null >/dev/null && apt-get install -y -q -o DPkg::Lock::Timeout=120 --no-install-recommends $$missing </dev/null >/dev/null; }
 
 ## venv: the private Python environment of the tests
-venv: $(VENV)/bin/pytest
-$(VENV)/bin/pytest: | packages
-	@mkdir -p $(BUILD)
-	@/usr/bin/python3 -m venv $(VENV)
-	@$(VENV)/bin/pip install --quiet --disable-pip-version-check $(PYTHON_PACKAGES)
-	@test -x $@
+venv: | packages
+	@test "$$(cat $(VENV)/.packages 2>/dev/null)" = "$(sort $(PYTHON_PACKAGES))" || { \
+	    mkdir -p $(BUILD) && /usr/bin/python3 -m venv $(VENV) && \
+	    $(VENV)/bin/pip install --quiet --disable-pip-version-check $(sort $(PYTHON_PACKAGES)) && \
+	    echo "$(sort $(PYTHON_PACKAGES))" >$(VENV)/.packages; }
+
+$(VENV)/bin/pytest: | venv

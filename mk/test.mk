@@ -1,5 +1,5 @@
 # `make test`: everything that can be proved in minutes. A suite in another makefile joins with TEST_TARGETS += its-target.
--include mk/attack.mk mk/engine.mk mk/http.mk mk/bench.mk mk/qemu.mk
+include $(filter-out mk/setup.mk mk/build.mk mk/policy.mk mk/test.mk mk/proof.mk,$(sort $(wildcard mk/*.mk)))
 
 SANITIZE     := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 # What can be tested without a box: everything in base and policy, the pure parts of the rest.
@@ -79,7 +79,7 @@ $(BUILD)/lint/%.ok: src/%.c $(PURE_HEADERS) | packages $(KERNEL_HEADERS)/linux
 .PHONY: format
 format:
 	@$(MAKE) --no-print-directory packages PACKAGES=clang-format
-	@for f in $(wildcard src/*/*.[ch] tests/*/*.[ch] bench/*.[ch] guest/*.[ch]); do \
+	@for f in $(wildcard src/*/*.[ch] tests/*/*.[ch] bench/*.[ch] tools/*.[ch] guest/*.[ch]); do \
 	    lines=$$(awk 'length($$0) > 120 { printf "--lines=%d:%d ", NR, NR }' $$f); \
 	    test -z "$$lines" || { echo "$$f"; clang-format -i $$lines $$f; }; \
 	done

@@ -244,14 +244,20 @@ int box_check_making(struct box *box, struct err *e)
     return r < 0 ? r : 0;
 }
 
-int box_wait_ready(struct box *box, struct err *e)
+int box_ready(struct box *box, bool block, struct err *e)
 {
     struct note note;
-    int r = init_report(box, true, e);
+    int r;
 
-    if (r < 0)
-        return r;
-    r = link_receive(box->first.link, &note, sizeof note, &box->ns.net, 1, true);
+    /* Init speaks first; the payload's word without init's would mean a box whose file system is not there. */
+    if (box->link >= 0) {
+        if ((r = init_report(box, block, e)) <= 0)
+            return r;
+        box->link = fd_close(box->link);
+    }
+    r = link_receive(box->first.link, &note, sizeof note, &box->ns.net, 1, block);
+    if (r == 0)
+        return 0;
     if (r == 1 && note.kind == NOTE_FAILED) {
         *e = note.err;
         return -note.err.code;
@@ -259,7 +265,7 @@ int box_wait_ready(struct box *box, struct err *e)
     if (r < 0)
         return err_at(e, ECHILD, STEP_CLONE, 0, "the waiting payload ended");
     box->state = BOX_READY;
-    return 0;
+    return 1;
 }
 
 static int send_start(struct payload *payload, const struct start *start, struct err *e)
@@ -269,10 +275,10 @@ static int send_start(struct payload *payload, const struct start *start, struct
     size_t n = 1;
     FD command = -1;
 
-    int r = command_pack(start->command, &command, e);
+    int r = start->command ? command_pack(start->command, &command, e) : 0;
     if (r < 0)
         return r;
-    fds[0] = command;
+    fds[0] = start->command ? command : start->packed;
     for (int i = 0; i < 3; i++)
         if (start->stdio[i] >= 0) {
             order.has_stdio[i] = 1;
@@ -282,21 +288,30 @@ static int send_start(struct payload *payload, const struct start *start, struct
     return r < 0 ? err_at(e, -r, STEP_CLONE, 0, "payload") : 0;
 }
 
-int box_start(struct box_host *host, struct box *box, const struct start *start, struct payload *ret, struct err *e)
+int box_start(struct box *box, const struct start *start, struct payload *ret, struct err *e)
 {
-    (void)host;
+    struct payload next = empty_box.first;
+    int r = 0;
+
     if (box->state != BOX_READY)
         return err_at(e, EBUSY, STEP_USAGE, 0, "the box is not ready");
     if (box->first.waiting) {
-        int r = send_start(&box->first, start, e);
-        if (r < 0)
-            return r;
-        *ret = box->first;
-        ret->waiting = false;
+        next = box->first;
         box->first = empty_box.first;
-        return 0;
+    } else {
+        r = spawn(box, NULL, -1, false, false, &next, e);
     }
-    return spawn(box, start, -1, false, false, ret, e);
+    if (r == 0 && (r = send_start(&next, start, e)) < 0) {
+        struct process_end end;
+        (void)!process_signal(&next.process, SIGKILL);
+        (void)!process_reap(&next.process, 1, &end);
+        payload_done(&next);
+    }
+    if (r < 0)
+        return r;
+    next.waiting = false;
+    *ret = next;
+    return 0;
 }
 
 int payload_started(struct payload *payload, struct err *e)
@@ -312,6 +327,8 @@ int payload_started(struct payload *payload, struct err *e)
         return 0;
     }
     fd_close(fd);
+    if (r == 1 && note.kind == NOTE_READY)
+        return 0;       /* sealed, and about to take its command */
     payload->link = fd_close(payload->link);
     if (r == 1) {
         *e = note.err;

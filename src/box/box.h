@@ -74,7 +74,8 @@ struct box {
 
 /* What a payload is started with. Fds are borrowed; -1 gives /dev/null of the box. */
 struct start {
-    const struct command_spec *command;
+    const struct command_spec *command;     /* NULL: it is packed (command.h) in packed */
+    int                        packed;
     int                        stdio[3];
 };
 
@@ -102,14 +103,15 @@ MUST_CHECK int box_check_limits(const struct box_host *host, const struct limits
 MUST_CHECK int box_create(struct box_host *host, const struct plan *plan, const int *source, const struct start *start, bool freezer,
                           struct box *ret, struct err *e);
 
-/* Waits until the box is complete (init has reported). Needed only without start. */
-MUST_CHECK int box_wait_ready(struct box *box, struct err *e);
+/* Without start: is the box complete? 1: yes; 0: not yet (never with block); -errno with the reason. Call it again when box->link or
+ * box->first.link is readable. */
+MUST_CHECK int box_ready(struct box *box, bool block, struct err *e);
 
 /* With start: call when box->link is readable. -errno: the making of the box has failed, e says where. */
 MUST_CHECK int box_check_making(struct box *box, struct err *e);
 
 /* Puts a command into a ready box. */
-MUST_CHECK int box_start(struct box_host *host, struct box *box, const struct start *start, struct payload *ret, struct err *e);
+MUST_CHECK int box_start(struct box *box, const struct start *start, struct payload *ret, struct err *e);
 
 /* Call when payload->link is readable. 1: the command runs; 0: not yet; -errno: it never ran, e says why (STEP_EXEC: as a shell says 126, 127). */
 MUST_CHECK int payload_started(struct payload *payload, struct err *e);
@@ -123,12 +125,18 @@ void           box_usage_read(const struct box *box, struct box_usage *ret);
 /* How a payload's end is to be called, given why it was ended (OUTCOME_OK: it was not) and what the box has met. */
 enum outcome   box_outcome(const struct process_end *end, enum outcome cause, const struct box_usage *usage);
 
+/* Starts a helper of ours in the box's user and mount namespaces and in its cgroup, but not in its pid namespace: under the box's user, sealed
+ * like a payload, with `socket` as its only descriptor. It runs `serve` and ends when that returns. It does not die with the box's init. */
+MUST_CHECK int box_help(struct box *box, int socket, void (*serve)(int socket), struct payload *ret, struct err *e);
+
 /* A socket in the box's network namespace. Returns its fd. */
 MUST_CHECK int box_socket(const struct box *box, int family, int type, struct err *e);
 
 /* Ends everything in the box; payloads that the caller still holds must be reaped by it (before or after). */
 void           box_kill(struct box *box);
-/* Kills, removes, releases. Payloads must be reaped or will be: process that is still the caller's child delays init's end. */
+/* After init was reaped: removes the cgroup, releases the ids, closes everything. */
+void           box_release(struct box_host *host, struct box *box);
+/* Kills, waits for init's end, releases. Payloads that the caller holds must have been reaped: init's end waits for theirs. */
 void           box_destroy(struct box_host *host, struct box *box, struct process_end *ret_init);
 
 #endif

@@ -156,6 +156,9 @@ static int become(const struct init_job *job, struct err *e)
         r = wait_go(job->link, e);
     if (r == 0 && ((r = rights_hide()) < 0 || (r = rights_die_with_parent()) < 0))
         r = err_at(e, -r, STEP_RIGHTS, 0, "hiding init");
+    /* An overlay works with the rights of who mounted it, so that must be somebody whom the box's files know. */
+    if (r == 0 && job->plan->writable_root && (r = rights_become(0, 0, job->can_setgroups)) < 0)
+        r = err_at(e, -r, STEP_RIGHTS, 0, "ids of init");
     if (r == 0)
         r = build(job, e);
     if (r == 0 && !job->wait_maps)

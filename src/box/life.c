@@ -24,7 +24,7 @@ int box_check_limits(const struct box_host *host, const struct limits *limits, s
 
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         if (list[i].wanted && !host->cgroups.can[list[i].controller])
-            return err_set(e, ENOTSUP, STEP_CGROUP, "cannot limit %s: %s", list[i].what, host->cgroups.why[list[i].controller]);
+            return err_set(e, ENOTSUP, STEP_USAGE, "cannot limit %s: %s", list[i].what, host->cgroups.why[list[i].controller]);
     return 0;
 }
 
@@ -101,12 +101,40 @@ int box_socket(const struct box *box, int family, int type, struct err *e)
 
 void box_kill(struct box *box)
 {
+    struct process_end end;
+
     if (box->state == BOX_FROZEN) {
         struct err ignored;
         /* A frozen process on v1 does not even die. */
         (void)!box_freeze(box, false, &ignored);
     }
     (void)!process_signal(&box->init, SIGKILL);
+    /* The payload that waits for a command is ours to reap, and init cannot end before that. */
+    if (box->first.waiting && box->first.process.pidfd >= 0) {
+        (void)!process_signal(&box->first.process, SIGKILL);
+        (void)!process_reap(&box->first.process, 1, &end);
+    }
+}
+
+static void close_all(int *const *fds, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        *fds[i] = fd_close(*fds[i]);
+}
+
+void box_release(struct box_host *host, struct box *box)
+{
+    int *const fds[] = { &box->link,    &box->ns.user, &box->ns.mount, &box->ns.pid,
+                         &box->ns.ipc,  &box->ns.uts,  &box->ns.net,   &box->scratch };
+
+    if (box->has_leaf)
+        (void)!cgroup_remove(&host->cgroups, &box->leaf);
+    box->has_leaf = false;
+    payload_done(&box->first);
+    close_all(fds, sizeof fds / sizeof *fds);
+    ids_release(&host->ids, &box->ids);
+    free(TAKE_PTR(box->rule_paths));
+    box->state = BOX_DEAD;
 }
 
 void box_destroy(struct box_host *host, struct box *box, struct process_end *ret_init)
@@ -115,26 +143,15 @@ void box_destroy(struct box_host *host, struct box *box, struct process_end *ret
 
     *ret_init = (struct process_end){ 0 };
     box_kill(box);
-    /* A payload that never was init's child is ours to reap, and init cannot end before that. */
     if (box->first.process.pidfd >= 0) {
         (void)!process_signal(&box->first.process, SIGKILL);
         (void)!process_reap(&box->first.process, 1, &end);
     }
-    box->first.link = fd_close(box->first.link);
+    /* While init takes the namespaces down, we take the cgroup down. */
     if (box->has_leaf)
         (void)!cgroup_remove(&host->cgroups, &box->leaf);
+    box->has_leaf = false;
     if (box->init.pidfd >= 0)
         (void)!process_reap(&box->init, 1, ret_init);
-    box->has_leaf = false;
-    box->link = fd_close(box->link);
-    box->ns.user = fd_close(box->ns.user);
-    box->ns.mount = fd_close(box->ns.mount);
-    box->ns.pid = fd_close(box->ns.pid);
-    box->ns.ipc = fd_close(box->ns.ipc);
-    box->ns.uts = fd_close(box->ns.uts);
-    box->ns.net = fd_close(box->ns.net);
-    box->scratch = fd_close(box->scratch);
-    ids_release(&host->ids, &box->ids);
-    free(TAKE_PTR(box->rule_paths));
-    box->state = BOX_DEAD;
+    box_release(host, box);
 }

@@ -1,12 +1,13 @@
 #define _GNU_SOURCE
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include "base/fd.h"
 #include "box/payload.h"
 
-enum { LINK_FDS = 8 };
+enum { LINK_FDS = 32 };
 
 int link_send(int link, const void *data, size_t size, const int *fds, size_t n_fds)
 {
@@ -35,8 +36,7 @@ int link_send(int link, const void *data, size_t size, const int *fds, size_t n_
     }
 }
 
-/* Returns 1 with a message, 0 if nothing is there and !block, -EPIPE at the end, -EPROTO for a message of another size. */
-int link_receive(int link, void *data, size_t size, int *ret_fds, size_t n_fds, bool block)
+ssize_t link_receive_any(int link, void *data, size_t size, int *ret_fds, size_t n_fds, size_t *ret_n)
 {
     union {
         struct cmsghdr header;
@@ -46,30 +46,51 @@ int link_receive(int link, void *data, size_t size, int *ret_fds, size_t n_fds, 
     struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
     ssize_t n;
 
+    *ret_n = 0;
     for (size_t i = 0; i < n_fds; i++)
         ret_fds[i] = -1;
-    while ((n = recvmsg(link, &message, MSG_CMSG_CLOEXEC | (block ? 0 : MSG_DONTWAIT))) < 0 && errno == EINTR)
+    while ((n = recvmsg(link, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)) < 0 && errno == EINTR)
         ;
     if (n < 0)
-        return errno == EAGAIN ? 0 : errno == ECONNRESET ? -EPIPE : -errno;
-    if (n == 0)
-        return -EPIPE;
+        return errno == ECONNRESET ? 0 : -errno;
 
-    size_t got = 0;
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    struct cmsghdr *header = n > 0 ? CMSG_FIRSTHDR(&message) : NULL;
     if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
         size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
         int fds[LINK_FDS];
         memcpy(fds, CMSG_DATA(header), count * sizeof(int));
         for (size_t i = 0; i < count; i++)
-            if (got < n_fds)
-                ret_fds[got++] = fds[i];
+            if (*ret_n < n_fds)
+                ret_fds[(*ret_n)++] = fds[i];
             else
                 fd_close(fds[i]);
     }
-    if ((size_t)n == size && !(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
-        return 1;
-    for (size_t i = 0; i < got; i++)
-        ret_fds[i] = fd_close(ret_fds[i]);
+    if (!(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
+        return n;
+    while (*ret_n > 0) {
+        --*ret_n;
+        ret_fds[*ret_n] = fd_close(ret_fds[*ret_n]);
+    }
     return -EPROTO;
+}
+
+/* Returns 1 with a message, 0 if nothing is there and !block, -EPIPE at the end, -EPROTO for a message of another size. */
+int link_receive(int link, void *data, size_t size, int *ret_fds, size_t n_fds, bool block)
+{
+    struct pollfd ready = { .fd = link, .events = POLLIN };
+    size_t got;
+    ssize_t n;
+
+    do {
+        while (block && poll(&ready, 1, -1) < 0 && errno == EINTR)
+            ;
+        n = link_receive_any(link, data, size, ret_fds, n_fds, &got);
+    } while (n == -EAGAIN && block);
+    if (n == (ssize_t)size)
+        return 1;
+    while (got > 0) {
+        --got;
+        ret_fds[got] = fd_close(ret_fds[got]);
+    }
+    return n == -EAGAIN ? 0 : n == 0 ? -EPIPE : n < 0 ? (int)n : -EPROTO;
 }

@@ -22,10 +22,12 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/title.h"
 #include "box/command.h"
 #include "box/init.h"
 #include "sys/landlock.h"
@@ -78,9 +80,24 @@ static int join_cgroup(const struct payload_job *job, struct err *e)
     return unshare(CLONE_NEWCGROUP) < 0 ? err_at(e, errno, STEP_CGROUP, 0, "cgroup namespace") : 0;
 }
 
-static int give_up_rights(const struct payload_job *job, struct err *e)
+int payload_keep_only(const int *keep, size_t n, struct err *e)
 {
-    const struct box *box = job->box;
+    for (int next = 3;;) {
+        int least = -1;
+        for (size_t i = 0; i < n; i++)
+            if (keep[i] >= next && (least < 0 || keep[i] < least))
+                least = keep[i];
+        unsigned end = least < 0 ? ~0u : (unsigned)least - 1;
+        if ((unsigned)next <= end && syscall(SYS_close_range, next, end, 0) < 0)
+            return err_at(e, errno, STEP_STDIO, (size_t)next, "closing descriptors");
+        if (least < 0)
+            return 0;
+        next = least + 1;
+    }
+}
+
+int payload_give_up_rights(const struct box *box, struct err *e)
+{
     const struct policy_filter *filter = policy_payload_filter(box->profile);
     int r;
 
@@ -116,7 +133,7 @@ static int wait_root(int gate, struct err *e)
     return n == 1 ? 0 : err_at(e, n < 0 ? errno : ECHILD, STEP_WAIT, 0, "init");
 }
 
-static int seal_files(const struct box *box, struct err *e)
+int payload_seal_files(const struct box *box, struct err *e)
 {
     if (box->landlock_abi == 0)
         return 0;
@@ -224,7 +241,12 @@ static int prepare(const struct payload_job *job, int *ret_net, struct err *e)
     r = join(job, ret_net, e);
     if (r == 0)
         r = join_cgroup(job, e);
-    return r < 0 ? r : give_up_rights(job, e);
+    int keep[] = { job->link, job->gate, *ret_net, -1, -1, -1 };
+    if (job->start)
+        memcpy(keep + 3, job->start->stdio, sizeof job->start->stdio);
+    if (r == 0)
+        r = payload_keep_only(keep, sizeof keep / sizeof *keep, e);
+    return r < 0 ? r : payload_give_up_rights(job->box, e);
 }
 
 /* Tells the keeper that it waits, and hands over the network namespace that it made. */
@@ -248,7 +270,7 @@ static int run(const struct payload_job *job, struct err *e)
     if (r == 0)
         r = receive_command(job, &command, stdio, e);
     if (r == 0)
-        r = seal_files(job->box, e);
+        r = payload_seal_files(job->box, e);
     if (r == 0 && command.terminal)
         r = open_terminal(job->link, stdio, e);
     if (r == 0 && chdir(command.workdir ? command.workdir : BOX_HOME) < 0)
@@ -257,6 +279,7 @@ static int run(const struct payload_job *job, struct err *e)
         r = place_stdio(job->link, stdio, e);
     if (r < 0)
         return r;
+    umask(022);
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -267,6 +290,9 @@ _Noreturn void payload_run(const struct payload_job *job)
 {
     struct note note = { .kind = NOTE_FAILED };
 
+    /* A command that is known from birth lies in the arguments themselves, and exec is near. */
+    if (!job->start)
+        title_set("payload");
     (void)run(job, &note.err);
     (void)!send(job->link, &note, sizeof note, MSG_NOSIGNAL);
     _exit(125);

@@ -26,8 +26,17 @@ struct payload_job {
 
 _Noreturn void payload_run(const struct payload_job *job);
 
+/* The steps of sealing, for whoever else must be sealed like a payload. In this order. */
+/* Closes all descriptors above 2 but these (-1 is no descriptor): one may live for hours and must hold nothing of other boxes. */
+MUST_CHECK int payload_keep_only(const int *keep, size_t n, struct err *e);
+MUST_CHECK int payload_give_up_rights(const struct box *box, struct err *e);
+MUST_CHECK int payload_seal_files(const struct box *box, struct err *e);
+
 /* One message with descriptors over a seqpacket socket. Received fds are owned, -1 where none came. */
 MUST_CHECK int link_send(int link, const void *data, size_t size, const int *fds, size_t n_fds);
 MUST_CHECK int link_receive(int link, void *data, size_t size, int *ret_fds, size_t n_fds, bool block);
+
+/* One message of any size up to size. Returns its length, 0 at the end, -EAGAIN if nothing is there; never blocks. */
+MUST_CHECK ssize_t link_receive_any(int link, void *data, size_t size, int *ret_fds, size_t n_fds, size_t *ret_n);
 
 #endif

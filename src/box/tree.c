@@ -16,7 +16,7 @@
 #include "base/fd.h"
 #include "sys/mountfd.h"
 
-enum { INODE_BYTES = 4096, ROOT_INODES = 4096, SCRATCH_DEFAULT = 64 << 20 };
+enum { INODE_BYTES = 4096, ROOT_INODES = 4096, ROOT_BYTES = 1 << 20, ROOT_WRITABLE_MAX = 64 << 20, SCRATCH_DEFAULT = 64 << 20 };
 
 static int make_file(int dir, const struct plan_entry *entry)
 {
@@ -50,6 +50,8 @@ static int fill(const struct plan *plan, const struct ids *ids, bool keep_own, c
     uint32_t root_id = ids_outside(ids, 0, false);
     uint32_t user = ids_outside(ids, plan->uid, keep_own), group = ids_outside(ids, plan->gid, keep_own);
 
+    if (plan->writable_root && fchown(trees->root, root_id, root_id) < 0)
+        return err_at(e, errno, STEP_ROOT, 0, "/");
     for (size_t i = 0; i < plan->n_entries; i++) {
         const struct plan_entry *entry = &plan->entry[i];
         int dir = entry->on_scratch ? trees->scratch : trees->root;
@@ -142,6 +144,13 @@ int trees_make(const struct box_host *host, const struct plan *plan, const struc
                struct trees *ret, struct err *e)
 {
     uint64_t disk = plan->limits.disk_bytes ? plan->limits.disk_bytes : SCRATCH_DEFAULT;
+    uint64_t root = ROOT_BYTES;
+
+    /* A writable root takes its part of what the box may write. */
+    if (plan->writable_root) {
+        root = disk / 4 < ROOT_WRITABLE_MAX ? disk / 4 : ROOT_WRITABLE_MAX;
+        disk -= root;
+    }
 
     ret->root = ret->scratch = -1;
     for (size_t i = 0; i < plan->n_mounts; i++)
@@ -152,7 +161,7 @@ int trees_make(const struct box_host *host, const struct plan *plan, const struc
     if (r < 0)
         r = err_at(e, -r, STEP_ROOT, 0, "scratch tmpfs");
     if (r == 0) {
-        r = make_tmpfs(plan->writable_root ? disk : 1 << 20, ROOT_INODES, "0755", TREE_NOSUID, &ret->root);
+        r = make_tmpfs(root, ROOT_INODES, "0755", TREE_NOSUID, &ret->root);
         if (r < 0)
             r = err_at(e, -r, STEP_ROOT, 0, "root tmpfs");
     }

@@ -169,6 +169,7 @@ int run_main(int argc, char **argv)
     if (r == 0)
         r = carry_out(&run, &e);
     sources_close(&run.sources);
+    int written = deliver(&run, r < 0 ? &e : NULL, &late);
     box_host_close(&run.host);
     mark(&run, "end");
 
@@ -178,7 +179,7 @@ int run_main(int argc, char **argv)
         report_remark(&run.report, &run.options.command);
     if (run.options.trace)
         print_trace(&run);
-    if (deliver(&run, r < 0 ? &e : NULL, &late) < 0) {
+    if (written < 0) {
         cli_complain(&late);
         return EXIT_CARREL;
     }

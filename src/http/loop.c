@@ -189,7 +189,7 @@ static void run_timers(struct loop *l)
     while (l->timers && l->timers->key_ms <= now) {
         struct loop_timer *t = l->timers;
         heap_remove(l, t);
-        if (t->deadline_ms > now)
+        if (t->deadline_ms > t->key_ms)     /* it was moved; also when due by now, or it would overtake others */
             heap_insert(l, t);
         else
             t->on_expire(t);

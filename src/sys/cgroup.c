@@ -1,11 +1,13 @@
 /* One box's leaf in every hierarchy that it needs: making, joining, freezing, counting, killing, removing.
  *
- * The leaf in the v2 tree is always made when there is such a tree: payloads are born in it, and it kills, freezes and counts cpu time.
- * A limit is written where its controller lives: on v1 into the leaf's directory there, on v2 into the v2 leaf. A v1 leaf is made only
- * for a limit that was asked for, because every mkdir and rmdir costs more than all the writes together.
+ * The leaf in the v2 tree is always made when there is such a tree: payloads are born in it, and it kills, freezes and
+ * counts cpu time. A limit is written where its controller lives: on v1 into the leaf's directory there, on v2 into the
+ * v2 leaf. A v1 leaf is made only for a limit that was asked for, because every mkdir and rmdir costs more than all the
+ * writes together.
  *
- * Killing: cgroup.kill does it at once, frozen or not. Without it (v1, or v2 before Linux 5.14) the leaf is frozen so that nobody can
- * fork away, everybody in it gets SIGKILL, and it is thawed in any case: on v1 a frozen task does not die. */
+ * Killing: cgroup.kill does it at once, frozen or not. Without it (v1, or v2 before Linux 5.14) the leaf is frozen so
+ * that nobody can fork away, everybody in it gets SIGKILL, and it is thawed in any case: on v1 a frozen task does not
+ * die. */
 #include "sys/cgroup_impl.h"
 
 #include <errno.h>
@@ -188,7 +190,8 @@ static int make_directory(int base, const char *name, int *ret, struct err *e)
     return 0;
 }
 
-static int make_directories(const struct cgroup_host *host, const struct cgroup_limits *limits, struct cgroup *leaf, struct err *e)
+static int make_directories(const struct cgroup_host *host, const struct cgroup_limits *limits, struct cgroup *leaf,
+                            struct err *e)
 {
     int r = host->v2 >= 0 ? make_directory(host->v2, leaf->name, &leaf->v2, e) : 0;
 
@@ -206,7 +209,8 @@ static int make_directories(const struct cgroup_host *host, const struct cgroup_
     return r;
 }
 
-int cgroup_create(const struct cgroup_host *host, uint32_t n, const struct cgroup_limits *limits, struct cgroup *ret, struct err *e)
+int cgroup_create(const struct cgroup_host *host, uint32_t n, const struct cgroup_limits *limits, struct cgroup *ret,
+                  struct err *e)
 {
     struct cgroup leaf = leaf_empty;
     struct cgroup_owner owner = host->owner;
@@ -219,8 +223,8 @@ int cgroup_create(const struct cgroup_host *host, uint32_t n, const struct cgrou
         if (r < 0)
             return err_at(e, -r, STEP_CGROUP, 0, "/proc/self");
     }
-    snprintf(leaf.name, sizeof leaf.name, "carrel-%" PRIu64 "-%d-%" PRIu64 "-%" PRIu32, owner.pid_namespace, (int)owner.pid,
-             owner.start, n);
+    snprintf(leaf.name, sizeof leaf.name, "carrel-%" PRIu64 "-%d-%" PRIu64 "-%" PRIu32, owner.pid_namespace,
+             (int)owner.pid, owner.start, n);
     r = make_directories(host, limits, &leaf, e);
     if (r == 0)
         r = write_limits(&leaf, limits, e);
@@ -233,14 +237,16 @@ int cgroup_create(const struct cgroup_host *host, uint32_t n, const struct cgrou
     return 0;
 }
 
-int cgroup_update(const struct cgroup_host *host, struct cgroup *leaf, const struct cgroup_limits *limits, struct err *e)
+int cgroup_update(const struct cgroup_host *host, struct cgroup *leaf, const struct cgroup_limits *limits,
+                  struct err *e)
 {
     int r = check_possible(host, limits, e);
     if (r < 0)
         return r;
     for (enum cgroup_controller c = 0; c < CG_FREEZER; c++)
         if (is_wanted(limits, c) && (host->v1[c] >= 0 ? leaf->dir[c] < 0 : leaf->v2 < 0))
-            return err_set(e, EOPNOTSUPP, STEP_CGROUP, "the box was made without a %s limit", cgroup_controller_names[c]);
+            return err_set(e, EOPNOTSUPP, STEP_CGROUP, "the box was made without a %s limit",
+                           cgroup_controller_names[c]);
     return write_limits(leaf, limits, e);
 }
 
@@ -391,7 +397,8 @@ void cgroup_usage_read(const struct cgroup *leaf, struct cgroup_usage *ret)
 
 /* Killing. */
 
-/* Kills one process if it is still in the leaf. A pid read from a list may be somebody else's by now; a pidfd cannot be. */
+/* Kills one process if it is still in the leaf. A pid read from a list may be somebody else's by now; a pidfd cannot
+ * be. */
 static void kill_member(pid_t pid, const char *name)
 {
     char path[48], groups[4096];
@@ -482,7 +489,8 @@ int cgroup_remove_until(const struct cgroup_host *host, const struct cgroup *lea
     /* A dying process leaves all hierarchies at the same moment, and v2 tells when. */
     if (r == -EBUSY && leaf->v2 >= 0 && wait_event_v2(leaf->v2, "populated", 0, deadline_us) != -ETIMEDOUT)
         r = cgroup_remove_try(host, leaf);
-    for (uint64_t pause = 50; r == -EBUSY && clock_monotonic_us() < deadline_us; pause = pause < 5000 ? 2 * pause : pause) {
+    for (uint64_t pause = 50; r == -EBUSY && clock_monotonic_us() < deadline_us;
+         pause = pause < 5000 ? 2 * pause : pause) {
         pause_us(pause);
         r = cgroup_remove_try(host, leaf);
     }

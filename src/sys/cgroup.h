@@ -1,10 +1,12 @@
-/* cgroups: pure v2, hybrid (limits on v1, life-cycle on v2) and v1. One struct cgroup is one box's leaf in every hierarchy.
+/* cgroups: pure v2, hybrid (limits on v1, life-cycle on v2) and v1. One struct cgroup is one box's leaf in every
+ * hierarchy.
  *
- * A leaf is a directory directly below the base of each hierarchy, called carrel-<pid namespace>-<owner pid>-<owner start time>-<n>. The
- * owner is the process that made it. A leaf whose owner is gone is nobody's and may be swept by anybody.
+ * A leaf is a directory directly below the base of each hierarchy, called carrel-<pid namespace>-<owner pid>-<owner
+ * start time>-<n>. The owner is the process that made it. A leaf whose owner is gone is nobody's and may be swept by
+ * anybody.
  *
- * Joining must not stall: on v1 the payload, while single-threaded, writes "0" to `tasks` (35 us; `cgroup.procs` takes 10 ms after idleness); on
- * v2 it is born inside with CLONE_INTO_CGROUP. */
+ * Joining must not stall: on v1 the payload, while single-threaded, writes "0" to `tasks` (35 us; `cgroup.procs` takes
+ * 10 ms after idleness); on v2 it is born inside with CLONE_INTO_CGROUP. */
 #ifndef CARREL_SYS_CGROUP_H
 #define CARREL_SYS_CGROUP_H
 
@@ -62,25 +64,27 @@ MUST_CHECK int  cgroup_host_open(struct cgroup_host *ret, struct err *e);
 void            cgroup_host_close(struct cgroup_host *host);
 
 /* Makes leaf number n with its limits written before anybody is inside. On failure nothing is left. */
-MUST_CHECK int  cgroup_create(const struct cgroup_host *host, uint32_t n, const struct cgroup_limits *limits, struct cgroup *ret,
-                              struct err *e);
+MUST_CHECK int cgroup_create(const struct cgroup_host *host, uint32_t n, const struct cgroup_limits *limits,
+                             struct cgroup *ret, struct err *e);
 /* Changes the limits that are not 0. A memory limit below what is in use: v1 -EBUSY, v2 the kernel kills inside. */
-MUST_CHECK int  cgroup_update(const struct cgroup_host *host, struct cgroup *leaf, const struct cgroup_limits *limits, struct err *e);
-/* Called by the payload itself, single-threaded, after fork. Only async-signal-safe calls. 0 or -errno. On v2 it does nothing. */
+MUST_CHECK int cgroup_update(const struct cgroup_host *host, struct cgroup *leaf, const struct cgroup_limits *limits,
+                             struct err *e);
+/* Called by the payload itself, single-threaded, after fork. Only async-signal-safe calls. 0 or -errno. On v2 it does
+ * nothing. */
 MUST_CHECK int  cgroup_join_self(const struct cgroup *leaf);
 /* Returns when every task stands still (or runs again); -ETIMEDOUT, with the leaf running, if that takes too long. */
 MUST_CHECK int  cgroup_freeze(struct cgroup *leaf, bool frozen, struct err *e);
 void            cgroup_usage_read(const struct cgroup *leaf, struct cgroup_usage *ret);
-/* Kills every process in the leaf, frozen or not. The leaf can then only be removed: on v2, Linux (seen on 6.18) kills at birth whoever is
- * cloned into a cgroup that cgroup.kill was ever written to. */
+/* Kills every process in the leaf, frozen or not. The leaf can then only be removed: on v2, Linux (seen on 6.18) kills
+ * at birth whoever is cloned into a cgroup that cgroup.kill was ever written to. */
 void            cgroup_kill(struct cgroup *leaf);
 /* Removes the leaf, waiting up to a second for dying processes; closes its fds. 0 or -errno. */
 int             cgroup_remove(const struct cgroup_host *host, struct cgroup *leaf);
 /* Closes the fds only: for a child process that must not hold them. */
 void            cgroup_close(struct cgroup *leaf);
 
-/* Ends and removes leaves: those of the given owner, or (owner_pid 0) those whose owner is gone. Thaws, kills, removes. Returns how many.
- * Leaves of another pid namespace are never touched. */
+/* Ends and removes leaves: those of the given owner, or (owner_pid 0) those whose owner is gone. Thaws, kills, removes.
+ * Returns how many. Leaves of another pid namespace are never touched. */
 int             cgroup_sweep(const struct cgroup_host *host, int owner_pid);
 /* The same, telling each leaf: result is 0 or what kept it from being removed, -errno. tell may be NULL. */
 int             cgroup_sweep_each(const struct cgroup_host *host, int owner_pid,

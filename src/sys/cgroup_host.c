@@ -1,13 +1,13 @@
 /* What cgroups this host gives to this process.
  *
- * Three layouts. Pure v2: /sys/fs/cgroup is a cgroup2 file system. Hybrid: it is a tmpfs with one directory for each v1 controller
- * and a cgroup2 tree at `unified`, which often has no controllers but still kills, freezes and counts cpu time. v1: the same without
- * `unified`. The usual places are tried first, because a start of `carrel run` pays for this; /proc/self/mountinfo is read only if
- * something was not there.
+ * Three layouts. Pure v2: /sys/fs/cgroup is a cgroup2 file system. Hybrid: it is a tmpfs with one directory for each v1
+ * controller and a cgroup2 tree at `unified`, which often has no controllers but still kills, freezes and counts cpu
+ * time. v1: the same without `unified`. The usual places are tried first, because a start of `carrel run` pays for
+ * this; /proc/self/mountinfo is read only if something was not there.
  *
- * Root works directly below the root of each hierarchy. An ordinary user can only have v2, and only below a directory that was
- * delegated to him; it is looked for upwards from the own cgroup. A cgroup that holds processes cannot give controllers to its
- * children, so the own cgroup itself is seldom the answer. */
+ * Root works directly below the root of each hierarchy. An ordinary user can only have v2, and only below a directory
+ * that was delegated to him; it is looked for upwards from the own cgroup. A cgroup that holds processes cannot give
+ * controllers to its children, so the own cgroup itself is seldom the answer. */
 #include "sys/cgroup_impl.h"
 
 #include <errno.h>
@@ -27,7 +27,8 @@ const char *const cgroup_controller_names[CG_CONTROLLERS] = {
     [CG_MEMORY] = "memory", [CG_PIDS] = "pids", [CG_CPU] = "cpu", [CG_FREEZER] = "freezer",
 };
 
-/* A file whose being writable shows that the directory is this controller and ours. The root of pids has none of its own. */
+/* A file whose being writable shows that the directory is this controller and ours. The root of pids has none of its
+ * own. */
 static const char *const v1_probe[CG_CONTROLLERS] = {
     [CG_MEMORY] = "memory.limit_in_bytes", [CG_PIDS] = "tasks", [CG_CPU] = "cpu.cfs_quota_us", [CG_FREEZER] = "tasks",
 };
@@ -244,7 +245,8 @@ static int v2_check_base(int dir)
     return r < 0 ? r : check_writable(dir, ".");
 }
 
-/* From the own cgroup upwards, as long as it is ours: the nearest directory that gives all that is wanted, else the one with most. */
+/* From the own cgroup upwards, as long as it is ours: the nearest directory that gives all that is wanted, else the one
+ * with most. */
 static unsigned v2_find_delegated(struct search *search, unsigned want, int *ret_base)
 {
     char own[PATH_MAX], path[2 * PATH_MAX], *line, *end;
@@ -332,7 +334,8 @@ static void explain(struct cgroup_host *host, const struct search *search, enum 
 
     if (code == EROFS)
         snprintf(why, size, "/sys/fs/cgroup is mounted read-only; mount it writable (in a container: --privileged)");
-    else if (v2 && host->v2 < 0 && (!search->is_root || code == EACCES)) /* root of a user namespace is an ordinary user here */
+    else if (v2 && host->v2 < 0 &&
+             (!search->is_root || code == EACCES)) /* root of a user namespace is an ordinary user here */
         snprintf(why, size, "this user has no delegated cgroup; start it with: "
                  "systemd-run --user --scope -p Delegate=yes carrel ...");
     else if (v2 && host->v2 < 0)
@@ -341,13 +344,16 @@ static void explain(struct cgroup_host *host, const struct search *search, enum 
         snprintf(why, size, "'%s' cannot be enabled: processes live in the cgroup above; move them into a child of it "
                  "(systemd: DelegateSubgroup=)", name);
     else if (v2 && search->enable_error)
-        snprintf(why, size, "'%s' cannot be enabled in cgroup.subtree_control: %s", name, strerror(search->enable_error));
+        snprintf(why, size, "'%s' cannot be enabled in cgroup.subtree_control: %s", name,
+                 strerror(search->enable_error));
     else if (v2 && !search->is_root)
         snprintf(why, size, "'%s' is not delegated to this user; add it to Delegate= of user@.service", name);
     else if (v2)
-        snprintf(why, size, "cgroup v2 does not offer '%s' here; see the kernel options cgroup_disable= and cgroup_no_v1=", name);
+        snprintf(why, size,
+                 "cgroup v2 does not offer '%s' here; see the kernel options cgroup_disable= and cgroup_no_v1=", name);
     else if (code == EACCES || code == EPERM)
-        snprintf(why, size, "cgroup v1 '%s' is for root only; boot with systemd.unified_cgroup_hierarchy=1 for cgroup v2", name);
+        snprintf(why, size,
+                 "cgroup v1 '%s' is for root only; boot with systemd.unified_cgroup_hierarchy=1 for cgroup v2", name);
     else if (host->mode == CGROUP_NONE)
         snprintf(why, size, "no cgroup file system is mounted; mount cgroup2 at /sys/fs/cgroup");
     else

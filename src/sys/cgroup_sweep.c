@@ -1,8 +1,9 @@
 /* Clearing up after owners that died.
  *
- * The name of a leaf says who owns it: pid namespace, pid and start time. A leaf is touched only if its name is exactly of that form and
- * its pid namespace is this process's. Its owner is gone if no process has the pid, or the one that has it started at another time, or it
- * is only a zombie. When in doubt (/proc hides the process, /proc belongs to another pid namespace) the owner is alive.
+ * The name of a leaf says who owns it: pid namespace, pid and start time. A leaf is touched only if its name is exactly
+ * of that form and its pid namespace is this process's. Its owner is gone if no process has the pid, or the one that
+ * has it started at another time, or it is only a zombie. When in doubt (/proc hides the process, /proc belongs to
+ * another pid namespace) the owner is alive.
  *
  * All leaves are killed first and removed afterwards, so that the dying overlap and one deadline is enough for all. */
 #include "sys/cgroup_impl.h"
@@ -52,8 +53,8 @@ static bool parse_name(const char *name, struct cgroup_owner *ret)
 
     if (strncmp(name, "carrel-", 7) != 0 || strlen(name) >= sizeof(struct stale){ 0 }.name)
         return false;
-    if (!take_number(&p, UINT64_MAX, &namespace) || !take_number(&p, INT32_MAX, &pid) || !take_number(&p, UINT64_MAX, &start) ||
-        !take_number(&p, UINT32_MAX, &n) || *p || !pid)
+    if (!take_number(&p, UINT64_MAX, &namespace) || !take_number(&p, INT32_MAX, &pid) ||
+        !take_number(&p, UINT64_MAX, &start) || !take_number(&p, UINT32_MAX, &n) || *p || !pid)
         return false;
     *ret = (struct cgroup_owner){ .pid_namespace = namespace, .pid = (pid_t)pid, .start = start };
     return true;
@@ -109,8 +110,8 @@ static int add_name(struct stale_list *list, const char *name, pid_t owner)
     return 0;
 }
 
-static void collect(const struct cgroup_host *host, int base, int owner_pid, const struct cgroup_owner *self, bool proc_is_ours,
-                    struct stale_list *list)
+static void collect(const struct cgroup_host *host, int base, int owner_pid, const struct cgroup_owner *self,
+                    bool proc_is_ours, struct stale_list *list)
 {
     struct cgroup_owner owner;
     struct dirent *entry;
@@ -128,7 +129,8 @@ static void collect(const struct cgroup_host *host, int base, int owner_pid, con
     closedir(dir);
 }
 
-/* Opens what there is of the leaf. Its v1 freezer, too, even where v2 would freeze: it was made by somebody who did not see v2. */
+/* Opens what there is of the leaf. Its v1 freezer, too, even where v2 would freeze: it was made by somebody who did not
+ * see v2. */
 static void open_leaf(const struct cgroup_host *host, const char *name, struct cgroup *ret)
 {
     *ret = (struct cgroup){ .v2 = -1, .dir = { -1, -1, -1, -1 }, .tasks = { -1, -1, -1, -1 } };
@@ -177,8 +179,10 @@ int cgroup_sweep_each(const struct cgroup_host *host, int owner_pid,
     if (cgroup_owner_self(&self) < 0)
         return 0;
     bool proc_is_ours = cgroup_process_read("self", &process) == 0 && process.pid == getpid();
-    if (all.v1[CG_FREEZER] < 0 && all.mode != CGROUP_V2)
-        all.v1[CG_FREEZER] = freezer = cgroup_open_usual_v1(CG_FREEZER);
+    if (all.v1[CG_FREEZER] < 0 && all.mode != CGROUP_V2) {
+        freezer = cgroup_open_usual_v1(CG_FREEZER);
+        all.v1[CG_FREEZER] = freezer;
+    }
 
     collect(host, all.v2, owner_pid, &self, proc_is_ours, &list);
     for (enum cgroup_controller c = 0; c < CG_CONTROLLERS; c++)

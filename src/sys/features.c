@@ -1,9 +1,10 @@
-/* Trying is the only honest probe: a kernel option says nothing about a security module, a container's mask or a limit that is used up.
+/* Trying is the only honest probe: a kernel option says nothing about a security module, a container's mask or a limit
+ * that is used up.
  *
- * The caller forks one child per question; the child makes what a box would need, notes the errno in a page that it shares with the
- * caller, and leaves. All that it made dies with it. Two surroundings are tried: the keeper's (for an ordinary user: inside a first user
- * namespace) and the box's (user, mount, pid, ipc, uts and net namespaces at once, with a process 1). A child that hangs is killed by
- * its own alarm; what it had not noted by then counts as failed. */
+ * The caller forks one child per question; the child makes what a box would need, notes the errno in a page that it
+ * shares with the caller, and leaves. All that it made dies with it. Two surroundings are tried: the keeper's (for an
+ * ordinary user: inside a first user namespace) and the box's (user, mount, pid, ipc, uts and net namespaces at once,
+ * with a process 1). A child that hangs is killed by its own alarm; what it had not noted by then counts as failed. */
 #include "sys/features.h"
 
 #include <errno.h>
@@ -24,6 +25,7 @@
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -51,7 +53,7 @@ static const char *const feature_names[FEATURE_COUNT] = {
     [FEATURE_LOOPBACK] = "loopback",
     [FEATURE_NO_NESTING] = "no nested namespaces",
     [FEATURE_SECCOMP] = "seccomp filter",
-    [FEATURE_CLONE_INTO] = "clone3 and pidfd",
+    [FEATURE_CLONE3] = "clone3 and pidfd",
 };
 
 static const struct {
@@ -179,9 +181,11 @@ static int try_id_mapped(int tree, const struct notes *notes)
     char map[48], path[48];
 
     int r = process_clone(CLONE_NEWUSER, -1, -1, &holder);
-    if (r == 0)
+    if (r == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         for (;;)
             pause();
+    }
     if (r < 0)
         return r;
     if (notes->keeper_root)
@@ -212,7 +216,8 @@ static void probe_keeper(struct notes *notes)
     note(notes, FEATURE_ID_MAPPED, r < 0 ? r : try_id_mapped(tree, notes));
 }
 
-/* The old call, because overlayfs takes its layers by path: everything on a tmpfs that hides some folder of this mount namespace. */
+/* The old call, because overlayfs takes its layers by path: everything on a tmpfs that hides some folder of this mount
+ * namespace. */
 static int try_overlay(void)
 {
     static const char *const folders[] = { "/tmp", "/mnt", "/run", "/usr" };
@@ -297,7 +302,7 @@ static void probe_clone(struct notes *notes)
     int r = process_clone(0, -1, -1, &child);
     if (r == 0)
         _exit(0);
-    note(notes, FEATURE_CLONE_INTO, r < 0 ? r : process_reap(&child, 1, &end) == 1 ? 0 : -ECHILD);
+    note(notes, FEATURE_CLONE3, r < 0 ? r : process_reap(&child, 1, &end) == 1 ? 0 : -ECHILD);
 }
 
 /* What is read, not tried. */
@@ -317,7 +322,8 @@ static bool is_first_user_namespace(void)
     unsigned long inside, outside, count;
 
     return fd_read_file(AT_FDCWD, "/proc/self/uid_map", text, sizeof text) > 0 &&
-           sscanf(text, "%lu %lu %lu", &inside, &outside, &count) == 3 && inside == 0 && outside == 0 && count == 4294967295UL;
+           sscanf(text, "%lu %lu %lu", &inside, &outside, &count) == 3 && inside == 0 && outside == 0 &&
+           count == 4294967295UL;
 }
 
 static void read_settings(struct features *f)
@@ -363,8 +369,9 @@ static bool has_mapper(const char *name)
 
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
         snprintf(path, sizeof path, "%s/%s", folders[i], name);
-        /* Either set-uid root or with a file capability, which only the xattr shows. */
-        if (stat(path, &st) == 0 && access(path, X_OK) == 0)
+        /* It must be set-uid root or have a file capability, or it can map no more than the user himself. */
+        if (stat(path, &st) == 0 && access(path, X_OK) == 0 &&
+            (st.st_mode & S_ISUID || getxattr(path, "security.capability", NULL, 0) > 0))
             return true;
     }
     return false;

@@ -1,5 +1,5 @@
-/* What this kernel gives to this process, found out by trying in short-lived children. Takes some milliseconds: for `carrel doctor` and
- * for explaining a failure, not for the start of every box. */
+/* What this kernel gives to this process, found out by trying in short-lived children. Takes some milliseconds: for
+ * `carrel doctor` and for explaining a failure, not for the start of every box. */
 #ifndef CARREL_SYS_FEATURES_H
 #define CARREL_SYS_FEATURES_H
 
@@ -25,7 +25,7 @@ enum feature {
     FEATURE_LOOPBACK,       /* `lo` up in a box */
     FEATURE_NO_NESTING,     /* user namespaces inside a box can be forbidden */
     FEATURE_SECCOMP,
-    FEATURE_CLONE_INTO,     /* clone3 and pidfds */
+    FEATURE_CLONE3,     /* clone3 and pidfds */
     FEATURE_COUNT
 };
 

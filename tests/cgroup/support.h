@@ -1,4 +1,5 @@
-/* What the cgroup tests share: a process inside a leaf, waiting with a deadline, and looking at the hierarchies from outside. */
+/* What the cgroup tests share: a process inside a leaf, waiting with a deadline, and looking at the hierarchies from
+ * outside. */
 #ifndef CARREL_TESTS_CGROUP_SUPPORT_H
 #define CARREL_TESTS_CGROUP_SUPPORT_H
 
@@ -60,8 +61,8 @@ int work_count(volatile uint64_t *shared);      /* counts up for ever */
 int work_fork_bomb(volatile uint64_t *shared);  /* shared[0]: how many were made */
 int work_pause(volatile uint64_t *shared);      /* shared[0] = 1, then sleeps for ever */
 
-/* The two halves of the suite. */
-extern const struct CMUnitTest leaf_tests[], sweep_tests[];
-extern const size_t n_leaf_tests, n_sweep_tests;
+/* The parts of the suite. */
+extern const struct CMUnitTest leaf_tests[], sweep_tests[], v2_tests[];
+extern const size_t n_leaf_tests, n_sweep_tests, n_v2_tests;
 
 #endif

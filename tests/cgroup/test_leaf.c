@@ -85,7 +85,8 @@ static void test_limits_change_up_and_down(void **state)
     assert_ok(cgroup_update(&host, &leaf, &(struct cgroup_limits){ .memory_bytes = 128 << 20, .cpu_milli = 5 }, e));
     assert_memory_limit(&leaf, "134217728");
     assert_cpu_limit(&leaf, "5000", "1000000");
-    assert_ok(cgroup_update(&host, &leaf, &(struct cgroup_limits){ .memory_bytes = 16 << 20, .cpu_milli = 10, .pids = 7 }, e));
+    assert_ok(cgroup_update(&host, &leaf,
+                            &(struct cgroup_limits){ .memory_bytes = 16 << 20, .cpu_milli = 10, .pids = 7 }, e));
     assert_memory_limit(&leaf, "16777216");
     assert_cpu_limit(&leaf, "1000", "100000");
     assert_string_equal(leaf_text(dir_of(&leaf, CG_PIDS), "pids.max"), "7");
@@ -102,7 +103,8 @@ static void test_hierarchies_not_asked_for_are_left_alone(void **state)
         if (host.v1[c] >= 0)
             assert_int_equal(faccessat(host.v1[c], leaf.name, F_OK, 0) == 0, c == CG_PIDS);
     if (host.v1[CG_MEMORY] >= 0) /* nothing to write a limit into */
-        assert_int_equal(cgroup_update(&host, &leaf, &(struct cgroup_limits){ .memory_bytes = 1 << 20 }, &e), -EOPNOTSUPP);
+        assert_int_equal(cgroup_update(&host, &leaf, &(struct cgroup_limits){ .memory_bytes = 1 << 20 }, &e),
+                         -EOPNOTSUPP);
     leaf_end(&leaf);
     (void)state;
 }
@@ -333,11 +335,13 @@ static void test_refused_limit_leaves_nothing(void **state)
     char name[80];
 
     /* More processes than the kernel can number; the memory leaf exists already at that moment. */
-    assert_int_equal(cgroup_create(&host, 777, &(struct cgroup_limits){ .memory_bytes = 1 << 24, .pids = UINT32_MAX }, &leaf, &e),
-                     -EINVAL);
+    assert_int_equal(
+        cgroup_create(&host, 777, &(struct cgroup_limits){ .memory_bytes = 1 << 24, .pids = UINT32_MAX }, &leaf, &e),
+        -EINVAL);
     assert_int_equal(e.step, STEP_CGROUP);
     assert_string_equal(e.what, "pids.max");
-    snprintf(name, sizeof name, "carrel-%" PRIu64 "-%d-%" PRIu64 "-777", host.owner.pid_namespace, getpid(), host.owner.start);
+    snprintf(name, sizeof name, "carrel-%" PRIu64 "-%d-%" PRIu64 "-777", host.owner.pid_namespace, getpid(),
+             host.owner.start);
     assert_int_equal(places(name), 0);
     assert_int_equal(open_fds(), fds);
     (void)state;
@@ -350,7 +354,8 @@ static void test_taken_name_is_refused_and_left_alone(void **state)
     char name[80];
     int last = host.v1[CG_PIDS] >= 0 ? host.v1[CG_PIDS] : host.v2;
 
-    snprintf(name, sizeof name, "carrel-%" PRIu64 "-%d-%" PRIu64 "-778", host.owner.pid_namespace, getpid(), host.owner.start);
+    snprintf(name, sizeof name, "carrel-%" PRIu64 "-%d-%" PRIu64 "-778", host.owner.pid_namespace, getpid(),
+             host.owner.start);
     assert_return_code(mkdirat(last, name, 0755), errno);
     assert_int_equal(cgroup_create(&host, 778, &all, &leaf, &e), -EEXIST);
     assert_int_equal(places(name), 1);
@@ -373,7 +378,8 @@ static void test_running_out_of_descriptors_at_every_step_leaves_nothing(void **
         filler[n_fillers++] = r;
     close(r);
     int fds = open_fds();
-    snprintf(name, sizeof name, "carrel-%" PRIu64 "-%d-%" PRIu64 "-779", host.owner.pid_namespace, getpid(), host.owner.start);
+    snprintf(name, sizeof name, "carrel-%" PRIu64 "-%d-%" PRIu64 "-779", host.owner.pid_namespace, getpid(),
+             host.owner.start);
     assert_return_code(getrlimit(RLIMIT_NOFILE, &before), errno);
     for (rlim_t more = 1;; more++) {
         less = (struct rlimit){ .rlim_cur = (rlim_t)highest + more, .rlim_max = before.rlim_max };

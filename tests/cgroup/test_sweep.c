@@ -1,16 +1,14 @@
-/* Leaves without an owner are ended; all others are left alone. Also the program's main. */
+/* Leaves without an owner are ended; all others are left alone. */
 #include "support.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -32,7 +30,8 @@ static int own_leaf(volatile uint64_t *shared, bool frozen)
     struct err e;
 
     if (cgroup_host_open(&mine, &e) < 0 ||
-        cgroup_create(&mine, 1, &(struct cgroup_limits){ .memory_bytes = 1 << 25, .pids = 10, .freezer = true }, &leaf, &e) < 0)
+        cgroup_create(&mine, 1, &(struct cgroup_limits){ .memory_bytes = 1 << 25, .pids = 10, .freezer = true }, &leaf,
+                      &e) < 0)
         return 1;
     struct process guest;
     int r = process_clone(0, leaf.v2, -1, &guest);
@@ -170,7 +169,8 @@ static void test_janitor_ends_what_its_owner_left(void **state)
     if (r == 0) {
         struct cgroup_host mine;
         struct err e;
-        if (cgroup_host_open(&mine, &e) < 0 || cgroup_create(&mine, 5, &(struct cgroup_limits){ .pids = 10 }, &leaf, &e) < 0)
+        if (cgroup_host_open(&mine, &e) < 0 ||
+            cgroup_create(&mine, 5, &(struct cgroup_limits){ .pids = 10 }, &leaf, &e) < 0)
             _exit(1);
         r = process_clone(0, -1, -1, &janitor);
         if (r == 0) {
@@ -239,7 +239,8 @@ static void test_pid_with_a_new_bearer_is_no_owner(void **state)
     char name[80];
 
     /* This process has the pid, but it started at another time. */
-    snprintf(name, sizeof name, "carrel-%" PRIu64 "-%d-%" PRIu64 "-1", host.owner.pid_namespace, getpid(), host.owner.start - 1);
+    snprintf(name, sizeof name, "carrel-%" PRIu64 "-%d-%" PRIu64 "-1", host.owner.pid_namespace, getpid(),
+             host.owner.start - 1);
     make_places(name);
     assert_int_equal(cgroup_sweep(&host, getpid()), 0);
     assert_true(places(name) > 0);
@@ -293,49 +294,3 @@ const struct CMUnitTest sweep_tests[] = {
     cmocka_unit_test(test_forked_maker_owns_what_it_makes),
 };
 const size_t n_sweep_tests = sizeof sweep_tests / sizeof *sweep_tests;
-
-/* "host": what this machine has. "v1": the same without its v2 tree, in a mount namespace of its own. */
-int main(int argc, char **argv)
-{
-    static const char *const modes[] = { "none", "v1", "hybrid", "v2" };
-    bool v1 = argc > 1 && strcmp(argv[1], "v1") == 0;
-    struct err e;
-
-    alarm(300); /* nothing here may hang */
-    if (geteuid() != 0) {
-        printf("cgroup: skipped, needs root\n");
-        return 0;
-    }
-    if (v1) {
-        if (access("/sys/fs/cgroup/unified", F_OK) < 0) {
-            printf("cgroup: v1 skipped, this host has no v1 hierarchies\n");
-            return 0;
-        }
-        if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
-            umount2("/sys/fs/cgroup/unified", 0) < 0) {
-            perror("hiding the v2 tree");
-            return 1;
-        }
-    }
-    if (cgroup_host_open(&host, &e) < 0)
-        return 1;
-    printf("cgroup: mode %s\n", modes[host.mode]);
-    if (v1 && host.mode != CGROUP_V1)
-        return 1;
-    if (!host.can[CG_MEMORY] || !host.can[CG_PIDS] || !host.can[CG_CPU] || !host.can[CG_FREEZER]) {
-        for (int c = 0; c < CG_CONTROLLERS; c++)
-            if (!host.can[c])
-                printf("cgroup: skipped: %s\n", host.why[c]);
-        cgroup_host_close(&host);
-        return 0;
-    }
-    int failed = _cmocka_run_group_tests("leaf", leaf_tests, n_leaf_tests, NULL, NULL);
-    failed += _cmocka_run_group_tests("sweep", sweep_tests, n_sweep_tests, NULL, NULL);
-
-    /* Whatever a failed test left; the good case leaves nothing. */
-    int left = cgroup_sweep(&host, getpid());
-    if (left)
-        printf("cgroup: %d leaves of this run were left\n", left);
-    cgroup_host_close(&host);
-    return failed || left;
-}

@@ -95,7 +95,7 @@ static void files_of_init(void)
 {
     static const char *const files[] = {"mem", "maps", "smaps", "pagemap", "auxv", "environ", "stack", "syscall", "personality", "io", "exe",
                                         "cwd", "root", "fd/0", "fdinfo/0", "map_files", "root/etc/passwd", "cwd/etc", "ns/user", "ns/mnt",
-                                        "clear_refs", "patch_state", "wchan_x", "timens_offsets", "task/1/mem", "task/1/environ"};
+                                        "clear_refs", "patch_state", "task/1/mem", "task/1/environ"};
     char path[64], text[64];
     for (size_t i = 0; i < COUNT(files); i++) {
         snprintf(path, sizeof(path), "/proc/1/%s", files[i]);
@@ -159,10 +159,10 @@ static void only_own_processes(void)
 /* Nothing may come out of these. */
 static void secret_files(void)
 {
-    static const char *const files[] = {"/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/timer_list", "/proc/sched_debug", "/proc/kmsg",
+    static const char *const files[] = {"/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sched_debug", "/proc/kmsg",
                                         "/proc/vmallocinfo", "/proc/slabinfo", "/proc/kpagecount", "/proc/kpageflags", "/proc/kpagecgroup",
-                                        "/proc/latency_stats", "/proc/iomem_x", "/dev/kmsg", "/proc/config_x", "/sys/kernel/security/lsm_x",
-                                        "/sys/kernel/debug/sched/debug", "/proc/sys/kernel/random/boot_id_x", "/proc/vmcore",
+                                        "/proc/latency_stats", "/dev/kmsg",
+                                        "/sys/kernel/debug/sched/debug", "/proc/vmcore",
                                         "/sys/kernel/tracing/trace", "/sys/kernel/notes", "/sys/firmware/dmi/tables/DMI",
                                         "/sys/class/dmi/id/product_uuid", "/proc/bus/pci/devices", "/proc/scsi/scsi", "/proc/mtrr",
                                         "/proc/driver/rtc", "/proc/kallsyms", "/proc/modules", "/proc/sysrq-trigger"};
@@ -240,8 +240,7 @@ static void cgroup_path(void)
 
 static void boot_parameters(void)
 {
-    char text[4096], host[4096];
-    (void)host;
+    char text[4096];
     if (read_text("/proc/cmdline", text, sizeof(text)) > 0 && text[0] != '\n')
         note("%.60s", text);
     must_not_tell("/proc/cmdline");
@@ -259,6 +258,8 @@ static void mount_paths(void)
         if (sscanf(line, "%*s %*s %*s %1023s %1023s", root, point) != 2 || !dash || sscanf(dash, " - %63s %1023s", type, source) != 2)
             broken("cannot read: %s", line);
         if (strcmp(root, "/") == 0 || strncmp(point, "/probe", 6) == 0 || strncmp(point, "/host", 5) == 0)
+            continue;
+        if (strncmp(root, "/etc/", 5) == 0 && strcmp(root, point) == 0)     /* a file of the system, where it is on the host too */
             continue;
         if (strncmp(root, "/usr", 4) == 0 || strcmp(type, "devtmpfs") == 0 || strcmp(type, "tmpfs") == 0 || strcmp(type, "proc") == 0)
             continue;
@@ -278,7 +279,9 @@ static void mount_flags(void)
             broken("cannot read: %s", line);
         if (!strstr(flags, "nosuid"))
             broken("%s is not nosuid (%s)", point, flags);
-        if (!strstr(flags, "nodev") && strncmp(point, "/dev", 4) != 0)
+        /* The root holds the device nodes: it must then be one that nobody can add to. */
+        int read_only_root = strcmp(point, "/") == 0 && strncmp(flags, "ro", 2) == 0;
+        if (!strstr(flags, "nodev") && strncmp(point, "/dev", 4) != 0 && !read_only_root)
             broken("%s is not nodev (%s)", point, flags);
         int scratch = strncmp(point, "/tmp", 4) == 0 || strncmp(point, "/home", 5) == 0 || strncmp(point, "/dev/shm", 8) == 0 ||
                       strncmp(point, "/host", 5) == 0;
@@ -309,7 +312,7 @@ static void network_tables(void)
 
 static void other_tables(void)
 {
-    static const char *const files[] = {"/proc/self/mountinfo_x", "/proc/mounts_x", "/proc/locks", "/proc/sysvipc/shm", "/proc/swaps", "/proc/partitions_x"};
+    static const char *const files[] = {"/proc/locks", "/proc/sysvipc/shm", "/proc/swaps", "/proc/diskstats", "/proc/self/mountstats"};
     for (size_t i = 0; i < COUNT(files); i++)
         must_not_tell(files[i]);
     char text[4096];

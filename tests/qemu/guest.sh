@@ -14,7 +14,8 @@ done
 finish() {
     echo
     echo "$mark $1"
-    echo o > /proc/sysrq-trigger    # power off where the machine can, else:
+    stty -F /dev/console sane       # returns when the line has left the machine, which is then ended from outside
+    sleep 10
     echo b > /proc/sysrq-trigger
 }
 

@@ -16,8 +16,8 @@ import sys
 import threading
 
 # Besides the packages that Debian marks as essential.
-GUEST_PACKAGES = ["python3", "uidmap", "util-linux", "procps", "strace", "bubblewrap", "libcap2-bin", "libseccomp2",
-                  "git", "gcc", "libc6-dev", "iproute2"]
+GUEST_PACKAGES = ["python3", "uidmap", "util-linux", "mount", "procps", "strace", "bubblewrap", "libcap2-bin",
+                  "libseccomp2", "git", "gcc", "libc6-dev", "iproute2"]
 # In the order in which they are loaded; those with a question mark may be absent or built in.
 MODULES = ["virtio", "virtio_ring", "virtio_mmio", "virtio_blk", "squashfs", "loop?", "overlay?", "fuse?", "tun?"]
 
@@ -150,8 +150,9 @@ def make_usr(out):
     if fresh(output, "/var/lib/dpkg/status") and os.path.exists(stamp) and open(stamp).read() == digest:
         return
     # Through tar, because mksquashfs takes minutes for a list of names.
-    with subprocess.Popen(["tar", "-c", "--no-recursion", "--xattrs", "--xattrs-include=security.capability", "-C", "/usr",
-                           "-T", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as tar:
+    command = ["tar", "-c", "-C", "/usr", "--no-recursion", "--xattrs", "--xattrs-include=security.capability",
+               "-T", "-"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as tar:
         writer = threading.Thread(target=feed, args=(tar.stdin, "\n".join(names).encode()))
         writer.start()
         make_squashfs(output, "-", "-tar", stdin=tar.stdout)

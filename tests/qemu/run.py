@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 
-BOOT_SECONDS = 60
+BOOT_SECONDS = 45
 
 
 def machine_command(out, suite, mark, timeout, memory, append):
@@ -32,11 +32,12 @@ def machine_command(out, suite, mark, timeout, memory, append):
     return command
 
 
-def read_console(process, deadline, log, show, mark):
-    """Returns the suite's status, or None if the machine ended or the time was over first."""
+def read_console(process, args, log, mark):
+    """Returns (has the machine come up, the suite's status or None)."""
     selector = selectors.DefaultSelector()
     selector.register(process.stdout, selectors.EVENT_READ)
-    pending, status = b"", None
+    deadline = time.monotonic() + BOOT_SECONDS
+    up, pending = False, b""
     while (left := deadline - time.monotonic()) > 0:
         if not selector.select(left):
             continue
@@ -45,37 +46,48 @@ def read_console(process, deadline, log, show, mark):
             break
         log.write(data)
         log.flush()
-        if show:
+        if args.show:
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
-        pending = (pending + data)[-4096:]
-        found = re.search(rb"^" + mark.encode() + rb" (\d+)\s*$", pending.replace(b"\r", b""), re.M)
+        pending = (pending + data.replace(b"\r", b""))[-4096:]
+        if not up and re.search(rb"^guest: ", pending, re.M):
+            up, deadline = True, time.monotonic() + args.timeout + 20
+        found = re.search(rb"^" + mark.encode() + rb" (\d+)\n", pending, re.M)
         if found:
-            status = int(found.group(1))
-            break
-    return status
+            return True, int(found.group(1))
+    return up, None
 
 
-def run_suite(args, suite):
-    """None if it passed, else the reason."""
+def boot(args, suite, path):
+    """One machine from start to end; the same result as read_console."""
     mark = "verdict-" + secrets.token_hex(8)
-    path = f"{args.out}/console-{suite.replace(':', '-').replace('/', '-')}.log"
-    began = time.monotonic()
     with open(path, "wb") as log:
         process = subprocess.Popen(machine_command(args.out, suite, mark, args.timeout, args.memory, args.append),
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         try:
-            status = read_console(process, began + BOOT_SECONDS + args.timeout + 20, log, args.show, mark)
+            return read_console(process, args, log, mark)
         finally:
             process.kill()
             process.wait()
+
+
+def run_suite(args, suite):
+    """True if it passed."""
+    path = f"{args.out}/console-{suite.replace(':', '-').replace('/', '-')}.log"
+    began = time.monotonic()
+    for attempt in range(3):
+        up, status = boot(args, suite, path)
+        if up:
+            break
+        # Emulated, it sometimes hangs before the kernel's first word. That says nothing about the suite.
+        print(f"proof-qemu: {suite}: the machine did not come up (attempt {attempt + 1} of 3)", flush=True)
     with open(path, "rb") as log:
         console = log.read().decode(errors="replace").replace("\r", "")
     tally = [line for line in console.splitlines() if re.search(r"\d+ (passed|failed|error|skipped).* in ", line)]
-    seconds = time.monotonic() - began
-    verdict = {None: "the machine ended without a verdict", 0: "ok", 5: "no tests", 97: "no cgroups", 124: "out of time",
-               98: "the machine could not be set up"}.get(status, f"status {status}")
-    print(f"proof-qemu: {suite}: {verdict}; {tally[-1].strip('= ') if tally else 'no tally'}; {seconds:.0f} s; {path}")
+    verdict = {None: "no verdict", 0: "ok", 5: "no tests", 97: "no cgroups", 98: "the machine could not be set up",
+               124: "out of time"}.get(status, f"status {status}")
+    print(f"proof-qemu: {suite}: {verdict}; {tally[-1].strip('= ') if tally else 'no tally'}; "
+          f"{time.monotonic() - began:.0f} s; {path}")
     if status != 0 and not args.show:
         print("\n".join(console.splitlines()[-60:]))
     sys.stdout.flush()

@@ -93,10 +93,11 @@ static void test_the_number_of_variables_is_bounded(void **state)
     char name[32];
     (void)state;
 
-    for (int i = 0; i < SPEC_ENV_MAX; i++) {
+    for (int i = SPEC_ENV_MAX - 1; i >= 0; i--) { /* so that a name comes after many that begin with it */
         snprintf(name, sizeof name, "NAME_%d", i);
         assert_int_equal(set(name, "value"), 0);
     }
+    assert_int_equal(list.count, SPEC_ENV_MAX);
     assert_int_equal(set("ONE_MORE", "value"), -ENOSPC);
     assert_int_equal(set("NAME_5", "other"), 0); /* replacing is still possible */
     assert_string_equal(value_of("NAME_5"), "other");
@@ -185,6 +186,8 @@ static void test_a_broken_line_is_named_but_never_shown(void **state)
         assert_says(&e, bad[i].says);
         assert_null(strstr(e.what, "secret"));
     }
+    assert_int_equal(envfile_parse("f.env", "A=\"x\\\"\"", 5, &list, &e), -EINVAL); /* the text ends at the backslash */
+    assert_says(&e, "f.env:1: the quote is not closed on this line");
     assert_int_equal(envfile_parse("f.env", "A=1\nB=x\0y\n", 10, &list, &e), -EINVAL);
     assert_says(&e, "f.env:2: there is a NUL byte in the line");
 }

@@ -41,6 +41,21 @@ static void test_objects_and_arrays_nest(void **state)
                                  "\"d\":null,\"e\":null,\"f\":1234.567,\"g\":7,\"h\":0.005}");
 }
 
+static void test_each_level_begins_without_a_comma(void **state)
+{
+    (void)state;
+    json_open_array(&j, NULL);
+    for (unsigned i = 1; i <= 2; i++) {
+        json_open_array(&j, NULL);
+        json_unsigned(&j, NULL, i);
+        json_unsigned(&j, NULL, i);
+        json_close(&j);
+    }
+    json_close(&j);
+    assert_int_equal(json_finish(&j), 0);
+    assert_string_equal(storage, "[[1,1],[2,2]]");
+}
+
 static void check_string(const char *data, size_t size, const char *json)
 {
     start(NULL);
@@ -133,6 +148,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_objects_and_arrays_nest, start),
+        cmocka_unit_test_setup(test_each_level_begins_without_a_comma, start),
         cmocka_unit_test_setup(test_strings_are_escaped, start),
         cmocka_unit_test_setup(test_bytes_that_are_not_utf8_are_replaced, start),
         cmocka_unit_test_setup(test_keys_are_escaped_too, start),

@@ -328,12 +328,13 @@ static void test_impossible_values_are_told(void **state)
 
 static void test_nearest_word(void **state)
 {
-    static const char *const words[] = { "run", "plan", "doctor", "version" };
+    static const char *const words[] = { "run", "plan", "doctor", "version", "gc" };
     (void)state;
 
     assert_string_equal(suggest_nearest("rnu", words, COUNT(words)), "run");
     assert_string_equal(suggest_nearest("docter", words, COUNT(words)), "doctor");
     assert_string_equal(suggest_nearest("vers", words, COUNT(words)), "version");
+    assert_string_equal(suggest_nearest("cg", words, COUNT(words)), "gc"); /* two neighbours swapped are one slip */
     assert_null(suggest_nearest("banana", words, COUNT(words)));
     assert_null(suggest_nearest("", words, COUNT(words)));
     assert_null(suggest_nearest("--", words, COUNT(words)));

@@ -1,0 +1,100 @@
+/* `carrel gc`: ends and removes the cgroups of boxes whose keeper died without a chance to do it. Everything else of a
+ * box (processes, mounts, namespaces, id ranges) dies with its keeper by itself. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/json.h"
+#include "cli/commands.h"
+#include "sys/cgroup.h"
+
+static const char gc_help[] = "usage: carrel gc [--json]\n"
+                              "\n"
+                              "Removes what boxes left behind whose carrel process was killed: cgroups, and processes "
+                              "still in them. Boxes that are alive\n"
+                              "are not touched. The exit status is 1 if something could not be removed.\n";
+
+struct sweep {
+    bool        is_json;
+    struct json json;
+    int         failed;
+};
+
+static void tell(const char *name, pid_t owner, int result, void *data)
+{
+    struct sweep *sweep = data;
+
+    sweep->failed += result < 0;
+    if (sweep->is_json) {
+        json_open_object(&sweep->json, NULL);
+        json_string(&sweep->json, "cgroup", name);
+        json_signed(&sweep->json, "owner", owner);
+        json_bool(&sweep->json, "removed", result == 0);
+        json_string(&sweep->json, "error", result < 0 ? strerror(-result) : NULL);
+        json_close(&sweep->json);
+    } else if (result < 0) {
+        fprintf(stderr, "carrel: cannot remove cgroup %s of process %d, which is gone: %s\n", name, (int)owner,
+                strerror(-result));
+    } else {
+        printf("removed cgroup %s of process %d, which is gone\n", name, (int)owner);
+    }
+}
+
+static int sweep_run(struct sweep *sweep, struct buf *out, struct err *e)
+{
+    struct cgroup_host host;
+
+    int r = cgroup_host_open(&host, e);
+    if (r < 0)
+        return r;
+    if (sweep->is_json) {
+        json_init(&sweep->json, out);
+        json_open_object(&sweep->json, NULL);
+        json_open_array(&sweep->json, "cgroups");
+    }
+    int removed = cgroup_sweep_each(&host, 0, tell, sweep);
+    cgroup_host_close(&host);
+    if (sweep->is_json) {
+        json_close(&sweep->json);
+        json_signed(&sweep->json, "removed", removed);
+        json_signed(&sweep->json, "failed", sweep->failed);
+        json_close(&sweep->json);
+        r = json_finish(&sweep->json);
+        if (r < 0)
+            return err_at(e, -r, STEP_MEMORY, 0, "the list of cgroups");
+        printf("%s\n", buf_string(out));
+    } else if (removed == 0 && sweep->failed == 0) {
+        puts("nothing to remove");
+    }
+    return fflush(stdout) == 0 ? 0 : err_at(e, errno, STEP_STDIO, 0, "standard output");
+}
+
+int gc_main(int argc, char **argv)
+{
+    struct sweep sweep = { 0 };
+    struct err e = { 0 };
+    struct buf out;
+
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0) {
+            sweep.is_json = true;
+        } else if (strcmp(argv[i], "--help") == 0) {
+            fputs(gc_help, stdout);
+            return 0;
+        } else {
+            err_set(&e, EINVAL, STEP_USAGE, "gc takes no argument '%s'; see 'carrel gc --help'", argv[i]);
+            cli_complain(&e);
+            return EXIT_CARREL;
+        }
+    }
+    buf_init(&out, 1 << 24);
+    int r = sweep_run(&sweep, &out, &e);
+    buf_done(&out);
+    if (r < 0) {
+        cli_complain(&e);
+        return EXIT_CARREL;
+    }
+    return sweep.failed ? 1 : 0;
+}

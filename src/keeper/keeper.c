@@ -1,0 +1,359 @@
+/* One epoll loop. The keeper's children are the inits and the payloads of its boxes; each is watched through its pidfd. If the front goes away the
+ * boxes live on, with what it has to know next kept in their slots (unless this is a private keeper, which ends with its front). */
+#define _GNU_SOURCE
+#include "keeper/keeper.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "box/payload.h"
+
+enum { EVENTS = 64, FRAME_MAX = sizeof(struct request_create) };
+
+static uint64_t key(enum watch what, uint32_t box, uint32_t payload)
+{
+    return (uint64_t)what << 48 | (uint64_t)box << 16 | payload;
+}
+
+int keeper_watch(struct keeper *keeper, int fd, enum watch what, uint32_t box, uint32_t payload)
+{
+    struct epoll_event event = { .events = EPOLLIN, .data.u64 = key(what, box, payload) };
+    return epoll_ctl(keeper->epoll, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+}
+
+static void drop_front(struct keeper *keeper)
+{
+    keeper->front = fd_close(keeper->front);
+    keeper->stopping |= keeper->end_with_front;
+}
+
+void keeper_tell(struct keeper *keeper, const struct event *event, const int *fds, size_t n_fds)
+{
+    if (keeper->front < 0)
+        return;
+    /* The socket blocks: a front that does not read stops only itself and the making of its own boxes. It cannot be lost silently. */
+    if (link_send(keeper->front, event, sizeof *event, fds, n_fds) < 0)
+        drop_front(keeper);
+}
+
+void keeper_usage(const struct box *box, struct frame_usage *ret, struct box_usage *ret_full)
+{
+    box_usage_read(box, ret_full);
+    const struct cgroup_usage *c = &ret_full->cgroup;
+    *ret = (struct frame_usage){
+        .memory_bytes = c->memory_bytes, .memory_peak_bytes = c->memory_peak_bytes, .cpu_us = c->cpu_us,
+        .disk_bytes = ret_full->disk_bytes, .pids = c->pids, .pids_peak = c->pids_peak, .oom_kills = (uint32_t)c->oom_kills,
+        .pids_refused = (uint32_t)c->pids_refused, .disk_full = ret_full->disk_full,
+    };
+}
+
+void keeper_free_payload(struct kept_box *box, unsigned slot)
+{
+    struct kept_payload *p = box->payload[slot];
+
+    payload_done(&p->payload);
+    for (int i = 0; i < p->n_held; i++)
+        fd_close(p->held[i]);
+    free(p);
+    box->payload[slot] = NULL;
+}
+
+void keeper_end_box(struct keeper *keeper, struct kept_box *box, const struct err *cause)
+{
+    (void)keeper;
+    if (box->dying)
+        return;
+    box->dying = true;
+    if (cause)
+        box->cause = *cause;
+    box_kill(&box->box);
+    for (unsigned i = 0; i < KEEPER_PAYLOADS; i++)
+        if (box->payload[i] && box->payload[i]->is_helper && !box->payload[i]->ended)
+            (void)!process_signal(&box->payload[i]->payload.process, SIGKILL);
+}
+
+/* The box's processes are all gone. What ended with it is told before it is. */
+static void bury_box(struct keeper *keeper, struct kept_box *box)
+{
+    struct event gone = { .type = EVENT_GONE, .box = box->slot, .token = box->token, .serial = box->destroy_serial,
+                          .err = box->cause, .result = -box->cause.code };
+    struct box_usage full;
+
+    keeper_usage(&box->box, &gone.usage, &full);
+    box_release(&keeper->host, &box->box);
+    if (box->create_serial) {
+        struct event failed = { .type = EVENT_DONE, .box = box->slot, .serial = box->create_serial, .token = box->token,
+                                .result = box->cause.code ? -box->cause.code : -ECANCELED, .err = box->cause };
+        keeper_tell(keeper, &failed, NULL, 0);
+    }
+    for (unsigned i = 0; i < KEEPER_PAYLOADS; i++)
+        if (box->payload[i])
+            keeper_free_payload(box, i);
+    keeper->box[box->slot] = NULL;
+    keeper->n_boxes--;
+    keeper_tell(keeper, &gone, NULL, 0);
+    free(box);
+}
+
+static bool has_running_payload(const struct kept_box *box)
+{
+    for (unsigned i = 0; i < KEEPER_PAYLOADS; i++)
+        if (box->payload[i] && !box->payload[i]->ended)
+            return true;
+    return false;
+}
+
+static void init_ended(struct keeper *keeper, struct kept_box *box)
+{
+    struct process_end end;
+
+    if (process_reap(&box->box.init, 0, &end) <= 0)
+        return;
+    if (!box->dying) {
+        struct err cause = { 0 };
+        (void)err_set(&cause, ECHILD, end.code > 0 && end.code < STEP_COUNT ? (enum step)end.code : STEP_WAIT, "init ended on its own");
+        keeper_end_box(keeper, box, &cause);
+    }
+    /* Init waits for everybody in its namespace, but a payload that is our child may still have to be reaped by us. */
+    if (!has_running_payload(box))
+        bury_box(keeper, box);
+}
+
+static void box_speaks(struct keeper *keeper, struct kept_box *box)
+{
+    struct err e;
+
+    if (box->dying || box->box.state != BOX_MAKING)
+        return;
+    int r = box_ready(&box->box, false, &e);
+    if (r < 0) {
+        keeper_end_box(keeper, box, &e);
+    } else if (r > 0) {
+        struct event ready = { .type = EVENT_READY, .box = box->slot, .serial = box->create_serial, .token = box->token };
+        box->create_serial = 0;
+        /* From here on only its end is of interest; it is reaped by box_kill or by whoever gets it for a command. */
+        (void)epoll_ctl(keeper->epoll, EPOLL_CTL_DEL, box->box.first.link, NULL);
+        keeper_tell(keeper, &ready, NULL, 0);
+    }
+}
+
+static void payload_speaks(struct keeper *keeper, struct kept_box *box, unsigned slot)
+{
+    struct kept_payload *p = box->payload[slot];
+    struct event event = { .type = EVENT_STARTED, .box = box->slot, .payload = (uint16_t)slot, .token = p->token };
+    int r = payload_started(&p->payload, &event.err);
+
+    if (r == 0)
+        return;
+    if (r > 0) {
+        keeper_tell(keeper, &event, &p->payload.terminal, p->payload.terminal >= 0);
+        return;
+    }
+    event.type = EVENT_FAILED;
+    event.result = r;
+    p->end = event;
+}
+
+static void payload_ended(struct keeper *keeper, struct kept_box *box, unsigned slot)
+{
+    struct kept_payload *p = box->payload[slot];
+    struct process_end end;
+    struct box_usage full;
+
+    if (payload_reap(&p->payload, &end) <= 0)
+        return;
+    if (p->payload.link >= 0)
+        payload_speaks(keeper, box, slot);
+    p->ended = true;
+    p->deadline_us = 0;
+    if (p->end.type != EVENT_FAILED) {
+        p->end = (struct event){ .type = EVENT_ENDED, .box = box->slot, .payload = (uint16_t)slot, .token = p->token,
+                                 .wall_us = clock_monotonic_us() - p->started_us, .cpu_us = end.cpu_us,
+                                 .peak_bytes = end.peak_bytes, .code = end.code, .signal = end.signal };
+        keeper_usage(&box->box, &p->end.usage, &full);
+        p->end.outcome = (uint32_t)box_outcome(&end, p->timed_out ? OUTCOME_TIMEOUT : OUTCOME_OK, &full);
+    }
+    keeper_tell(keeper, &p->end, NULL, 0);
+    if (box->dying && box->box.init.pidfd < 0 && !has_running_payload(box))
+        bury_box(keeper, box);
+}
+
+/* What a new front must know: every box and every payload, with the descriptors that the last one left in our care. */
+void keeper_tell_all(struct keeper *keeper)
+{
+    struct event hello = { .type = EVENT_HELLO, .result = KEEPER_VERSION };
+
+    keeper_tell(keeper, &hello, NULL, 0);
+    for (uint32_t i = 0; i < KEEPER_BOXES; i++) {
+        struct kept_box *box = keeper->box[i];
+        if (!box || box->dying)
+            continue;
+        box->create_serial = 0;
+        struct event event = { .type = EVENT_BOX, .box = i, .token = box->token, .state = (uint32_t)box->box.state };
+        keeper_tell(keeper, &event, NULL, 0);
+        for (unsigned k = 0; k < KEEPER_PAYLOADS; k++) {
+            struct kept_payload *p = box->payload[k];
+            if (!p)
+                continue;
+            struct event told = p->ended ? p->end : (struct event){ .box = i, .payload = (uint16_t)k, .token = p->token };
+            int fds[KEEPER_HELD + 1];
+            size_t n = (size_t)p->n_held;
+            memcpy(fds, p->held, n * sizeof(int));
+            told.type = EVENT_PAYLOAD;
+            told.state = p->ended;
+            told.n_held = (uint32_t)n;
+            if (p->payload.terminal >= 0)
+                fds[n++] = p->payload.terminal;
+            keeper_tell(keeper, &told, fds, n);
+        }
+    }
+    struct event synced = { .type = EVENT_SYNCED };
+    keeper_tell(keeper, &synced, NULL, 0);
+}
+
+static void front_speaks(struct keeper *keeper)
+{
+    static _Alignas(16) char frame[FRAME_MAX + 1];
+    int fds[KEEPER_FDS];
+    size_t n_fds;
+    ssize_t size = link_receive_any(keeper->front, frame, sizeof frame, fds, KEEPER_FDS, &n_fds);
+
+    if (size == -EAGAIN)
+        return;
+    if (size <= 0 || !keeper_request(keeper, frame, (size_t)size, fds, n_fds))
+        drop_front(keeper);
+}
+
+static void front_connects(struct keeper *keeper)
+{
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    FD fd = accept4(keeper->listener, NULL, NULL, SOCK_CLOEXEC);
+
+    if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
+        return;
+    /* One front at a time, and only the one we serve; root may take its place. */
+    if ((peer.uid != keeper->front_uid && peer.uid != 0) || keeper->front >= 0)
+        return;
+    if (keeper_watch(keeper, fd, WATCH_FRONT, 0, 0) < 0)
+        return;
+    keeper->front = TAKE_FD(fd);
+    keeper_tell_all(keeper);
+}
+
+static void dispatch(struct keeper *keeper, uint64_t what)
+{
+    struct kept_box *box = keeper->box[what >> 16 & 0xffff & (KEEPER_BOXES - 1)];
+    unsigned slot = (unsigned)(what & 0xffff);
+
+    switch ((enum watch)(what >> 48)) {
+    case WATCH_LISTENER:
+        front_connects(keeper);
+        break;
+    case WATCH_FRONT:
+        front_speaks(keeper);
+        break;
+    case WATCH_INIT:
+        if (box)
+            init_ended(keeper, box);
+        break;
+    case WATCH_BOX_LINK:
+    case WATCH_FIRST_LINK:
+        if (box)
+            box_speaks(keeper, box);
+        break;
+    case WATCH_PAYLOAD_LINK:
+        if (box && box->payload[slot] && box->payload[slot]->payload.link >= 0)
+            payload_speaks(keeper, box, slot);
+        break;
+    case WATCH_PAYLOAD_END:
+        if (box && box->payload[slot] && !box->payload[slot]->ended)
+            payload_ended(keeper, box, slot);
+        break;
+    case WATCH_SIGNALS:
+        keeper->stopping = true;
+        break;
+    }
+}
+
+/* Ends what is over its time; returns how long until the next, in ms, or -1. */
+static int keep_deadlines(struct keeper *keeper)
+{
+    uint64_t now = clock_monotonic_us(), next = UINT64_MAX;
+
+    for (uint32_t i = 0; i < KEEPER_BOXES && keeper->n_boxes; i++)
+        for (unsigned k = 0; keeper->box[i] && k < KEEPER_PAYLOADS; k++) {
+            struct kept_payload *p = keeper->box[i]->payload[k];
+            if (!p || p->deadline_us == 0)
+                continue;
+            if (p->deadline_us <= now) {
+                p->timed_out = true;
+                p->deadline_us = 0;
+                (void)!process_signal_group(&p->payload.process, SIGKILL);
+                (void)!process_signal(&p->payload.process, SIGKILL);
+            } else if (p->deadline_us < next) {
+                next = p->deadline_us;
+            }
+        }
+    return next == UINT64_MAX ? -1 : (int)((next - now) / 1000 + 1);
+}
+
+static void end_all(struct keeper *keeper)
+{
+    struct process_end end;
+
+    for (uint32_t i = 0; i < KEEPER_BOXES; i++)
+        if (keeper->box[i])
+            keeper_end_box(keeper, keeper->box[i], NULL);
+    for (uint32_t i = 0; i < KEEPER_BOXES; i++) {
+        struct kept_box *box = keeper->box[i];
+        if (!box)
+            continue;
+        for (unsigned k = 0; k < KEEPER_PAYLOADS; k++)
+            if (box->payload[k] && !box->payload[k]->ended)
+                (void)!process_reap(&box->payload[k]->payload.process, 1, &end);
+        if (box->box.init.pidfd >= 0)
+            (void)!process_reap(&box->box.init, 1, &end);
+        bury_box(keeper, box);
+    }
+}
+
+int keeper_run(struct keeper *keeper, int front, int listener, uid_t front_uid, struct err *e)
+{
+    keeper->front = front;
+    keeper->listener = listener;
+    keeper->front_uid = front_uid;
+    keeper->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (keeper->epoll < 0)
+        return err_at(e, errno, STEP_HOST, 0, "epoll");
+    int r = listener >= 0 ? keeper_watch(keeper, listener, WATCH_LISTENER, 0, 0) : 0;
+    if (r == 0 && front >= 0)
+        r = keeper_watch(keeper, front, WATCH_FRONT, 0, 0);
+    if (r < 0)
+        return err_at(e, -r, STEP_HOST, 0, "epoll");
+    if (front >= 0)
+        keeper_tell_all(keeper);
+
+    while (!keeper->stopping) {
+        struct epoll_event events[EVENTS];
+        int n = epoll_wait(keeper->epoll, events, EVENTS, keep_deadlines(keeper));
+        if (n < 0 && errno != EINTR) {
+            r = err_at(e, errno, STEP_WAIT, 0, "epoll");
+            break;
+        }
+        for (int i = 0; i < n; i++)
+            dispatch(keeper, events[i].data.u64);
+    }
+    end_all(keeper);
+    keeper->front = fd_close(keeper->front);
+    keeper->epoll = fd_close(keeper->epoll);
+    return r;
+}

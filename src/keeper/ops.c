@@ -1,0 +1,329 @@
+/* The operation table, after OpenSSH's monitor: every request is a row with its exact size, how many descriptors it brings, whether its box and
+ * its payload must be there, and the states of the box in which it is legal. What does not fit its row costs the front its connection. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "files/serve.h"
+#include "keeper/keeper.h"
+
+struct call {
+    struct keeper      *keeper;
+    struct kept_box    *box;
+    const void         *frame;
+    int                *fds;
+    size_t              n_fds;
+    int                 reply_fd;       /* owned: goes with the answer */
+    struct event       *reply;
+    bool                later;          /* the answer comes with an event of its own */
+};
+
+#define STATE(s) (1u << (s))
+enum {
+    NO_BOX = STATE(BOX_NONE),
+    LIVE = STATE(BOX_READY) | STATE(BOX_FROZEN),
+    ANY = LIVE | STATE(BOX_MAKING),
+};
+
+/* A path in the box: absolute, of plain components. It is never resolved on the host, but a mount point is made of it. */
+static bool target_is_plain(const char *path, size_t size)
+{
+    size_t length = strnlen(path, size);
+    if (length == size || length < 2 || path[0] != '/' || path[length - 1] == '/')
+        return false;
+    for (const char *part = path + 1; part; part = strchr(part, '/')) {
+        part += *part == '/';
+        size_t n = strcspn(part, "/");
+        if (n == 0 || n > 255 || (n == 1 && part[0] == '.') || (n == 2 && part[0] == '.' && part[1] == '.'))
+            return false;
+    }
+    return strncmp(path, "/proc", 5) != 0 && strncmp(path, "/dev", 4) != 0;
+}
+
+static bool hostname_is_plain(const char *name, size_t size)
+{
+    size_t length = strnlen(name, size);
+    if (length == 0 || length == size)
+        return false;
+    for (size_t i = 0; i < length; i++)
+        if (!((name[i] >= 'a' && name[i] <= 'z') || (name[i] >= '0' && name[i] <= '9') || (name[i] >= 'A' && name[i] <= 'Z')
+              || name[i] == '-' || name[i] == '.'))
+            return false;
+    return true;
+}
+
+static int read_spec(const struct keeper *keeper, const struct request_create *q, size_t n_fds, struct box_spec *spec, struct err *e)
+{
+    if (q->profile >= PROFILE_COUNT || q->root > keeper->n_roots || q->n_mounts > KEEPER_MOUNTS || q->n_mounts != n_fds
+        || q->uid > 65534 || q->gid > 65534 || !hostname_is_plain(q->hostname, sizeof q->hostname))
+        return err_at(e, EINVAL, STEP_PROTOCOL, 0, "create");
+    *spec = (struct box_spec){
+        .root = q->root ? keeper->root[q->root - 1] : NULL,
+        .writable_root = q->flags & CREATE_WRITABLE_ROOT,
+        .terminal = q->flags & CREATE_TERMINAL,
+        .profile = (enum profile)q->profile,
+        .limits = { .memory_bytes = q->limits.memory_bytes, .disk_bytes = q->limits.disk_bytes, .pids = q->limits.pids,
+                    .cpu_milli = q->limits.cpu_milli },
+        .hostname = q->hostname,
+        .uid = q->uid,
+        .gid = q->gid,
+        .n_mounts = q->n_mounts,
+    };
+    for (size_t i = 0; i < q->n_mounts; i++) {
+        if (!target_is_plain(q->mount[i].target, sizeof q->mount[i].target))
+            return err_at(e, EINVAL, STEP_PROTOCOL, i, "mount target");
+        spec->mount[i] = (struct mount_spec){ .source = q->mount[i].target, .target = q->mount[i].target,
+                                              .writable = q->mount[i].writable != 0, .is_file = q->mount[i].is_file != 0 };
+    }
+    return 0;
+}
+
+static int do_create(struct call *c, struct err *e)
+{
+    static struct plan plan;        /* big, and used by nobody after box_create */
+    const struct request_create *q = c->frame;
+    struct keeper *keeper = c->keeper;
+    struct box_spec spec;
+
+    int r = read_spec(keeper, q, c->n_fds, &spec, e);
+    if (r == 0)
+        r = box_check_limits(&keeper->host, &spec.limits, e);
+    if (r == 0)
+        r = facts_read_root(&keeper->host.facts, spec.root, e);
+    if (r == 0)
+        r = plan_make(&spec, &keeper->host.facts, &plan, e);
+    if (r < 0)
+        return r;
+    struct kept_box *box = calloc(1, sizeof *box);
+    if (!box)
+        return err_at(e, ENOMEM, STEP_MEMORY, 0, "box");
+    keeper->host.caller_uid = q->owner_uid;
+    keeper->host.caller_gid = q->owner_gid;
+    box->slot = q->head.box;
+    box->token = q->token;
+    r = box_create(&keeper->host, &plan, c->fds, NULL, true, &box->box, e);
+    if (r < 0) {
+        free(box);
+        return r;
+    }
+    keeper->box[box->slot] = box;
+    keeper->n_boxes++;
+    if (keeper_watch(keeper, box->box.init.pidfd, WATCH_INIT, box->slot, 0) < 0
+        || keeper_watch(keeper, box->box.link, WATCH_BOX_LINK, box->slot, 0) < 0
+        || keeper_watch(keeper, box->box.first.link, WATCH_FIRST_LINK, box->slot, 0) < 0) {
+        r = err_at(e, errno, STEP_MEMORY, 0, "watching the box");
+        keeper_end_box(keeper, box, NULL);
+        return r;
+    }
+    box->create_serial = q->head.serial;
+    c->later = true;
+    return 0;
+}
+
+/* Puts a payload that runs into its slot and watches it. */
+static int keep_payload(struct call *c, unsigned slot, struct kept_payload *p, struct err *e)
+{
+    p->started_us = clock_monotonic_us();
+    c->box->payload[slot] = p;
+    int r = keeper_watch(c->keeper, p->payload.link, WATCH_PAYLOAD_LINK, c->box->slot, slot);
+    if (r == 0)
+        r = keeper_watch(c->keeper, p->payload.process.pidfd, WATCH_PAYLOAD_END, c->box->slot, slot);
+    if (r < 0) {
+        /* A child that nobody watches would never be reaped. */
+        r = err_at(e, -r, STEP_MEMORY, 0, "watching the payload");
+        keeper_end_box(c->keeper, c->box, e);
+    }
+    return r;
+}
+
+static int do_start(struct call *c, struct err *e)
+{
+    const struct request_start *q = c->frame;
+    size_t n = 1, stdio_fds = (size_t)(!!q->has_stdio[0] + !!q->has_stdio[1] + !!q->has_stdio[2]);
+
+    if (q->n_held > KEEPER_HELD || c->n_fds != 1 + stdio_fds + q->n_held || c->box->payload[q->head.payload])
+        return err_at(e, EINVAL, STEP_PROTOCOL, 0, "start");
+    struct kept_payload *p = calloc(1, sizeof *p);
+    if (!p)
+        return err_at(e, ENOMEM, STEP_MEMORY, 0, "payload");
+    struct start start = { .packed = c->fds[0] };
+    for (int i = 0; i < 3; i++)
+        start.stdio[i] = q->has_stdio[i] ? c->fds[n++] : -1;
+    int r = box_start(&c->box->box, &start, &p->payload, e);
+    if (r < 0) {
+        free(p);
+        return r;
+    }
+    p->token = q->token;
+    p->deadline_us = q->timeout_ms ? clock_monotonic_us() + q->timeout_ms * 1000 : 0;
+    for (p->n_held = 0; p->n_held < q->n_held; p->n_held++)
+        p->held[p->n_held] = TAKE_FD(c->fds[n + (size_t)p->n_held]);
+    return keep_payload(c, q->head.payload, p, e);
+}
+
+static int do_signal(struct call *c, struct err *e)
+{
+    const struct request_signal *q = c->frame;
+    const struct kept_payload *p = c->box->payload[q->head.payload];
+
+    if (q->signal < 1 || q->signal > 64)
+        return err_at(e, EINVAL, STEP_PROTOCOL, 0, "signal");
+    if (p->ended)
+        return err_at(e, ESRCH, STEP_WAIT, 0, "the command has ended");
+    int r = q->group ? process_signal_group(&p->payload.process, q->signal) : process_signal(&p->payload.process, q->signal);
+    return r < 0 ? err_at(e, -r, STEP_WAIT, 0, "signal") : 0;
+}
+
+static int do_freeze(struct call *c, struct err *e)
+{
+    return box_freeze(&c->box->box, true, e);
+}
+
+static int do_thaw(struct call *c, struct err *e)
+{
+    return box_freeze(&c->box->box, false, e);
+}
+
+static int do_limits(struct call *c, struct err *e)
+{
+    const struct request_limits *q = c->frame;
+    struct limits limits = { .memory_bytes = q->limits.memory_bytes, .disk_bytes = q->limits.disk_bytes, .pids = q->limits.pids,
+                             .cpu_milli = q->limits.cpu_milli };
+    int r = box_check_limits(&c->keeper->host, &limits, e);
+    return r < 0 ? r : box_update_limits(&c->keeper->host, &c->box->box, &limits, e);
+}
+
+static int do_usage(struct call *c, struct err *e)
+{
+    struct box_usage full;
+
+    (void)e;
+    keeper_usage(&c->box->box, &c->reply->usage, &full);
+    return 0;
+}
+
+static int do_connect(struct call *c, struct err *e)
+{
+    const struct request_connect *q = c->frame;
+    struct sockaddr_in v4 = { .sin_family = AF_INET, .sin_port = htons((uint16_t)q->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)q->port), .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+
+    if (q->port < 1 || q->port > 65535)
+        return err_at(e, EINVAL, STEP_PROTOCOL, 0, "port");
+    FD fd = box_socket(&c->box->box, q->ipv6 ? AF_INET6 : AF_INET, SOCK_STREAM, e);
+    if (fd < 0)
+        return fd;
+    int r = q->ipv6 ? connect(fd, (struct sockaddr *)&v6, sizeof v6) : connect(fd, (struct sockaddr *)&v4, sizeof v4);
+    if (r < 0 && errno != EINPROGRESS)
+        return err_set(e, errno, STEP_NETWORK, "port %u of the box", q->port);
+    c->reply_fd = TAKE_FD(fd);
+    return 0;
+}
+
+static int do_files(struct call *c, struct err *e)
+{
+    const struct request_head *q = c->frame;
+    struct kept_payload *p = calloc(1, sizeof *p);
+
+    if (!p)
+        return err_at(e, ENOMEM, STEP_MEMORY, 0, "file helper");
+    int r = box_help(&c->box->box, c->fds[0], files_serve, &p->payload, e);
+    if (r < 0) {
+        free(p);
+        return r;
+    }
+    p->is_helper = true;
+    return keep_payload(c, q->payload, p, e);
+}
+
+static int do_forget(struct call *c, struct err *e)
+{
+    const struct request_head *q = c->frame;
+
+    if (!c->box->payload[q->payload]->ended)
+        return err_at(e, EBUSY, STEP_WAIT, 0, "the command still runs");
+    keeper_free_payload(c->box, q->payload);
+    return 0;
+}
+
+static int do_destroy(struct call *c, struct err *e)
+{
+    const struct request_head *q = c->frame;
+
+    (void)e;
+    if (c->box->destroy_serial)
+        return err_at(e, EALREADY, STEP_WAIT, 0, "the box is being destroyed");
+    c->box->destroy_serial = q->serial;
+    c->later = true;
+    keeper_end_box(c->keeper, c->box, NULL);
+    return 0;
+}
+
+enum { NEEDS_PAYLOAD = 1, FREE_PAYLOAD = 2 };
+
+static const struct op {
+    size_t   size;
+    unsigned states;
+    unsigned payload;               /* NEEDS_PAYLOAD: the slot is in use */
+    size_t   least_fds, most_fds;
+    int    (*run)(struct call *, struct err *);
+} ops[REQUEST_COUNT] = {
+    [REQUEST_CREATE]  = { sizeof(struct request_create), NO_BOX, 0, 0, KEEPER_MOUNTS, do_create },
+    [REQUEST_START]   = { sizeof(struct request_start), STATE(BOX_READY), FREE_PAYLOAD, 1, 4 + KEEPER_HELD, do_start },
+    [REQUEST_SIGNAL]  = { sizeof(struct request_signal), LIVE, NEEDS_PAYLOAD, 0, 0, do_signal },
+    [REQUEST_FREEZE]  = { sizeof(struct request_head), STATE(BOX_READY), 0, 0, 0, do_freeze },
+    [REQUEST_THAW]    = { sizeof(struct request_head), STATE(BOX_FROZEN), 0, 0, 0, do_thaw },
+    [REQUEST_LIMITS]  = { sizeof(struct request_limits), LIVE, 0, 0, 0, do_limits },
+    [REQUEST_USAGE]   = { sizeof(struct request_head), LIVE, 0, 0, 0, do_usage },
+    [REQUEST_CONNECT] = { sizeof(struct request_connect), STATE(BOX_READY), 0, 0, 0, do_connect },
+    [REQUEST_FILES]   = { sizeof(struct request_head), STATE(BOX_READY), FREE_PAYLOAD, 1, 1, do_files },
+    [REQUEST_FORGET]  = { sizeof(struct request_head), ANY | STATE(BOX_DEAD), NEEDS_PAYLOAD, 0, 0, do_forget },
+    [REQUEST_DESTROY] = { sizeof(struct request_head), ANY, 0, 0, 0, do_destroy },
+};
+
+/* 0, or why this request cannot be carried out now. *ret_illegal: no honest front would have sent it. */
+static int check(const struct op *op, const struct kept_box *box, const struct request_head *head, struct err *e)
+{
+    enum box_state state = box ? box->box.state : BOX_NONE;
+
+    if (box && box->dying && op->run != do_forget)
+        return err_at(e, ENOENT, STEP_PROTOCOL, 0, "the box is going");
+    if (!(op->states & STATE(state)))
+        return box ? err_at(e, EBUSY, STEP_PROTOCOL, 0, "the box is not in a state for this")
+                   : err_at(e, ENOENT, STEP_PROTOCOL, 0, "there is no such box");
+    if (op->payload == NEEDS_PAYLOAD && !box->payload[head->payload])
+        return err_at(e, ENOENT, STEP_PROTOCOL, 0, "there is no such command");
+    if (op->payload == FREE_PAYLOAD && box->payload[head->payload])
+        return err_at(e, EBUSY, STEP_PROTOCOL, 0, "this command's number is in use");
+    return 0;
+}
+
+bool keeper_request(struct keeper *keeper, const void *frame, size_t size, int *fds, size_t n_fds)
+{
+    const struct request_head *head = frame;
+    bool legal = size >= sizeof *head && head->type > 0 && head->type < REQUEST_COUNT && head->box < KEEPER_BOXES
+              && head->payload < KEEPER_PAYLOADS && head->serial != 0;
+    const struct op *op = legal ? &ops[head->type] : NULL;
+
+    legal = legal && op->run && size == op->size && n_fds >= op->least_fds && n_fds <= op->most_fds;
+    if (legal) {
+        struct event reply = { .type = EVENT_DONE, .box = head->box, .payload = head->payload, .serial = head->serial };
+        struct call call = { .keeper = keeper, .box = keeper->box[head->box], .frame = frame, .fds = fds, .n_fds = n_fds,
+                             .reply_fd = -1, .reply = &reply };
+        reply.result = check(op, call.box, head, &reply.err);
+        if (reply.result == 0)
+            reply.result = op->run(&call, &reply.err);
+        if (!call.later || reply.result < 0)
+            keeper_tell(keeper, &reply, &call.reply_fd, call.reply_fd >= 0);
+        fd_close(call.reply_fd);
+    }
+    for (size_t i = 0; i < n_fds; i++)
+        fds[i] = fd_close(fds[i]);
+    return legal;
+}

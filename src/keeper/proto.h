@@ -1,0 +1,126 @@
+/* What the front and the keeper say to each other over one SOCK_SEQPACKET socket: fixed frames, a few descriptors, nothing to parse.
+ *
+ * The front numbers boxes and payloads itself: a box is a slot below KEEPER_BOXES, a payload a slot below KEEPER_PAYLOADS in its box. Every request
+ * is answered by one event with its serial; other events (serial 0) tell what happened on its own. Strings in a request never become paths on the
+ * host: a mount's target is a path in the box, roots are named by number, commands travel in a memfd that only the sealed payload reads. */
+#ifndef CARREL_KEEPER_PROTO_H
+#define CARREL_KEEPER_PROTO_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum { KEEPER_VERSION = 1, KEEPER_BOXES = 4096, KEEPER_PAYLOADS = 64, KEEPER_MOUNTS = 16, KEEPER_FDS = 24, KEEPER_HELD = 3 };
+
+enum request_type {
+    REQUEST_CREATE = 1,     /* fds: the mounts' sources */
+    REQUEST_START,          /* fds: command, stdio as flagged, then up to KEEPER_HELD that the keeper holds for the next front */
+    REQUEST_SIGNAL,
+    REQUEST_FREEZE,
+    REQUEST_THAW,
+    REQUEST_LIMITS,
+    REQUEST_USAGE,
+    REQUEST_CONNECT,        /* a TCP connection to a port of the box; the event carries the socket */
+    REQUEST_FILES,          /* fd: the socket that the file helper speaks on; it takes a payload's slot */
+    REQUEST_FORGET,         /* the front has noted a payload's end; its slot is free again */
+    REQUEST_DESTROY,
+    REQUEST_COUNT
+};
+
+struct frame_limits {
+    uint64_t memory_bytes, disk_bytes;
+    uint32_t pids, cpu_milli;
+};
+
+struct request_head {
+    uint16_t type;
+    uint16_t payload;       /* slot */
+    uint32_t box;           /* slot */
+    uint32_t serial;        /* not 0 */
+    uint32_t reserved;
+};
+
+struct frame_mount {
+    char    target[247];    /* absolute, NUL-terminated */
+    uint8_t writable, is_file;
+};
+
+enum { CREATE_WRITABLE_ROOT = 1, CREATE_TERMINAL = 2 };
+
+struct request_create {
+    struct request_head head;
+    uint64_t            token;          /* the front's own name for the box, told again to the next front */
+    struct frame_limits limits;
+    uint32_t            profile, flags, uid, gid;
+    uint32_t            root;           /* 0: the host's /usr; else a root that the keeper's configuration names */
+    uint32_t            owner_uid, owner_gid;   /* whose files the mounts' are */
+    uint32_t            n_mounts;
+    char                hostname[65];
+    uint8_t             reserved[7];
+    struct frame_mount  mount[KEEPER_MOUNTS];
+};
+
+struct request_start {
+    struct request_head head;
+    uint64_t            token;
+    uint64_t            timeout_ms;     /* 0: none; kept by the keeper, so that it holds while no front is there */
+    uint8_t             has_stdio[3];
+    uint8_t             n_held;
+    uint32_t            reserved;
+};
+
+struct request_signal {
+    struct request_head head;
+    int32_t             signal;
+    uint32_t            group;          /* 1: the payload's process group */
+};
+
+struct request_limits {
+    struct request_head head;
+    struct frame_limits limits;
+};
+
+struct request_connect {
+    struct request_head head;
+    uint32_t            port;
+    uint32_t            ipv6;
+};
+
+enum event_type {
+    EVENT_HELLO = 1,        /* first on a new connection: version in result */
+    EVENT_BOX,              /* after HELLO, for each box that is alive */
+    EVENT_PAYLOAD,          /* after its BOX; fds: what is held for the front */
+    EVENT_SYNCED,           /* after the last of them */
+    EVENT_DONE,             /* the answer to a request; result 0 or -errno with err */
+    EVENT_READY,            /* a box is complete */
+    EVENT_STARTED,          /* exec happened; fd: the PTY's master, if one was asked for */
+    EVENT_FAILED,           /* a payload never ran, err says why; its slot is free */
+    EVENT_ENDED,            /* a payload ended */
+    EVENT_GONE,             /* a box is gone; its slot is free; err says why if it was not asked for */
+};
+
+struct frame_usage {
+    uint64_t memory_bytes, memory_peak_bytes, cpu_us, disk_bytes;
+    uint32_t pids, pids_peak, oom_kills, pids_refused;
+    uint32_t disk_full;
+    uint32_t reserved;
+};
+
+struct event {
+    uint16_t           type;
+    uint16_t           payload;
+    uint32_t           box;
+    uint32_t           serial;
+    int32_t            result;
+    uint64_t           token;
+    uint64_t           wall_us, cpu_us, peak_bytes;     /* of a payload */
+    int32_t            code, signal;
+    uint32_t           outcome;         /* enum outcome */
+    uint32_t           state;           /* enum box_state of a BOX, or 1 for a PAYLOAD that has ended */
+    uint32_t           n_held;
+    uint32_t           reserved;
+    struct frame_usage usage;
+    struct err         err;
+};
+
+#endif

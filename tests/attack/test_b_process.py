@@ -1,0 +1,188 @@
+"""B. The boundary of processes, signals and identity."""
+import os
+import pathlib
+import signal
+import subprocess
+
+import pytest
+
+from harness import Box, attack_tests, bomb, descendants, host_status, run_box, wait_until, world
+
+globals().update(attack_tests("process"))
+globals().update(attack_tests("identity"))
+
+
+def test_kill_of_everybody_reaches_only_the_own_box():
+    neighbour = Box(["/probe/probe", "bomb", "wait"])
+    neighbour.readline()
+    line = bomb("kill-all").line()
+    assert line["child"] == signal.SIGKILL
+    assert neighbour.process.poll() is None
+    neighbour.process.terminate()
+    neighbour.finish()
+
+
+def test_kill_of_the_own_group_reaches_only_the_command():
+    """carrel and a canary are in one process group; the command is not."""
+    result = bomb("kill-group")
+    assert b"killing the group" in result.stdout
+    assert result.status == 128 + signal.SIGKILL
+
+
+def test_gentle_signals_to_the_own_group_do_not_reach_the_caller():
+    assert bomb("kill-group-gently").line() == {"event": "lived"}
+
+
+def test_two_live_boxes_have_different_ids_and_namespaces():
+    boxes = [Box(["/probe/probe", "bomb", "wait"]) for _ in range(2)]
+    views = []
+    for box in boxes:
+        box.readline()
+        pid = next(pid for pid, name in descendants().items() if name == "probe" and below(pid, box.pid))
+        names = {kind: os.readlink(f"/proc/{pid}/ns/{kind}") for kind in ("user", "mnt", "pid", "net", "ipc", "uts")}
+        views.append((host_status(pid, "Uid").split()[0], host_status(pid, "Gid").split()[0], names))
+    own = {kind: os.readlink(f"/proc/self/ns/{kind}") for kind in views[0][2]}
+    for uid, gid, names in views:
+        assert uid != "0" and gid != "0"
+        for kind in names:
+            assert names[kind] != own[kind], f"the host's {kind} namespace"
+    if os.getuid() == 0:
+        assert views[0][0] != views[1][0]
+    for kind in own:
+        assert views[0][2][kind] != views[1][2][kind]
+    for box in reversed(boxes):
+        box.process.terminate()
+        box.finish(check=box is boxes[0])
+
+
+def below(pid, ancestor):
+    while pid > 1:
+        if pid == ancestor:
+            return True
+        pid = int(host_status(pid, "PPid"))
+    return False
+
+
+def test_init_is_no_child_of_the_payloads_cgroup():
+    """What the payload may use up, init must not need: it is outside the limited cgroup."""
+    box = Box(["/probe/probe", "bomb", "wait"])
+    box.readline()
+    payload = next(pid for pid, name in descendants().items() if name == "probe" and below(pid, box.pid))
+    inner = [pid for pid in descendants() if below(pid, box.pid) and host_status(pid, "NSpid").split()[-1] == "1"]
+    assert len(inner) == 1
+    limited = {row for row in pathlib.Path(f"/proc/{payload}/cgroup").read_text().splitlines() if "memory" in row or row.startswith("0::")}
+    free = set(pathlib.Path(f"/proc/{inner[0]}/cgroup").read_text().splitlines())
+    assert limited and any("carrel-" in row for row in limited)
+    assert not any("carrel-" in row for row in free if "memory" in row or "pids" in row), free
+    box.process.terminate()
+    box.finish()
+
+
+def test_a_descriptor_of_the_caller_is_not_inherited():
+    secret = os.open(world().host_file, os.O_RDONLY)
+    os.set_inheritable(secret, True)
+    try:
+        result = Box(["/bin/ls", "-l", "/proc/self/fd"], pass_fds=(secret,)).finish()
+    finally:
+        os.close(secret)
+    rows = [row for row in result.stdout.splitlines() if b"->" in row]
+    assert len(rows) == 4, result.stdout        # 0, 1, 2 and the directory itself
+    assert b"host-file" not in result.stdout
+
+
+def test_arguments_are_passed_on_untouched():
+    words = ["--mount", "/:/host", "--memory=1T", "-it", "--", "", "a b", "a\nb", "$(id)", "\\", "*", "é"]
+    result = bomb("echo", *words)
+    assert [bytes.fromhex(row.removeprefix(b"arg").strip().decode()) for row in result.stdout.splitlines()] == [w.encode() for w in words]
+
+
+def test_a_garbage_argument_is_passed_on_untouched():
+    result = run_box(["/probe/probe", "bomb", "echo", b"\xff\xfe\x80"])
+    assert result.stdout == b"arg fffe80\n"
+
+
+def test_a_long_argument_is_passed_on_untouched():
+    result = run_box(["/bin/sh", "-c", 'echo ${#1}', "sh", "x" * 100_000])
+    assert result.stdout == b"100000\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGABRT, signal.SIGSYS, 34, 64])
+def test_a_death_by_signal_is_reported_as_such(number):
+    result = bomb("die", int(number))
+    assert result.status == 128 + number
+    assert result.report["signal"] == number
+    assert result.report["exit_code"] is None
+
+
+def test_ending_carrel_ends_its_box():
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        box = Box(["/probe/probe", "bomb", "ignore-all"])
+        box.readline()
+        box.process.send_signal(number)
+        result = box.finish(10)
+        assert result.status != 0
+
+
+def test_killing_carrel_ends_its_box():
+    box = Box(["/probe/probe", "bomb", "ignore-all"])
+    box.readline()
+    box.process.kill()
+    assert box.finish(10).status == -signal.SIGKILL
+
+
+def test_a_stopped_command_is_ended_by_its_timeout():
+    result = bomb("stop-self", options=("--timeout", "1s"), seconds=10)
+    assert result.outcome == "timeout" and result.status == 124
+    assert result.seconds < 5
+
+
+def test_stopping_carrel_does_not_free_the_box():
+    """A stopped keeper changes nothing for the box; a killed one takes it along."""
+    box = Box(["/probe/probe", "bomb", "wait"])
+    box.readline()
+    os.kill(box.pid, signal.SIGSTOP)
+    wait_until(lambda: host_status(box.pid, "State").startswith("T"), "carrel did not stop")
+    os.kill(box.pid, signal.SIGKILL)
+    box.finish(10)
+
+
+def test_the_environment_holds_only_what_was_asked_for():
+    result = run_box(["/usr/bin/env"], options=("--env", "ASKED=yes"))
+    names = {row.split(b"=", 1)[0] for row in result.stdout.splitlines()}
+    assert b"ASKED" in names
+    assert names <= {b"ASKED", b"PATH", b"HOME", b"LANG", b"LC_ALL", b"TERM"}, names
+
+
+def test_a_dynamic_loader_variable_of_the_caller_is_not_inside(tmp_path):
+    line = Box(["/usr/bin/env"], prepare=lambda: os.environ.update(LD_PRELOAD="/nowhere.so")).finish()
+    assert b"LD_PRELOAD" not in line.stdout
+
+
+def test_a_process_that_closes_everything_is_still_reported():
+    assert bomb("close-early").status == 5
+
+
+def test_output_after_the_reader_left_ends_the_command():
+    """Somebody closes the pipe behind carrel: the flood ends, carrel too."""
+    box = Box(["/probe/probe", "bomb", "flood"])
+    assert box.process.stdout.read(10) == b"y" * 10
+    box.process.stdout.close()
+    box.process.stdout = None
+    assert box.process.wait(20) != 0
+    box.process.stderr.close()
+    box.snapshot.assert_same(box.pid)
+
+
+def test_a_host_process_is_not_killed_by_a_pid_number_from_inside():
+    script = f"kill -9 {world().canary.pid}; kill -9 -{world().canary.pid}; kill -9 {os.getpid()}; echo done"
+    assert b"done" in run_box(["/bin/sh", "-c", script]).stdout
+
+
+def test_a_second_command_of_the_same_name_is_another_box():
+    results = [subprocess.run(line(), capture_output=True, timeout=30, cwd=world().empty).stdout for _ in range(2)]
+    assert results[0] == results[1] == b"0\n"
+
+
+def line():
+    from harness import command_line
+    return command_line(["/bin/sh", "-c", "ls /tmp | wc -l; echo x >/tmp/x"])

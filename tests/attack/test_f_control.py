@@ -1,0 +1,116 @@
+"""F. What the box could do to the one who runs it: forged results, a killed keeper, a spoilt report."""
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from harness import Box, Snapshot, bomb, cgroups_of, command_line, descendants, run_box, wait_until, world
+
+
+def test_a_forged_status_is_not_believed():
+    result = bomb("forge")
+    assert result.status == 7
+    assert result.report["exit_code"] == 7
+    assert result.outcome == "error"
+    assert b'"written":0' in result.stdout
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 42, 124, 125, 126, 127, 128, 137, 255])
+def test_an_exit_code_is_reported_as_it_is(code):
+    result = bomb("exit", code)
+    assert result.status == code
+    assert result.report["exit_code"] == code
+    assert result.outcome == ("ok" if code == 0 else "error")
+
+
+def test_killing_twenty_keepers_at_once_leaves_nothing():
+    before = Snapshot()
+    line = command_line(["/probe/probe", "bomb", "wait"], mounts=[world().probe_mount()])
+    boxes = [subprocess.Popen(line, cwd=world().empty, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) for _ in range(20)]
+    for box in boxes:
+        assert b"waiting" in box.stdout.readline()
+    for box in boxes:
+        box.kill()
+    for box in boxes:
+        box.wait()
+        box.stdout.close()
+    wait_until(lambda: not before.left_processes(), lambda: f"left: {before.left_processes()}")
+    wait_until(lambda: not any(cgroups_of(box.pid) for box in boxes), "cgroups are left")
+    before.assert_same()
+
+
+def test_a_keeper_killed_while_it_builds_leaves_nothing():
+    """At any moment of the making: killed after a growing number of microseconds."""
+    before = Snapshot()
+    line = command_line(["/bin/true"])
+    pids = []
+    for step in range(40):
+        box = subprocess.Popen(line, cwd=world().empty, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + step * 0.0002
+        while time.monotonic() < end:
+            pass
+        box.kill()
+        box.wait()
+        pids.append(box.pid)
+    wait_until(lambda: not before.left_processes(), lambda: f"left: {before.left_processes()}")
+    wait_until(lambda: not any(cgroups_of(pid) for pid in pids), lambda: f"left: {[cgroups_of(pid) for pid in pids if cgroups_of(pid)]}")
+    before.assert_same()
+
+
+def test_killing_init_from_outside_ends_the_box():
+    box = Box(["/probe/probe", "bomb", "wait"])
+    box.readline()
+    init = [pid for pid in descendants() if is_init_of(pid, box.pid)]
+    assert len(init) == 1
+    os.kill(init[0], signal.SIGKILL)
+    result = box.finish(10)
+    assert result.status not in (0, None)
+
+
+def is_init_of(pid, keeper):
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            fields = dict(row.split(":", 1) for row in status.read().splitlines() if ":" in row)
+    except OSError:
+        return False
+    return fields["NSpid"].split()[-1] == "1" and len(fields["NSpid"].split()) > 1 and int(fields["PPid"]) == keeper
+
+
+def test_a_report_path_that_is_a_link_of_the_callers_is_only_the_callers_affair():
+    """The report is written outside; nothing inside can name or race it."""
+    result = run_box(["/bin/sh", "-c", "find / -xdev -name 'report-*' 2>/dev/null; echo end"])
+    assert result.stdout == b"end\n"
+    assert result.outcome == "ok"
+
+
+def test_a_failed_exec_is_told_apart_from_a_failed_command():
+    assert run_box(["/no/such/program"]).status == 127
+    assert run_box(["/etc/passwd"]).status == 126
+    assert run_box(["/bin/sh", "-c", "exit 127"]).report.get("exit_code") == 127
+
+
+def test_a_program_that_is_a_directory_or_a_device_is_refused():
+    for path in ("/usr", "/dev/null", "/proc/self/mem"):
+        assert run_box([path]).status in (126, 127)
+
+
+def test_limits_that_cannot_be_are_refused():
+    for options in (("--memory", "0"), ("--memory", "-1"), ("--memory", "1e309"), ("--pids", "0"), ("--pids", "99999999999999999999"),
+                    ("--disk", "0"), ("--cpus", "nan"), ("--cpus", "-1"), ("--timeout", "-1s"), ("--mount", "/no/such/dir:/x"),
+                    ("--mount", "/tmp:/../x/.."), ("--mount", "/tmp:relative"), ("--hostname", "a\nb"), ("--user", "-1"), ("--profile", "root")):
+        result = run_box(["/bin/true"], limits=(), options=options)
+        assert result.status == 125, (options, result)
+        assert result.stderr.startswith(b"carrel: "), (options, result)
+
+
+@pytest.mark.parametrize("target", ["/", "/proc", "/proc/self", "/dev", "/dev/null", "/usr/bin", "/etc/passwd", "/sys"])
+def test_a_mount_over_the_boxs_own_parts_is_refused_or_harmless(target, tmp_path):
+    """The caller may shoot his own foot, but the box never gets more than its caller had."""
+    tmp_path.chmod(0o755)
+    result = run_box(["/probe/probe", "bomb", "whoami"], mounts=[f"{tmp_path}:{target}:ro"])
+    if result.status == 0:
+        assert b"caps 0 nnp 1 seccomp 2 fds 3" in result.stdout
+    else:
+        assert result.stderr
