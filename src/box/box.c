@@ -8,7 +8,7 @@
  *   "go" -------------------------> "root is there" -------------->  Landlock, exec
  *                                   gives up its rights, reaps
  *
- * On v2 a process is born into its cgroup, so there the leaf comes before the payload. */
+ * On v2 a process is born into its cgroup, so there the leaf comes before the payload (on a hybrid host, too, if the box can be frozen). */
 #define _GNU_SOURCE
 #include "box/box.h"
 
@@ -74,17 +74,11 @@ static int open_namespaces(pid_t pid, struct box_namespaces *ns)
     return 0;
 }
 
-static int make_leaf(struct box_host *host, struct box *box, bool freezer, struct err *e)
+static int make_leaf(struct box_host *host, struct box *box, const struct cgroup_limits *limits, struct err *e)
 {
-    struct cgroup_limits limits = {
-        .memory_bytes = box->limits.memory_bytes,
-        .pids = box->limits.pids,
-        .cpu_milli = box->limits.cpu_milli,
-        .freezer = freezer,
-    };
     if (host->cgroups.mode == CGROUP_NONE)
         return 0;
-    int r = cgroup_create(&host->cgroups, host->next++, &limits, &box->leaf, e);
+    int r = cgroup_create(&host->cgroups, host->next++, limits, &box->leaf, e);
     box->has_leaf = r == 0;
     return r;
 }
@@ -136,12 +130,18 @@ static int send_leaf(struct box *box, struct err *e)
 /* Everything after init has been born. */
 static int raise_box(struct box_host *host, struct box *box, const struct start *start, bool freezer, int gate, struct err *e)
 {
-    bool born_inside = host->cgroups.mode == CGROUP_V2;
+    struct cgroup_limits limits = {
+        .memory_bytes = box->limits.memory_bytes,
+        .pids = box->limits.pids,
+        .cpu_milli = box->limits.cpu_milli,
+        .freezer = freezer && host->cgroups.can[CG_FREEZER],
+    };
+    bool born_inside = cgroup_needs_birth(&host->cgroups, &limits);
     int r = open_namespaces(box->init.pid, &box->ns);
 
     if (r < 0)
         return err_at(e, -r, STEP_JOIN, 0, "init's namespaces");
-    if (born_inside && (r = make_leaf(host, box, freezer, e)) < 0)
+    if (born_inside && (r = make_leaf(host, box, &limits, e)) < 0)
         return r;
     if ((r = spawn(box, start, gate, true, !born_inside, &box->first, e)) < 0)
         return r;
@@ -150,7 +150,7 @@ static int raise_box(struct box_host *host, struct box *box, const struct start 
     if (send(box->link, "g", 1, MSG_NOSIGNAL) < 0)
         return err_at(e, errno, STEP_CLONE, 0, "init");
     if (!born_inside) {
-        r = make_leaf(host, box, freezer, e);
+        r = make_leaf(host, box, &limits, e);
         if (r == 0)
             r = send_leaf(box, e);
     }

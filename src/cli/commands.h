@@ -10,6 +10,7 @@ int run_main(int argc, char **argv);
 int plan_main(int argc, char **argv);
 int doctor_main(int argc, char **argv);
 int gc_main(int argc, char **argv);
+int keeper_main(int argc, char **argv);
 
 /* "carrel: <what failed, why, what to do>" on standard error. */
 void cli_complain(const struct err *e);

@@ -9,12 +9,13 @@
 static const struct command {
     const char *name;
     int       (*run)(int argc, char **argv);
-    const char *summary;
+    const char *summary;        /* NULL: not for people */
 } commands[] = {
     { "run", run_main, "run a command in a fresh box" },
     { "plan", plan_main, "show the steps that a box would be made with" },
     { "doctor", doctor_main, "say what this host gives, what is missing and how to fix it" },
     { "gc", gc_main, "remove what a crash has left" },
+    { "keeper", keeper_main, NULL },
 };
 
 void cli_complain(const struct err *e)
@@ -29,7 +30,8 @@ static void usage(FILE *out)
 {
     fputs("usage: carrel COMMAND [OPTIONS]\n\n", out);
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].summary);
+        if (commands[i].summary)
+            fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].summary);
     fputs("\n'carrel COMMAND --help' tells more; the manual is carrel(1).\n", out);
 }
 

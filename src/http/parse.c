@@ -18,7 +18,7 @@
 const uint8_t http_chars[256] = {
     ['\t'] = CHAR_VALUE, [' '] = CHAR_VALUE,
     ['!'] = CHAR_TOKEN | CHAR_VALUE | CHAR_TARGET | CHAR_HOST,
-    ['"'] = CHAR_VALUE, ['#'] = CHAR_VALUE,
+    ['"'] = CHAR_VALUE, ['#'] = CHAR_TOKEN | CHAR_VALUE,
     ['$' ... '\''] = CHAR_TOKEN | CHAR_VALUE | CHAR_TARGET | CHAR_HOST,     /* $ % & ' */
     ['('] = CHAR_VALUE | CHAR_TARGET | CHAR_HOST, [')'] = CHAR_VALUE | CHAR_TARGET | CHAR_HOST,
     ['*'] = CHAR_TOKEN | CHAR_VALUE | CHAR_TARGET | CHAR_HOST,
@@ -146,8 +146,9 @@ static int take_field(struct http_head *h, const char *line, size_t size)
     while (i < size && char_is(line[i], CHAR_TOKEN))
         i++;
     if (i == 0 || i == size || line[i] != ':') {
-        bool spaced = i > 0 && i < size && (line[i] == ' ' || line[i] == '\t');
-        return refuse(h, spaced ? HTTP_SPACE_BEFORE_COLON : HTTP_BAD_NAME);
+        char stop = i < size ? line[i] : 0;
+        return refuse(h, stop == '\r' ? HTTP_BARE_CR
+                       : i > 0 && (stop == ' ' || stop == '\t') ? HTTP_SPACE_BEFORE_COLON : HTTP_BAD_NAME);
     }
     struct http_text name = { line, i }, value = { line + i + 1, size - i - 1 };
     for (size_t j = 0; j < value.size; j++)

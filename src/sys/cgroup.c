@@ -1,9 +1,9 @@
 /* One box's leaf in every hierarchy that it needs: making, joining, freezing, counting, killing, removing.
  *
- * The leaf in the v2 tree is always made when there is such a tree: payloads are born in it, and it kills, freezes and
- * counts cpu time. A limit is written where its controller lives: on v1 into the leaf's directory there, on v2 into the
- * v2 leaf. A v1 leaf is made only for a limit that was asked for, because every mkdir and rmdir costs more than all the
- * writes together.
+ * A limit is written where its controller lives: on v1 into the leaf's directory there, on v2 into the v2 leaf. A
+ * directory is made only where something was asked for, because every mkdir and rmdir costs more than all the writes
+ * together. So on a hybrid host only a box that can be frozen has a v2 leaf; payloads are then born in it, and it kills,
+ * freezes and counts cpu time.
  *
  * Killing: cgroup.kill does it at once, frozen or not. Without it (v1, or v2 before Linux 5.14) the leaf is frozen so
  * that nobody can fork away, everybody in it gets SIGKILL, and it is thawed in any case: on v1 a frozen task does not
@@ -177,6 +177,11 @@ static int check_possible(const struct cgroup_host *host, const struct cgroup_li
     return 0;
 }
 
+bool cgroup_needs_birth(const struct cgroup_host *host, const struct cgroup_limits *limits)
+{
+    return host->v2 >= 0 && (host->v2_controllers || host->mode == CGROUP_V2 || limits->freezer);
+}
+
 static int make_directory(int base, const char *name, int *ret, struct err *e)
 {
     if (mkdirat(base, name, 0755) < 0)
@@ -193,7 +198,7 @@ static int make_directory(int base, const char *name, int *ret, struct err *e)
 static int make_directories(const struct cgroup_host *host, const struct cgroup_limits *limits, struct cgroup *leaf,
                             struct err *e)
 {
-    int r = host->v2 >= 0 ? make_directory(host->v2, leaf->name, &leaf->v2, e) : 0;
+    int r = cgroup_needs_birth(host, limits) ? make_directory(host->v2, leaf->name, &leaf->v2, e) : 0;
 
     for (enum cgroup_controller c = 0; c < CG_CONTROLLERS && r == 0; c++) {
         if (!is_wanted(limits, c) || host->v1[c] < 0)

@@ -63,6 +63,9 @@ struct cgroup_usage {
 MUST_CHECK int  cgroup_host_open(struct cgroup_host *ret, struct err *e);
 void            cgroup_host_close(struct cgroup_host *host);
 
+/* True if processes must be born in the leaf (CLONE_INTO_CGROUP), so that it must be there before them. */
+bool            cgroup_needs_birth(const struct cgroup_host *host, const struct cgroup_limits *limits);
+
 /* Makes leaf number n with its limits written before anybody is inside. On failure nothing is left. */
 MUST_CHECK int cgroup_create(const struct cgroup_host *host, uint32_t n, const struct cgroup_limits *limits,
                              struct cgroup *ret, struct err *e);

@@ -21,11 +21,13 @@
  *   done                        no process is left */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <grp.h>
 #include <linux/sched.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +41,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include <grp.h>
 
 enum { TASKS = 64, HANG_MS = 10000, LEFT_MS = 3000, HOLD_MS = 20, NOT_YET = -1 };
 enum mode { LIST, FAIL, SIGNAL };
@@ -217,8 +218,8 @@ static void take_event(struct task *task, int event)
         say("exec %d\n", (int)task->pid);
         if (read(out, &byte, 1) != 1)
             _exit(97);
-    } else if (event == PTRACE_EVENT_EXEC && strcmp(task->kind, "carrel") != 0) {
-        task->is_program = true;
+    } else if (event == PTRACE_EVENT_EXEC) {
+        task->is_program = task != &tasks[0];       /* the command itself is counted from its exec on, a mapper until then */
     }
 }
 

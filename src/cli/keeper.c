@@ -1,0 +1,111 @@
+/* `carrel keeper`: the privileged half of the server. People do not start it by hand; `carrel serve` and the service unit do. */
+#define _GNU_SOURCE
+#include "keeper/keeper.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/parse.h"
+#include "cli/commands.h"
+
+static const char usage[] =
+    "usage: carrel keeper --fd N [--root DIR]...\n"
+    "       carrel keeper --listen PATH --front-uid UID [--root DIR]...\n"
+    "\n"
+    "Makes and ends boxes for a front that speaks on an inherited socket (and ends with it), or connects to PATH.\n"
+    "Roots are named by their place on this command line, from 1.\n";
+
+struct keeper_options {
+    int         fd;             /* -1: none */
+    const char *path;           /* NULL: none */
+    uint32_t    front_uid;
+};
+
+static int read_options(int argc, char **argv, struct keeper *keeper, struct keeper_options *o, struct err *e)
+{
+    uint32_t number;
+
+    for (int i = 1; i < argc; i += 2) {
+        const char *value = argv[i + 1];
+        if (!value)
+            return err_set(e, EINVAL, STEP_USAGE, "%s wants a value; 'carrel keeper --help' shows how", argv[i]);
+        if (strcmp(argv[i], "--fd") == 0) {
+            int r = parse_count("--fd", value, 3, 1 << 20, &number, e);
+            if (r < 0)
+                return r;
+            o->fd = (int)number;
+        } else if (strcmp(argv[i], "--listen") == 0) {
+            o->path = value;
+        } else if (strcmp(argv[i], "--front-uid") == 0) {
+            int r = parse_count("--front-uid", value, 0, UINT32_MAX - 1, &o->front_uid, e);
+            if (r < 0)
+                return r;
+        } else if (strcmp(argv[i], "--root") == 0 && keeper->n_roots < KEEPER_ROOTS) {
+            keeper->root[keeper->n_roots++] = value;
+        } else {
+            return err_set(e, EINVAL, STEP_USAGE, "keeper: unknown option %s", argv[i]);
+        }
+    }
+    if ((o->fd < 0) == !o->path)
+        return err_set(e, EINVAL, STEP_USAGE, "keeper: give either --fd or --listen");
+    return 0;
+}
+
+static int listen_at(const char *path, uint32_t uid, int *ret, struct err *e)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+
+    if (strlen(path) >= sizeof address.sun_path)
+        return err_set(e, ENAMETOOLONG, STEP_USAGE, "keeper: --listen %s", path);
+    memcpy(address.sun_path, path, strlen(path));
+    FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    (void)unlink(path);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) < 0 || chmod(path, 0600) < 0
+        || chown(path, uid, (gid_t)-1) < 0 || listen(fd, 8) < 0)
+        return err_set(e, errno, STEP_HOST, "keeper: listening at %s", path);
+    *ret = TAKE_FD(fd);
+    return 0;
+}
+
+int keeper_main(int argc, char **argv)
+{
+    static struct keeper keeper;
+    struct keeper_options o = { .fd = -1, .front_uid = getuid() };
+    struct err e = { 0 };
+    FD listener = -1;
+
+    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
+        fputs(usage, stdout);
+        return 0;
+    }
+    int r = read_options(argc, argv, &keeper, &o, &e);
+    if (r == 0 && o.fd >= 0 && fcntl(o.fd, F_SETFD, FD_CLOEXEC) < 0)
+        r = err_set(&e, errno, STEP_USAGE, "keeper: --fd %d", o.fd);
+    if (r == 0)
+        r = box_host_open(&keeper.host, &e);
+    if (r == 0) {
+        /* What an earlier keeper left behind when even its janitor was killed. */
+        (void)cgroup_sweep(&keeper.host.cgroups, 0);
+        if (o.path)
+            r = listen_at(o.path, o.front_uid, &listener, &e);
+    }
+    if (r == 0) {
+        signal(SIGPIPE, SIG_IGN);
+        keeper.end_with_front = o.fd >= 0;
+        r = keeper_run(&keeper, o.fd, listener, o.front_uid, &e);
+    }
+    box_host_close(&keeper.host);
+    if (r < 0)
+        cli_complain(&e);
+    return r < 0 ? EXIT_CARREL : 0;
+}

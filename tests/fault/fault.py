@@ -1,0 +1,369 @@
+#!/usr/bin/python3
+"""Makes each system call of the making of a box fail in turn, and ends carrel at each of them.
+
+After a failed call there are two good ends: the command ran, exactly as confined as without the failure (seen from inside by
+tests/fault/witness.c and from outside while it stands still right after exec), and the status is 0; or it never ran, the status is 125 (126,
+127) and one line says at which step carrel failed. After a signal to carrel the status does not matter. In both cases nothing hangs and
+nothing is left: no process, no cgroup, no mount, no file.
+
+    fault.py --inject PROGRAM --witness PROGRAM --carrel PROGRAM [--stride 7] [--errnos ...] [--only ROLE[:N]] [--ways ...] [--verbose]
+"""
+import argparse
+import concurrent.futures
+import errno
+import os
+import pathlib
+import pwd
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+MEMORY, PIDS, CPUS = 64 << 20, 64, 1.0
+NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
+STEPS = ("host ids cgroup tree root clone idmap mount pivot nesting network join rights landlock seccomp stdio workdir exec wait protocol "
+         "memory").split()
+OWN_STATUS = (125, 126, 127)
+
+# These never fail, whatever the kernel's state; the rest of the start of libc is in the same case.
+NEVER_FAIL = set("getpid getppid getuid geteuid getgid getegid gettid umask set_tid_address arch_prctl exit exit_group rt_sigreturn "
+                 "restart_syscall alarm pause".split())
+
+# Calls whose failure is tolerated although the box is then not the same, and why that is no loss. (role, call, errno) -> reason.
+TOLERATED = {}
+
+
+def system_calls():
+    """Numbers to names."""
+    for path in ("/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "/usr/include/asm/unistd_64.h"):
+        if os.path.exists(path):
+            return {int(n): name for name, n in re.findall(r"#define __NR_(\w+) (\d+)", pathlib.Path(path).read_text())}
+    sys.exit("fault: there is no asm/unistd_64.h")
+
+
+CALLS = system_calls()
+
+
+class Way:
+    """How carrel is started: by root, or by an ordinary user."""
+
+    def __init__(self, name, carrel, witness, options, user=None):
+        self.name = name
+        self.user = user
+        self.environment = {"PATH": "/usr/bin:/bin:/usr/sbin", "LANG": "C.UTF-8"}
+        if user:
+            self.environment.update(XDG_RUNTIME_DIR=f"/tmp/carrel-fault-{user.pw_uid}", HOME="/")
+        self.command = [carrel, "run", *options, "--mount", f"{os.path.dirname(witness)}:/w:ro", "--", "/w/" + os.path.basename(witness)]
+        self.limits = "--memory" in options
+
+    def inject(self, inject, out, *words):
+        who = ["--uid", str(self.user.pw_uid), "--gid", str(self.user.pw_gid)] if self.user else []
+        return [inject, *who, str(out), *map(str, words), "--", *self.command]
+
+
+class Run:
+    """One traced run and all that it reported."""
+
+    def __init__(self, way, inject, *words):
+        self.calls, self.ends, self.left, self.hang, self.notes = [], {}, [], [], []
+        self.hit, self.executed, self.outside = None, 0, None
+        ours, theirs = socket.socketpair()
+        with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+            process = subprocess.Popen(way.inject(inject, theirs.fileno(), *words), pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
+                                       stdout=stdout, stderr=stderr, env=way.environment, cwd="/")
+            theirs.close()
+            ours.settimeout(40)
+            try:
+                for line in ours.makefile("r"):
+                    self.take(line.split(), ours, way)
+            except TimeoutError:
+                self.notes.append("the injector itself hangs")
+                process.kill()
+            finally:
+                ours.close()
+            self.injector = process.wait()
+            stdout.seek(0)
+            stderr.seek(0)
+            self.stdout, self.stderr = stdout.read().decode("utf-8", "replace"), stderr.read().decode("utf-8", "replace")
+        self.status = self.ends.get("carrel")
+
+    def take(self, words, link, way):
+        kind = words[0]
+        if kind == "call":
+            self.calls.append((words[1], int(words[2]), CALLS.get(int(words[3]), words[3]), words[4] == "1"))
+        elif kind == "carrel":
+            self.pid = int(words[1])
+        elif kind == "hit":
+            self.hit = (words[1], int(words[2]), CALLS.get(int(words[3]), words[3]))
+        elif kind == "exec":
+            self.executed += 1
+            self.outside = seen_from_outside(int(words[1]), way)
+            link.send(b"g")
+        elif kind == "end":
+            self.ends[words[1]] = int(words[2])
+        elif kind == "left":
+            self.left.append(words[1])
+        elif kind == "hang":
+            self.hang.append(f"{words[1]} in {CALLS.get(int(words[3]), 'user code' if words[3] == '-1' else words[3])}")
+
+
+def read(path):
+    try:
+        return pathlib.Path(path).read_text().strip()
+    except OSError as error:
+        return errno.errorcode[error.errno]
+
+
+def limits_of(pid):
+    """The limits of a process' cgroups that matter, whichever hierarchy holds them."""
+    found = {}
+    for line in read(f"/proc/{pid}/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not path.split("/")[-1].startswith("carrel-"):
+            continue
+        for controller in controllers.split(",") if controllers else [""]:
+            base = f"/sys/fs/cgroup/{controller or 'unified'}"
+            if not controller and not os.path.isdir(base):
+                base = "/sys/fs/cgroup"
+            for file in ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.max", "memory.swap.max", "pids.max", "cpu.cfs_quota_us",
+                         "cpu.cfs_period_us", "cpu.max"):
+                if os.path.exists(base + path + "/" + file) and file.startswith(controller):
+                    found[file] = read(base + path + "/" + file)
+    return found
+
+
+def seen_from_outside(pid, way):
+    """What must be the same each time, as lines. The process stands still right after its exec."""
+    status = dict(line.split(":\t", 1) for line in read(f"/proc/{pid}/status").splitlines() if ":\t" in line)
+    uids = status["Uid"].split()
+    host = read("/proc/self/uid_map").split()
+    lines = [f"{key} {status[key].strip()}" for key in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "SigBlk", "Groups")]
+    lines.append(f"pid namespaces {len(status['NSpid'].split())}")
+    lines.append(f"one uid {len(set(uids)) == 1}, not root's {uids[0] != '0'}, whole host map {host[:2] == ['0', '0']}")
+    for name in NAMESPACES:
+        lines.append(f"own {name} namespace {os.readlink(f'/proc/{pid}/ns/{name}') != os.readlink(f'/proc/self/ns/{name}')}")
+    lines.append(f"own root {os.stat(f'/proc/{pid}/root').st_dev != os.stat('/').st_dev}")
+    for line in read(f"/proc/{pid}/mountinfo").splitlines():
+        left, right = line.split(" - ")
+        root, where, options = left.split()[3:6]
+        kind, _, super_options = right.split()
+        lines.append(f"mount {where} {re.sub('[0-9a-f]{8,}', '', root)} {options} {kind} {re.sub('/proc/self/fd/[0-9]+', '', super_options)}")
+    lines += sorted(f"limit {file} {value}" for file, value in limits_of(pid).items())
+    lines += sorted(f"rlimit {line}" for line in read(f"/proc/{pid}/limits").splitlines())
+    lines += sorted(f"descriptor {name}" for name in os.listdir(f"/proc/{pid}/fd"))
+    return lines
+
+
+def check_reference(way, run):
+    """The run without a failure is what all others are compared with, so it is judged by itself."""
+    inside, outside = run.stdout.splitlines(), "\n".join(run.outside or [])
+    wanted = ["uid 1000 1000 1000", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2", "pid 2 parent 0 session 2",
+              "file /etc/shadow ENOENT", "write /x EROFS", "write /usr/x EROFS", "write /w/x EROFS", "unshare user: EPERM", "mount: EPERM",
+              "file /proc/sys/user/max_user_namespaces '0'", "interface lo", "reach away: ENETUNREACH", "loopback connect: ok",
+              "host box", "end of witness"]
+    if os.path.exists("/sys/kernel/security/landlock") or "landlock" in read("/sys/kernel/security/lsm") or os.uname().release >= "6":
+        wanted.append("landlock layers left 15: E2BIG")
+    problems = [f"inside, '{line}' is missing" for line in wanted if line not in inside]
+    if run.status != 0 or run.executed != 1:
+        problems.append(f"status {run.status}, executed {run.executed} times, {run.stderr.strip()!r}")
+    problems += [f"outside, '{line}' is wrong" for line in (run.outside or []) if line.endswith(" False")]
+    if way.limits:
+        limits = dict(line.split()[1:3] for line in run.outside or [] if line.startswith("limit "))
+        if str(MEMORY) not in (limits.get("memory.limit_in_bytes"), limits.get("memory.max")) or limits.get("pids.max") != str(PIDS):
+            problems.append(f"limits are not in force: {limits}")
+        quota = limits.get("cpu.max", "").split() or [limits.get("cpu.cfs_quota_us", "0"), limits.get("cpu.cfs_period_us", "1")]
+        if float(quota[0]) / float(quota[1]) != CPUS:
+            problems.append(f"the cpu limit is not in force: {limits}")
+    if not outside:
+        problems.append("nothing was seen from outside")
+    return problems
+
+
+def first_difference(now, reference):
+    for line in now:
+        if line not in reference:
+            return f"'{line}' is new"
+    for line in reference:
+        if line not in now:
+            return f"'{line}' is missing"
+    return "another order"
+
+
+def leftovers(run):
+    """Cgroups whose name holds the run's pid."""
+    found = []
+    for base in ["/sys/fs/cgroup", *(str(p) for p in pathlib.Path("/sys/fs/cgroup").iterdir() if p.is_dir())]:
+        try:
+            found += [f"{base}/{name}" for name in os.listdir(base) if re.match(rf"carrel-\d+-{run.pid}-", name)]
+        except OSError:
+            pass
+    return found
+
+
+def judge(way, run, reference, is_signal):
+    problems = list(run.notes)
+    if run.hang:
+        problems.append("hangs: " + ", ".join(run.hang))
+    if run.left:
+        problems.append("still alive 3 s after carrel: " + ", ".join(run.left))
+    deadline = time.monotonic() + 3
+    while leftovers(run) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    problems += [f"left behind: {path}" for path in leftovers(run)]
+    for path in leftovers(run):
+        os.rmdir(path)
+    if is_signal or run.hang:
+        return problems
+
+    if run.executed:
+        different = run.outside != reference.outside and "outside: " + first_difference(run.outside, reference.outside)
+        different = different or run.status == 0 and run.stdout != reference.stdout and (
+            "inside: " + first_difference(run.stdout.splitlines(), reference.stdout.splitlines()))
+        if different:
+            problems.append(f"the command ran, but not as confined as always; {different}")
+        if run.status in OWN_STATUS:
+            problems.append(f"carrel says that it failed ({run.stderr.strip()!r}), but the command had been started")
+        elif run.status != 0:
+            problems.append(f"the command ran and should have ended with 0, not {run.status} {run.stderr.strip()!r}")
+    else:
+        lines = run.stderr.splitlines()
+        if run.status not in OWN_STATUS:
+            problems.append(f"the command never ran, but the status is {run.status} {run.stderr.strip()!r}")
+        elif len(lines) != 1 or not lines[0].startswith("carrel: "):
+            problems.append(f"not one line of error: {run.stderr!r}")
+    return problems
+
+
+def points(run, every, is_signal):
+    """The calls to try: each one that can fail until the command runs; for a signal each one at all."""
+    chosen = [(role, n, name) for role, n, name, after in run.calls
+              if (is_signal or (name not in NEVER_FAIL and (not after or role == "init"))) and name not in ("rt_sigtimedwait",)]
+    return chosen[::every]
+
+
+def plausible(name, index, errnos):
+    """One errno for each point, a different one at the next point; all of them if asked for."""
+    if errnos:
+        return errnos
+    kinds = {"read": ["EIO"], "write": ["EIO", "ENOSPC"], "clone3": ["EAGAIN", "ENOMEM"], "mmap": ["ENOMEM"], "brk": ["ENOMEM"], "close": ["EIO"]}
+    names = kinds.get(name, ["EPERM", "ENOMEM", "EIO"])
+    return [getattr(errno, names[index % len(names)])]
+
+
+def jobs_of(way, reference, args):
+    jobs = []
+    only = args.only.split(":") if args.only else None
+    for index, (role, n, name) in enumerate(points(reference, args.stride, False)):
+        jobs += [(way, "fail", role, n, name, code) for code in plausible(name, index, args.errnos)]
+    for number in () if args.no_signals else (signal.SIGKILL, signal.SIGTERM):
+        jobs += [(way, "signal", role, n, name, int(number)) for role, n, name in points(reference, args.stride, True)]
+    return [job for job in jobs if not only or (job[2] == only[0] and (len(only) == 1 or job[3] == int(only[1])))]
+
+
+def make_user(name, has_range):
+    try:
+        user = pwd.getpwnam(name)
+    except KeyError:
+        subprocess.run(["useradd", "--no-create-home", "--shell", "/bin/sh", name], check=True, stdout=subprocess.DEVNULL, timeout=60)
+        user = pwd.getpwnam(name)
+    return user
+
+
+def ways(args, witness):
+    limits = ["--memory", "64M", "--pids", "64", "--cpus", "1", "--disk", "16M"]
+    if os.geteuid() != 0:
+        return [Way("user", args.carrel, witness, ["--disk", "16M"])]
+    found = []
+    if "root" in args.ways:
+        found.append(Way("root", args.carrel, witness, limits))
+    if "writable" in args.ways:
+        found.append(Way("writable", args.carrel, witness, [*limits, "--writable-root", "--profile", "strict"]))
+    if "user" in args.ways:
+        try:
+            user = make_user("carreltest", True)
+        except (OSError, subprocess.SubprocessError) as error:
+            print(f"fault: no test user: {error}")
+            return found
+        found.append(Way("user", args.carrel, witness, ["--disk", "16M"], user))
+        os.makedirs(found[-1].environment["XDG_RUNTIME_DIR"], mode=0o700, exist_ok=True)
+        os.chown(found[-1].environment["XDG_RUNTIME_DIR"], user.pw_uid, user.pw_gid)
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    for name in ("inject", "witness", "carrel"):
+        parser.add_argument("--" + name, required=True)
+    parser.add_argument("--stride", type=int, default=int(os.environ.get("FAULT_STRIDE", "7")))
+    parser.add_argument("--errnos", type=lambda text: [getattr(errno, name) for name in text.split(",")])
+    parser.add_argument("--only")
+    parser.add_argument("--ways", default="root,user", type=lambda text: text.split(","))
+    parser.add_argument("--no-signals", action="store_true")
+    parser.add_argument("--verbose", action="store_true")
+    args = parser.parse_args()
+    args.inject = os.path.abspath(args.inject)
+
+    place = pathlib.Path(tempfile.mkdtemp(prefix="carrel-fault-"))
+    place.chmod(0o755)
+    for name in ("carrel", "witness"):
+        shutil.copy(getattr(args, name), place / name)
+    (place / "w").mkdir()
+    witness = shutil.move(place / "witness", place / "w/witness")
+    args.carrel = str(place / "carrel")
+    try:
+        return test(args, witness)
+    finally:
+        shutil.rmtree(place)
+
+
+def test(args, witness):
+    mounts = read("/proc/self/mountinfo")
+    failed, counts, lock = 0, {}, threading.Lock()
+
+    def work(job):
+        way, kind, role, n, name, value = job
+        run = Run(way, args.inject, kind, role, n, value)
+        problems = judge(way, run, references[way], kind == "signal") if run.hit or run.hang else []
+        end = "missed" if not run.hit else "ran" if run.executed else "refused"
+        return job, run, problems, end
+
+    references, jobs = {}, []
+    for way in ways(args, witness):
+        reference = references[way] = Run(way, args.inject, "list")
+        problems = check_reference(way, reference)
+        for problem in problems:
+            print(f"fault: {way.name}: {problem}")
+        if problems:
+            return 1
+        jobs += jobs_of(way, reference, args)
+
+    with concurrent.futures.ThreadPoolExecutor(max_workers=max(2, os.cpu_count() or 2)) as pool:
+        for job, run, problems, end in pool.map(work, jobs):
+            way, kind, role, n, name, value = job
+            what = errno.errorcode[value] if kind == "fail" else signal.Signals(value).name
+            reason = TOLERATED.get((role, name, what))
+            with lock:
+                counts[way.name, kind, end] = counts.get((way.name, kind, end), 0) + 1
+            if problems and not reason:
+                failed += 1
+            if (problems and not reason) or args.verbose:
+                print(f"{way.name}: {kind} {role}:{n} {name} {what}: {end} {run.status} {run.stderr.strip()!r}")
+                for problem in problems:
+                    print(f"    {problem}")
+    new = set(read("/proc/self/mountinfo").splitlines()) - set(mounts.splitlines())
+    if new:
+        failed += 1
+        print("fault: mounts are left:", *new, sep="\n    ")
+    for (way, kind, end), count in sorted(counts.items()):
+        print(f"  {way}, {kind}: {count} {end}")
+    print(f"fault: {len(jobs)} runs, {failed} bad")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
