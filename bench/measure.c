@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -54,20 +55,19 @@ static uint64_t rusage_cpu_us(const struct rusage *u)
            (uint64_t)(u->ru_utime.tv_usec + u->ru_stime.tv_usec);
 }
 
-static int spawn_quiet(char *const argv[], bool quiet, pid_t *ret)
+static int spawn_quiet(char *const argv[], int stderr_fd, pid_t *ret)
 {
     posix_spawn_file_actions_t files;
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
-    if (quiet)
-        posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
+    posix_spawn_file_actions_adddup2(&files, stderr_fd, 2);
     int r = posix_spawnp(ret, argv[0], &files, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&files);
     return -r;
 }
 
-int measure_command(char *const argv[], bool quiet, uint64_t deadline_us, struct sample *ret)
+int measure_command(char *const argv[], int stderr_fd, uint64_t deadline_us, struct sample *ret)
 {
     struct sample s = { 0 };
     bool late = false;
@@ -84,7 +84,7 @@ int measure_command(char *const argv[], bool quiet, uint64_t deadline_us, struct
     timer_settime(timer, 0, &alarm_at, NULL);
 
     uint64_t start = clock_now_us();
-    int r = spawn_quiet(argv, quiet, &child);
+    int r = spawn_quiet(argv, stderr_fd, &child);
     for (bool main_done = r < 0; r == 0;) {
         struct rusage used;
         int status;

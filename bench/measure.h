@@ -2,7 +2,6 @@
 #ifndef CARREL_BENCH_MEASURE_H
 #define CARREL_BENCH_MEASURE_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,9 +28,9 @@ void     clock_wait_us(uint64_t us);
 /* The calling process becomes the reaper of all that its commands leave behind. Call it once. 0 or -errno. */
 int measure_init(void);
 
-/* Runs argv with stdin and stdout on /dev/null (stderr too if quiet). -ETIMEDOUT: it or a descendant was still there
+/* Runs argv with stdin and stdout on /dev/null and stderr on the given fd. -ETIMEDOUT: it or a descendant was still there
  * after the deadline; the command itself has been killed. */
-int measure_command(char *const argv[], bool quiet, uint64_t deadline_us, struct sample *ret);
+int measure_command(char *const argv[], int stderr_fd, uint64_t deadline_us, struct sample *ret);
 
 int  series_add(struct series *series, const struct sample *sample);
 void series_done(struct series *series);

@@ -12,9 +12,11 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -63,6 +65,7 @@ static struct row rows[ROWS] = {
 };
 
 static int host_ns = -1, peer_ns = -1;
+static int errors_fd = -1;         /* what a command says on stderr; shown only if it fails */
 
 static int namespaces_open(void)
 {
@@ -79,16 +82,25 @@ static int namespaces_open(void)
     return 0;
 }
 
-static int row_measure(struct row *row, bool quiet, struct sample *ret)
+/* One run. If it fails, says how and returns a negative number. */
+static int row_measure(struct row *row, struct sample *ret)
 {
+    char text[1024] = "";
     if (row->fresh_id)
         snprintf(id_text, sizeof id_text, "bench-%d-%u", (int)getpid(), id_number++);
     if (row->hide_v2 && setns(peer_ns, CLONE_NEWNS) < 0)
         return -errno;
-    int r = measure_command(row->argv, quiet, DEADLINE_S * 1000000ull, ret);
+    if (ftruncate(errors_fd, 0) < 0 || lseek(errors_fd, 0, SEEK_SET) < 0)
+        return -errno;
+    int r = measure_command(row->argv, errors_fd, DEADLINE_S * 1000000ull, ret);
     if (row->hide_v2 && setns(host_ns, CLONE_NEWNS) < 0)
         return -errno;
-    return r;
+    if (r == 0 && ret->status == 0)
+        return 0;
+    ssize_t n = pread(errors_fd, text, sizeof text - 1, 0);
+    fprintf(stderr, "bench: %s: %s, wait status 0x%x: %s\n", row->name, r < 0 ? strerror(-r) : "failed",
+            r < 0 ? 0u : (unsigned)ret->status, n > 0 ? text : "(silent)");
+    return r < 0 ? r : -EPROTO;
 }
 
 /* Fills in the options, drops rows that were not asked for, tries each of the others three times. */
@@ -113,10 +125,8 @@ static void rows_prepare(const struct options *o)
         }
         for (int i = 0; i < 3 && !row->out; i++) {
             struct sample sample = { 0 };
-            int r = row_measure(row, false, &sample);
-            if (r < 0 || sample.status != 0) {
-                fprintf(stderr, "bench: left out: %s: %s (%s)\n", row->name, row->argv[0],
-                        r < 0 ? strerror(-r) : "it fails");
+            if (row_measure(row, &sample) < 0) {
+                fprintf(stderr, "bench: left out: %s\n", row->name);
                 row->out = true;
             }
         }
@@ -146,16 +156,11 @@ static int pass_run(const struct options *o, int pass)
                 continue;
             if (pass == 1)
                 clock_wait_us(o->idle_ms * 1000ull);
-            int r = row_measure(row, true, &sample);
-            if (r == 0 && sample.status != 0)
-                r = -EPROTO;
+            int r = row_measure(row, &sample);
             if (r == 0)
                 r = series_add(&row->series[pass], &sample);
-            if (r < 0) {
-                fprintf(stderr, "bench: round %u: %s: %s\n", round, row->name,
-                        r == -EPROTO ? "it failed" : strerror(-r));
+            if (r < 0)
                 return r;
-            }
         }
     }
     for (struct row *row = rows; row < rows + ROWS; row++)
@@ -261,7 +266,8 @@ int main(int argc, char **argv)
 {
     struct options o = { .rounds = 100, .idle_ms = 300 };
     options_read(argc, argv, &o);
-    int r = measure_init();
+    errors_fd = memfd_create("stderr", MFD_CLOEXEC);
+    int r = errors_fd < 0 ? -errno : measure_init();
     if (r == 0 && geteuid() == 0)
         r = namespaces_open();
     if (r < 0) {

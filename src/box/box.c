@@ -37,6 +37,7 @@ static const struct box empty_box = {
     .ns = { -1, -1, -1, -1, -1, -1 },
     .leaf = { .v2 = -1, .dir = { -1, -1, -1, -1 }, .tasks = { -1, -1, -1, -1 } },
     .scratch = -1,
+    .keeper = -1,
 };
 
 static int take_rules(struct box *box, const struct plan *plan, struct err *e)
@@ -176,12 +177,13 @@ int box_create(struct box_host *host, const struct plan *plan, const int *source
                struct box *ret, struct err *e)
 {
     struct box *box = ret;
-    struct trees trees;
+    struct trees trees = { .root = -1, .scratch = -1 };
     int link[2] = { -1, -1 }, gate[2] = { -1, -1 };
     struct process_end end;
 
     *box = empty_box;
     box->state = BOX_MAKING;
+    box->keeper = host->self;
     box->profile = plan->profile;
     box->uid = plan->uid;
     box->gid = plan->gid;
@@ -207,7 +209,7 @@ int box_create(struct box_host *host, const struct plan *plan, const int *source
     if (r == 0) {
         r = process_clone(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS, -1, -1, &box->init);
         if (r == 0)
-            init_run(&(struct init_job){ .plan = plan, .trees = &trees, .link = link[1], .gate = gate[1],
+            init_run(&(struct init_job){ .plan = plan, .trees = &trees, .link = link[1], .gate = gate[1], .keeper = host->self,
                                          .wait_maps = host->rootless || plan->writable_root,
                                          .can_setgroups = host->can_setgroups, .quiet = start != NULL });
         r = r < 0 ? err_at(e, -r, STEP_CLONE, 0, "namespaces") : 0;

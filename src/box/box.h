@@ -30,6 +30,8 @@ struct box_host {
     uid_t              caller_uid;      /* who owns what a box writes into a mounted folder */
     gid_t              caller_gid;
     uint32_t           next;            /* number of the next box */
+    bool               is_open;
+    int                self;            /* owned: pidfd of this process, by which its children see whether it is still there */
     int                janitor;         /* owned: the pipe whose closing wakes the janitor */
     struct process     janitor_process;
 };
@@ -60,6 +62,7 @@ struct box {
     struct ids            ids;
     bool                  keep_own;     /* the box's user is the caller's own id */
     int                   scratch;      /* owned: an fd on the scratch tmpfs, for its usage */
+    int                   keeper;       /* borrowed: pidfd of the keeper */
     /* What a payload needs of the plan. */
     enum profile          profile;
     uid_t                 uid;
@@ -93,6 +96,7 @@ struct box_usage {
 
 /* rootless is decided here: without CAP_SYS_ADMIN the process enters a user namespace of its own. */
 MUST_CHECK int box_host_open(struct box_host *ret, struct err *e);
+/* Does nothing to a zeroed host. */
 void           box_host_close(struct box_host *host);
 
 /* Refuses, with the fix, a limit that this host cannot hold. */

@@ -21,7 +21,7 @@ static int become_helper(const struct box *box, int link, int socket, struct err
         return err_at(e, errno, STEP_JOIN, 0, "user and mount");
     if (box->has_leaf && (r = cgroup_join_self(&box->leaf)) < 0)
         return err_at(e, -r, STEP_CGROUP, 0, "joining");
-    if ((r = payload_keep_only((int[]){ link, socket }, 2, e)) < 0)
+    if ((r = payload_keep_only((int[]){ link, socket, box->keeper }, 3, e)) < 0)
         return r;
     if ((r = payload_give_up_rights(box, e)) < 0)
         return r;

@@ -61,6 +61,10 @@ int box_host_open(struct box_host *ret, struct err *e)
 
     memset(host, 0, sizeof *host);
     host->janitor = host->janitor_process.pidfd = host->ids.lock = -1;
+    host->is_open = true;
+    host->self = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    if (host->self < 0)
+        return err_at(e, errno, STEP_HOST, 0, "pidfd_open");
     umask(0);
     host->caller_uid = getuid();
     host->caller_gid = getgid();
@@ -81,12 +85,16 @@ void box_host_close(struct box_host *host)
 {
     struct process_end end;
 
+    if (!host->is_open)
+        return;
+    host->is_open = false;
     if (host->janitor_process.pidfd >= 0) {
         /* Its boxes are gone, so there is nothing for it to do. */
         (void)!process_signal(&host->janitor_process, SIGKILL);
         (void)!process_reap(&host->janitor_process, 1, &end);
     }
     host->janitor = fd_close(host->janitor);
+    host->self = fd_close(host->self);
     ids_host_close(&host->ids);
     cgroup_host_close(&host->cgroups);
 }

@@ -9,11 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "box/rundir.h"
 #include "sys/process.h"
+#include "sys/rights.h"
 
 enum {
     SIZE_FULL = 65536,
@@ -145,15 +147,23 @@ uint32_t ids_outside(const struct ids *ids, uint32_t inside, bool keep_own)
     return ids->base + inside;
 }
 
-int ids_namespace(const char *uid_map, const char *gid_map)
+/* Must not outlive the keeper, nor hold anything of its open. */
+static _Noreturn void hold_namespace(int keeper)
+{
+    if (rights_die_with(keeper) < 0 || syscall(SYS_close_range, 0, ~0u, 0) < 0)
+        _exit(1);
+    for (;;)
+        pause();
+}
+
+int ids_namespace(int keeper, const char *uid_map, const char *gid_map)
 {
     struct process holder = { .pidfd = -1 };
     int r = process_clone(CLONE_NEWUSER, -1, -1, &holder);
     if (r < 0)
         return r;
     if (r == 0)
-        for (;;)
-            pause();
+        hold_namespace(keeper);
 
     int fd = -1;
     r = process_map_ids(holder.pid, uid_map, gid_map, 0);

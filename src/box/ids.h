@@ -38,7 +38,7 @@ void           ids_map_text(const struct ids *ids, uint32_t inside, bool keep_ow
 /* What the box's id `inside` is for the keeper. */
 uint32_t       ids_outside(const struct ids *ids, uint32_t inside, bool keep_own);
 
-/* A user namespace that only carries a map, for idmapped mounts. Returns its fd or -errno. */
-MUST_CHECK int ids_namespace(const char *uid_map, const char *gid_map);
+/* A user namespace that only carries a map, for idmapped mounts. keeper is a pidfd of the caller. Returns its fd or -errno. */
+MUST_CHECK int ids_namespace(int keeper, const char *uid_map, const char *gid_map);
 
 #endif

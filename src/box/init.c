@@ -134,7 +134,7 @@ static int drop(const struct init_job *job, struct err *e)
         return err_at(e, -r, STEP_RIGHTS, 0, "ids of init");
     if ((r = rights_keep_capabilities(0)) < 0 || (r = rights_no_new_privileges()) < 0)
         return err_at(e, -r, STEP_RIGHTS, 0, "capabilities of init");
-    if ((r = rights_hide()) < 0 || (r = rights_die_with_parent()) < 0)
+    if ((r = rights_hide()) < 0 || (r = rights_die_with(job->keeper)) < 0)
         return err_at(e, -r, STEP_RIGHTS, 0, "hiding init");
     return 0;
 }
@@ -154,7 +154,7 @@ static int become(const struct init_job *job, struct err *e)
 
     if (job->wait_maps)
         r = wait_go(job->link, e);
-    if (r == 0 && ((r = rights_hide()) < 0 || (r = rights_die_with_parent()) < 0))
+    if (r == 0 && ((r = rights_hide()) < 0 || (r = rights_die_with(job->keeper)) < 0))
         r = err_at(e, -r, STEP_RIGHTS, 0, "hiding init");
     /* An overlay works with the rights of who mounted it, so that must be somebody whom the box's files know. */
     if (r == 0 && job->plan->writable_root && (r = rights_become(0, 0, job->can_setgroups)) < 0)

@@ -17,6 +17,7 @@ struct init_job {
     const struct trees *trees;
     int                 link;       /* report to the keeper; also "go" from it */
     int                 gate;       /* the first payload waits at the other end */
+    int                 keeper;     /* pidfd of the keeper */
     bool                wait_maps;  /* the id maps must be there before anything is made */
     bool                can_setgroups;
     bool                quiet;      /* report only a failure */

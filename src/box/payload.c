@@ -114,7 +114,7 @@ int payload_give_up_rights(const struct box *box, struct err *e)
     if ((r = rights_no_new_privileges()) < 0)
         return err_at(e, -r, STEP_RIGHTS, 0, "no_new_privs");
     /* Changing ids cleared both. */
-    if ((r = rights_hide()) < 0 || (r = rights_die_with_parent()) < 0)
+    if ((r = rights_hide()) < 0 || (r = rights_die_with(box->keeper)) < 0)
         return err_at(e, -r, STEP_RIGHTS, 0, "hiding");
     if ((r = rights_filter_calls(filter->code, filter->length)) < 0)
         return err_at(e, -r, STEP_SECCOMP, 0, profile_name(box->profile));
@@ -186,6 +186,18 @@ static int place_stdio(int link, const int stdio[3], struct err *e)
     return 0;
 }
 
+/* What the keeper ignores or blocks is nothing to the command. */
+static void reset_signals(void)
+{
+    sigset_t none;
+
+    for (int i = 1; i < SIGRTMAX; i++)
+        if (i != SIGKILL && i != SIGSTOP)
+            (void)signal(i, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
 /* As execvpe: a name without a slash is looked up in the command's own PATH. */
 static int exec_command(const struct command_spec *command, struct err *e)
 {
@@ -241,9 +253,9 @@ static int prepare(const struct payload_job *job, int *ret_net, struct err *e)
     r = join(job, ret_net, e);
     if (r == 0)
         r = join_cgroup(job, e);
-    int keep[] = { job->link, job->gate, *ret_net, -1, -1, -1 };
+    int keep[] = { job->link, job->gate, job->box->keeper, *ret_net, -1, -1, -1 };
     if (job->start)
-        memcpy(keep + 3, job->start->stdio, sizeof job->start->stdio);
+        memcpy(keep + 4, job->start->stdio, sizeof job->start->stdio);
     if (r == 0)
         r = payload_keep_only(keep, sizeof keep / sizeof *keep, e);
     return r < 0 ? r : payload_give_up_rights(job->box, e);
@@ -280,9 +292,7 @@ static int run(const struct payload_job *job, struct err *e)
     if (r < 0)
         return r;
     umask(022);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
+    reset_signals();
     return exec_command(&command, e);
 }
 

@@ -84,16 +84,16 @@ static int map_caller(const struct box_host *host, const struct plan *plan, cons
 
     snprintf(uid_map, sizeof uid_map, "%u %u 1\n", host->caller_uid, ids_outside(ids, plan->uid, false));
     snprintf(gid_map, sizeof gid_map, "%u %u 1\n", host->caller_gid, ids_outside(ids, plan->gid, false));
-    FD users = ids_namespace(uid_map, gid_map);
+    FD users = ids_namespace(host->self, uid_map, gid_map);
     return users < 0 ? users : mountfd_map_ids(tree, users);
 }
 
-static int map_whole(const struct ids *ids, int tree)
+static int map_whole(const struct box_host *host, const struct ids *ids, int tree)
 {
     char map[IDS_MAP_TEXT];
 
     ids_map_text(ids, 0, false, map);
-    FD users = ids_namespace(map, map);
+    FD users = ids_namespace(host->self, map, map);
     return users < 0 ? users : mountfd_map_ids(tree, users);
 }
 
@@ -128,7 +128,7 @@ static int clone_all(const struct box_host *host, const struct plan *plan, const
         else if (mount->source == FROM_OVERLAY) {
             r = mountfd_clone(root, mount->path, false, TREE_READONLY | TREE_NOSUID | TREE_NODEV, &trees->mount[i]);
             if (r == 0 && host->facts.can_map_ids)
-                r = map_whole(ids, trees->mount[i]);
+                r = map_whole(host, ids, trees->mount[i]);
         } else if (mount->source == FROM_CALLER) {
             r = clone_caller(host, plan, ids, keep_own, source[mount->index], mount, &trees->mount[i], e);
             if (r < 0)

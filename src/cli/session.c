@@ -52,7 +52,7 @@ int session_open(struct session *s, const struct run_options *options, struct bu
     s->box = NULL;
     s->payload = NULL;
     s->stdio[0] = s->stdio[1] = s->stdio[2] = s->signals = -1;
-    s->started = s->ended = s->raw = false;
+    s->started = s->ended = s->raw = s->abandoned = s->sent_eof = false;
     s->cause = OUTCOME_OK;
     s->forwarded = 0;
     s->deadline_us = s->started_us = s->ended_us = 0;
@@ -115,8 +115,9 @@ static void attach_terminal(struct session *s)
 
 static void end_command(struct session *s, enum outcome cause)
 {
-    if (s->cause == OUTCOME_OK)
+    if (s->cause == OUTCOME_OK && !s->ended)
         s->cause = cause;
+    s->abandoned = s->ended;
     box_kill(s->box);
 }
 
@@ -128,7 +129,7 @@ static void take_signal(struct session *s)
         int number = (int)info.ssi_signo;
         if (number == SIGWINCH) {
             copy_window_size(s);
-        } else if (s->forwarded || !s->started) {
+        } else if (s->forwarded || !s->started || s->ended) {
             end_command(s, OUTCOME_KILLED);
             s->forwarded = s->forwarded ? s->forwarded : number;
         } else {
@@ -217,6 +218,11 @@ static int one_round(struct session *s, struct err *e)
     for (int i = 0; i < 3; i++)
         if (!stream_move(streams[i], list + first[i], used[i], i == 0 ? UINT64_MAX : room_left(s)))
             end_command(s, OUTCOME_OUTPUT);
+    if (s->payload->terminal >= 0 && !s->sent_eof && stream_is_over(&s->in)) {
+        /* A terminal has no end of file, only a key that means it. */
+        static const char end_of_file = 4;
+        s->sent_eof = write(s->payload->terminal, &end_of_file, 1) == 1;
+    }
 
     /* First, because if init failed the payload's failure is only the echo. */
     int r = list[POLL_INIT].revents ? box_check_making(s->box, e) : 0;
@@ -227,6 +233,22 @@ static int one_round(struct session *s, struct err *e)
     return r;
 }
 
+/* After the command's end: what it wrote still has to reach our reader, but a grandchild that holds the pipe open is not waited for. */
+static bool drain(struct session *s)
+{
+    struct stream *streams[2] = { &s->out, &s->err };
+    bool more = false;
+
+    for (int i = 0; i < 2; i++) {
+        struct stream *stream = streams[i];
+        struct pollfd ready = { .fd = stream->from, .events = POLLIN };
+        if (stream->begin == stream->end && stream->from >= 0 && (poll(&ready, 1, 0) <= 0 || !(ready.revents & POLLIN)))
+            stream_stop(stream);
+        more |= !stream_is_over(stream);
+    }
+    return more;
+}
+
 int session_run(struct session *s, struct box *box, struct payload *payload, struct err *e)
 {
     int r = 0;
@@ -235,9 +257,7 @@ int session_run(struct session *s, struct box *box, struct payload *payload, str
     s->payload = payload;
     while (r >= 0 && !s->ended)
         r = one_round(s, e);
-    if (r < 0)
-        return r;
-    stream_finish(&s->out, room_left(s));
-    stream_finish(&s->err, room_left(s));
-    return 0;
+    while (r >= 0 && !s->abandoned && drain(s))
+        r = one_round(s, e);
+    return r < 0 ? r : 0;
 }

@@ -18,6 +18,8 @@ struct session {
     int                       signals;      /* owned: signalfd */
     int                       stdio[3];     /* owned: the command's ends, until it has them */
     bool                      started, ended;
+    bool                      abandoned;    /* ended, and told not to wait until all its output is delivered */
+    bool                      sent_eof;     /* the end of our input was handed on to the terminal */
     bool                      raw;          /* our terminal is in raw mode */
     struct termios            saved;
     enum outcome              cause;        /* why we ended it; OUTCOME_OK: we did not */

@@ -107,22 +107,7 @@ bool stream_move(struct stream *s, const struct pollfd *list, size_t n, uint64_t
     return pull(s, room);
 }
 
-void stream_finish(struct stream *s, uint64_t room)
+void stream_stop(struct stream *s)
 {
-    struct pollfd ready = { .fd = s->from, .events = POLLIN };
-
-    while (s->from >= 0 && s->begin == s->end && poll(&ready, 1, 0) > 0 && (ready.revents & POLLIN)) {
-        uint64_t before = s->moved;
-        bool fits = pull(s, room);
-        room -= s->moved - before < room ? s->moved - before : room;
-        while (s->begin < s->end && s->to >= 0) {
-            struct pollfd out = { .fd = s->to, .events = POLLOUT };
-            if (poll(&out, 1, -1) < 0 && errno != EINTR)
-                break;
-            push(s);
-        }
-        if (!fits)
-            break;
-    }
     close_from(s);
 }

@@ -31,7 +31,7 @@ size_t stream_poll(const struct stream *s, struct pollfd *list);
 /* Moves what can be moved. At most `room` bytes are read (the rest of an output limit). Returns false if room was too small. */
 bool stream_move(struct stream *s, const struct pollfd *list, size_t n, uint64_t room);
 
-/* Takes what is in the pipe now and says that no more is wanted: the writer may outlive the command. */
-void stream_finish(struct stream *s, uint64_t room);
+/* Reads no more; what waits can still be moved. */
+void stream_stop(struct stream *s);
 
 #endif

@@ -100,8 +100,11 @@ static int take_host(struct http_head *h, struct http_text v)
     return 0;
 }
 
-static int take_special_field(struct http_head *h, struct http_text n, struct http_text v)
+/* raw is the value with the space around it. A tab next to what frames the body is legal, but other programs are known
+ * to overlook such a field. */
+static int take_special_field(struct http_head *h, struct http_text n, struct http_text raw, struct http_text v)
 {
+    bool has_tab = memchr(raw.data, '\t', raw.size) != NULL;
     switch (n.size) {
     case 4:
         return http_text_is_nocase(n, "host") ? take_host(h, v) : 0;
@@ -121,12 +124,14 @@ static int take_special_field(struct http_head *h, struct http_text n, struct ht
         }
         return 0;
     case 14:
-        return http_text_is_nocase(n, "content-length") ? take_length(h, v) : 0;
+        if (!http_text_is_nocase(n, "content-length"))
+            return 0;
+        return has_tab ? refuse(h, HTTP_BAD_LENGTH) : take_length(h, v);
     case 17:
         if (http_text_is_nocase(n, "transfer-encoding")) {
             if (h->n_codings++)
                 return refuse(h, HTTP_MANY_CODINGS);
-            if (!http_text_is_nocase(v, "chunked"))
+            if (!http_text_is_nocase(v, "chunked") || has_tab)
                 return refuse(h, HTTP_OTHER_CODING);
             h->chunked = true;
         }
@@ -154,12 +159,13 @@ static int take_field(struct http_head *h, const char *line, size_t size)
     for (size_t j = 0; j < value.size; j++)
         if (!char_is(value.data[j], CHAR_VALUE))
             return refuse(h, value.data[j] == '\r' ? HTTP_BARE_CR : HTTP_BAD_VALUE);
+    struct http_text raw = value;
     value = http_text_trim(value);
     h->field[h->n_fields++] = (struct http_field){
         .name = (uint16_t)(name.data - h->base), .name_size = (uint16_t)name.size,
         .value = (uint16_t)(value.data - h->base), .value_size = (uint16_t)value.size,
     };
-    return take_special_field(h, name, value);
+    return take_special_field(h, name, raw, value);
 }
 
 /* ---- first lines ---- */

@@ -7,6 +7,7 @@
 #include <linux/keyctl.h>
 #include <linux/seccomp.h>
 #include <linux/securebits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stddef.h>
 #include <sys/prctl.h>
@@ -104,7 +105,13 @@ int rights_hide(void)
     return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ? -errno : 0;
 }
 
-int rights_die_with_parent(void)
+int rights_die_with(int parent)
 {
-    return prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 ? -errno : 0;
+    struct pollfd ended = { .fd = parent, .events = POLLIN };
+
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
+        return -errno;
+    /* getppid() would not tell: from inside a pid namespace a parent outside is always 0. */
+    int n = poll(&ended, 1, 0);
+    return n < 0 ? -errno : n > 0 ? -ESRCH : 0;
 }

@@ -26,7 +26,7 @@ MUST_CHECK int rights_filter_calls(const struct sock_filter *code, unsigned shor
 /* Not traceable and not readable through /proc by anybody in the box. Ends on exec. */
 MUST_CHECK int rights_hide(void);
 
-/* SIGKILL when the parent ends. Cleared by every change of ids, so armed last. */
-MUST_CHECK int rights_die_with_parent(void);
+/* SIGKILL when the parent ends. Cleared by every change of ids, so armed last. parent is a pidfd of it: -ESRCH if it has ended already. */
+MUST_CHECK int rights_die_with(int parent);
 
 #endif

@@ -1,9 +1,17 @@
 import pathlib
 import sys
 
+import pytest
+
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 import harness  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def no_box_outlives_its_test():
+    yield
+    harness.end_started()
 
 
 def pytest_sessionfinish():

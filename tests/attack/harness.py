@@ -249,7 +249,8 @@ class Snapshot:
         assert os.uname().nodename == self.hostname
         assert abs(time.time() - time.monotonic() - self.clock) < 0.5, "the host's clock was changed"
         assert settings() == self.settings
-        assert {path: fingerprint(path) for path in self.files} == self.files, "a watched file was changed"
+        changed = [(path, before, fingerprint(path)) for path, before in self.files.items() if fingerprint(path) != before]
+        assert not changed, f"watched files were changed: {changed}"
         assert strange_files() == self.strange
         assert os.listdir(self.world.empty) == [], "the directory of the caller was written"
         for listener in self.world.listeners():
@@ -267,6 +268,28 @@ def wait_until(holds, complain, seconds=SETTLE_DEADLINE):
     while not holds():
         assert time.monotonic() < end, complain() if callable(complain) else complain
         time.sleep(0.01)
+
+
+started = []        # every carrel of the running test
+
+
+def start(line, **options):
+    """A carrel without a baseline of its own. The test's end ends it."""
+    process = subprocess.Popen(line, cwd=world().empty, stdin=subprocess.DEVNULL, **options)
+    started.append(process)
+    return process
+
+
+def end_started():
+    """After a test, whatever its result: its boxes end, by their own pids."""
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream:
+                stream.close()
+    started.clear()
 
 
 class Box:
@@ -288,6 +311,7 @@ class Box:
         self.started = time.monotonic()
         self.process = subprocess.Popen(line, cwd=self.world.empty, env=environment, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE,
                                         pass_fds=pass_fds, preexec_fn=prepare, **group, **identity)
+        started.append(self.process)
         self.pid = self.process.pid
 
     def readline(self, seconds=RUN_DEADLINE):
@@ -320,6 +344,16 @@ class Box:
         if check:
             self.snapshot.assert_same(self.pid)
         return result
+
+    def end(self, check=True):
+        """Ends it from outside. The first signal is handed on to the command, the second ends the box."""
+        self.process.terminate()
+        self.process.terminate()
+        deadline = time.monotonic() + 10
+        while self.process.poll() is None and time.monotonic() < deadline:
+            self.process.terminate()
+            time.sleep(0.01)
+        return self.finish(10, check=check)
 
 
 def run_box(command, *, seconds=RUN_DEADLINE, input=None, **options):

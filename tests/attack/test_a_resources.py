@@ -33,9 +33,8 @@ def test_a_neighbour_is_not_slowed_down_by_a_fork_storm():
         done = subprocess.run(command_line(["/bin/true"]), cwd=world().empty, timeout=20)
         assert done.returncode == 0
     assert time.monotonic() - begin < 3
-    storm.process.terminate()
     begin = time.monotonic()
-    storm.finish()
+    storm.end()
     assert time.monotonic() - begin < 2
 
 
@@ -142,7 +141,9 @@ def test_a_spinning_box_is_ended_by_its_timeout():
 
 
 def test_a_storm_of_timers_stays_inside():
-    assert bomb("timer-storm", limits=(*LIMITS, "--cpus", "0.5")).status == 0
+    result = bomb("timer-storm", limits=(*LIMITS, "--cpus", "0.5"), options=("--timeout", "2s"))
+    assert result.outcome in ("ok", "timeout")      # it may be kept so busy by its own signals that it never ends
+    assert result.seconds < 4
 
 
 def test_output_stops_at_its_limit():
@@ -157,20 +158,17 @@ def test_a_flood_of_output_costs_carrel_no_memory():
     for _ in range(64):
         assert len(box.process.stdout.read(MEBI)) == MEBI
     peak = int(host_status(box.pid, "VmHWM").split()[0])
-    box.process.terminate()
-    box.finish(10)
+    box.end()
     assert peak < 16 << 10, f"{peak} kB"
 
 
 def test_a_reader_that_sleeps_holds_up_only_its_own_box():
     """Back-pressure: the box waits; carrel does not buffer, and a neighbour runs."""
     box = Box(["/probe/probe", "bomb", "flood"])
-    box.readline(0.0) if False else None
     done = subprocess.run(command_line(["/bin/echo", "alive"]), cwd=world().empty, capture_output=True, timeout=20)
     assert done.stdout == b"alive\n"
     peak = int(host_status(box.pid, "VmHWM").split()[0])
-    box.process.terminate()
-    box.finish(10)
+    box.end()
     assert peak < 16 << 10
 
 
@@ -205,8 +203,7 @@ def test_watches_of_a_neighbour_do_not_suffer():
     assert made > 0
     done = subprocess.run(command_line(["/usr/bin/python3", "-c", ONE]), cwd=world().empty, capture_output=True, timeout=20)
     assert done.stdout.strip() == b"ok", done
-    hog.process.terminate()
-    hog.finish(10)
+    hog.end()
 
 
 ONE = "import ctypes; print('ok' if ctypes.CDLL(None).inotify_init() >= 0 else 'none')"

@@ -18,8 +18,7 @@ def test_kill_of_everybody_reaches_only_the_own_box():
     line = bomb("kill-all").line()
     assert line["child"] == signal.SIGKILL
     assert neighbour.process.poll() is None
-    neighbour.process.terminate()
-    neighbour.finish()
+    neighbour.end()
 
 
 def test_kill_of_the_own_group_reaches_only_the_command():
@@ -51,8 +50,7 @@ def test_two_live_boxes_have_different_ids_and_namespaces():
     for kind in own:
         assert views[0][2][kind] != views[1][2][kind]
     for box in reversed(boxes):
-        box.process.terminate()
-        box.finish(check=box is boxes[0])
+        box.end(check=box is boxes[0])
 
 
 def below(pid, ancestor):
@@ -74,8 +72,7 @@ def test_init_is_no_child_of_the_payloads_cgroup():
     free = set(pathlib.Path(f"/proc/{inner[0]}/cgroup").read_text().splitlines())
     assert limited and any("carrel-" in row for row in limited)
     assert not any("carrel-" in row for row in free if "memory" in row or "pids" in row), free
-    box.process.terminate()
-    box.finish()
+    box.end()
 
 
 def test_a_descriptor_of_the_caller_is_not_inherited():
@@ -119,8 +116,16 @@ def test_ending_carrel_ends_its_box():
         box = Box(["/probe/probe", "bomb", "ignore-all"])
         box.readline()
         box.process.send_signal(number)
+        wait_until(lambda: ignoring_twice(box, number), "it did not end", 10)
         result = box.finish(10)
         assert result.status != 0
+
+
+def ignoring_twice(box, number):
+    """The command hears the first signal; the next one ends the box, whether it listens or not."""
+    if box.process.poll() is None:
+        box.process.send_signal(number)
+    return box.process.poll() is not None
 
 
 def test_killing_carrel_ends_its_box():

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from harness import Box, Snapshot, bomb, cgroups_of, command_line, descendants, run_box, wait_until, world
+from harness import Box, Snapshot, bomb, cgroups_of, command_line, descendants, run_box, start, wait_until, world
 
 
 def test_a_forged_status_is_not_believed():
@@ -28,14 +28,13 @@ def test_an_exit_code_is_reported_as_it_is(code):
 def test_killing_twenty_keepers_at_once_leaves_nothing():
     before = Snapshot()
     line = command_line(["/probe/probe", "bomb", "wait"], mounts=[world().probe_mount()])
-    boxes = [subprocess.Popen(line, cwd=world().empty, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) for _ in range(20)]
+    boxes = [start(line, stdout=subprocess.PIPE) for _ in range(20)]
     for box in boxes:
         assert b"waiting" in box.stdout.readline()
     for box in boxes:
         box.kill()
     for box in boxes:
         box.wait()
-        box.stdout.close()
     wait_until(lambda: not before.left_processes(), lambda: f"left: {before.left_processes()}")
     wait_until(lambda: not any(cgroups_of(box.pid) for box in boxes), "cgroups are left")
     before.assert_same()
@@ -47,7 +46,7 @@ def test_a_keeper_killed_while_it_builds_leaves_nothing():
     line = command_line(["/bin/true"])
     pids = []
     for step in range(40):
-        box = subprocess.Popen(line, cwd=world().empty, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        box = start(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         end = time.monotonic() + step * 0.0002
         while time.monotonic() < end:
             pass

@@ -216,7 +216,10 @@ static void take_event(struct task *task, int event)
     } else if (event == PTRACE_EVENT_EXEC && strcmp(task->kind, "payload") == 0) {
         is_after = task->is_program = true;
         say("exec %d\n", (int)task->pid);
-        if (read(out, &byte, 1) != 1)
+        ssize_t got;
+        while ((got = read(out, &byte, 1)) < 0 && errno == EINTR)
+            ;
+        if (got != 1)
             _exit(97);
     } else if (event == PTRACE_EVENT_EXEC) {
         task->is_program = task != &tasks[0];       /* the command itself is counted from its exec on, a mapper until then */

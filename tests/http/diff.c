@@ -328,11 +328,11 @@ static bool odd_length(struct bytes b)
         if (strncasecmp(b.data + i, "\ncontent-length:", n) != 0)
             continue;
         size_t at = i + n, digits = 0;
-        while (at < b.size && (b.data[at] == ' ' || b.data[at] == '\t'))
+        while (at < b.size && b.data[at] == ' ')
             at++;
         while (at < b.size && isdigit((unsigned char)b.data[at]))
             at++, digits++;
-        while (at < b.size && (b.data[at] == ' ' || b.data[at] == '\t'))
+        while (at < b.size && b.data[at] == ' ')
             at++;
         if (at == b.size || b.data[at] != '\r' || digits == 0 || digits > 18)
             return true;
@@ -390,17 +390,6 @@ static bool framing_in_trailer(struct bytes b)
     return coding(head) && (has_nocase(rest, "\ncontent-length:") || has_nocase(rest, "\ntransfer-encoding:"));
 }
 
-static bool tab_after_length(struct bytes b)
-{
-    for (size_t i = 0, n = strlen("\ncontent-length:"); i + n < b.size; i++)
-        if (strncasecmp(b.data + i, "\ncontent-length:", n) == 0) {
-            const char *end = memchr(b.data + i + n, '\r', b.size - i - n);
-            if (end && memchr(b.data + i + n, '\t', (size_t)(end - b.data) - i - n))
-                return true;
-        }
-    return false;
-}
-
 static bool longer_name(struct bytes b)
 {
     for (size_t i = 0, n = strlen("\ntransfer-encoding"); i + n < b.size; i++)
@@ -431,7 +420,7 @@ static const struct {
     { HTTP_MANY_HOSTS, hosts, "http-parser does not count Host" },
     { HTTP_BAD_HOST, host, "http-parser does not look into Host" },
     { HTTP_OTHER_HOST, absolute_target, "http-parser does not compare target and Host" },
-    { HTTP_BAD_LENGTH, odd_length, "http-parser takes longer or spaced numbers" },
+    { HTTP_BAD_LENGTH, odd_length, "http-parser takes longer or spaced numbers, and tabs" },
     { HTTP_MANY_LENGTHS, lengths, "http-parser overlooks an empty second Content-Length" },
     { HTTP_LENGTH_AND_CODING, coding_and_length, "http-parser overlooks it when the coding is not chunked" },
     { HTTP_MANY_CODINGS, codings, "http-parser takes several codings" },
@@ -452,8 +441,8 @@ static const struct {
 } looser[] = {
     { HPE_INVALID_METHOD, foreign_method, "http-parser knows a fixed list of methods" },
     { HPE_INVALID_CONTENT_LENGTH, framing_in_trailer, "http-parser reads framing in trailers; ours drops them" },
-    { HPE_INVALID_CONTENT_LENGTH, tab_after_length, "http-parser takes spaces after a length, not tabs" },
     { HPE_UNEXPECTED_CONTENT_LENGTH, framing_in_trailer, "http-parser reads framing in trailers; ours drops them" },
+    { HPE_UNEXPECTED_CONTENT_LENGTH, longer_name, "http-parser takes Transfer-EncodingX for Transfer-Encoding" },
     { HPE_INVALID_TRANSFER_ENCODING, longer_name, "http-parser takes Transfer-EncodingX for Transfer-Encoding" },
 };
 
@@ -549,7 +538,7 @@ static size_t mutate(char *out)
 
 /* ---- the comparison ---- */
 
-static unsigned long n_taken, n_refused, n_waiting, n_upgrades, n_stricter[HTTP_FAULTS], n_looser[64];
+static unsigned long n_taken, n_refused, n_waiting, n_upgrades, n_stricter[HTTP_FAULTS], n_looser[8];
 
 static void trimmed(struct view *v)
 {
@@ -606,7 +595,7 @@ static bool explained(struct view *ours, struct view *theirs, struct bytes b)
     if (theirs->verdict == REFUSED) {
         for (size_t i = 0; i < sizeof looser / sizeof *looser; i++)
             if ((int)looser[i].error == theirs->why && looser[i].holds(b)) {
-                n_looser[theirs->why]++;
+                n_looser[i]++;
                 return true;
             }
         return false;
@@ -657,6 +646,6 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof stricter / sizeof *stricter; i++)
         printf("  ours refuses %8lu: %s\n", n_stricter[stricter[i].fault], stricter[i].why);
     for (size_t i = 0; i < sizeof looser / sizeof *looser; i++)
-        printf("  ours takes   %8lu: %s\n", n_looser[looser[i].error], looser[i].why);
+        printf("  ours takes   %8lu: %s\n", n_looser[i], looser[i].why);
     return failures != 0;
 }

@@ -11,6 +11,7 @@
 #include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -33,8 +34,10 @@ static void clean_umask(void)
     mode_t old = umask(022);
     if (old != 022 && old != 077 && old != 027)
         broken("umask %o", old);
-    if (nice(0) < 0)
-        broken("a negative nice value was inherited");
+    errno = 0;
+    int priority = getpriority(PRIO_PROCESS, 0);
+    if (priority < 0 && errno == 0)
+        broken("nice value %d was inherited", priority);
 }
 
 static void ptmx(void)

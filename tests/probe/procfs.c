@@ -279,9 +279,9 @@ static void mount_flags(void)
             broken("cannot read: %s", line);
         if (!strstr(flags, "nosuid"))
             broken("%s is not nosuid (%s)", point, flags);
-        /* The root holds the device nodes: it must then be one that nobody can add to. */
-        int read_only_root = strcmp(point, "/") == 0 && strncmp(flags, "ro", 2) == 0;
-        if (!strstr(flags, "nodev") && strncmp(point, "/dev", 4) != 0 && !read_only_root)
+        /* The root holds the device nodes and the masks of /proc: it must then be one that nobody can add to. */
+        int of_the_root = (strcmp(point, "/") == 0 || strncmp(point, "/proc/", 6) == 0) && strncmp(flags, "ro", 2) == 0;
+        if (!strstr(flags, "nodev") && strncmp(point, "/dev", 4) != 0 && !of_the_root)
             broken("%s is not nodev (%s)", point, flags);
         int scratch = strncmp(point, "/tmp", 4) == 0 || strncmp(point, "/home", 5) == 0 || strncmp(point, "/dev/shm", 8) == 0 ||
                       strncmp(point, "/host", 5) == 0;

@@ -19,7 +19,8 @@ import threading
 GUEST_PACKAGES = ["python3", "uidmap", "util-linux", "mount", "procps", "strace", "bubblewrap", "libcap2-bin",
                   "libseccomp2", "git", "gcc", "libc6-dev", "iproute2"]
 # In the order in which they are loaded; those with a question mark may be absent or built in.
-MODULES = ["virtio", "virtio_ring", "virtio_mmio", "virtio_blk", "squashfs", "loop?", "overlay?", "fuse?", "tun?"]
+MODULES = ["virtio", "virtio_ring", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "virtio_blk",
+           "squashfs", "loop?", "overlay?", "fuse?", "tun?"]
 
 
 def run(*argv, **kwargs):
