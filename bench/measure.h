@@ -28,8 +28,8 @@ void     clock_wait_us(uint64_t us);
 /* The calling process becomes the reaper of all that its commands leave behind. Call it once. 0 or -errno. */
 int measure_init(void);
 
-/* Runs argv with stdin and stdout on /dev/null and stderr on the given fd. -ETIMEDOUT: it or a descendant was still there
- * after the deadline; the command itself has been killed. */
+/* Runs argv with stdin and stdout on /dev/null and stderr on the given fd. -ETIMEDOUT: it or a descendant was still
+ * there after the deadline; the command itself has been killed. */
 int measure_command(char *const argv[], int stderr_fd, uint64_t deadline_us, struct sample *ret);
 
 int  series_add(struct series *series, const struct sample *sample);

@@ -28,3 +28,8 @@ attack: $(BUILD)/carrel $(PROBE) $(WORKS_VENV)/.done venv
 ## works: only what must work inside
 works: $(BUILD)/carrel $(PROBE) $(WORKS_VENV)/.done venv
 	@$(PYTEST_RUN) tests/works $(ATTACK_ARGS)
+
+## attack-syscalls: write the table of answered system calls anew, for a review of the difference
+.PHONY: attack-syscalls
+attack-syscalls: $(BUILD)/carrel $(PROBE) venv
+	@cd tests/attack && $(ATTACK_ENV) timeout 100 $(abspath $(PYTHON)) -B syscall_table.py

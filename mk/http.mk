@@ -68,14 +68,8 @@ http-fuzz: $(HTTP_FUZZERS)
 	        { tail -60 $$t.log; echo "http: $${t##*/} FAILED, input in $$t.*"; exit 1; }; \
 	    echo "$${t##*/}: $$(sed -n 's/^Done \([0-9]*\) runs.*/\1 runs, nothing found/p' $$t.log)"; done
 
-$(HTTP_OUT)/python: $(VENV)/bin/pytest
-	@mkdir -p $(@D)
-	@$(VENV)/bin/python -c 'import websockets' 2>/dev/null || \
-	    $(VENV)/bin/pip install --quiet --disable-pip-version-check websockets
-	@touch $@
-
 ## http-e2e: a live server: vanished clients, back-pressure, deadlines, WebSockets, proxying, throughput
-http-e2e: $(HTTP_PROGRAMS) $(HTTP_OUT)/python
+http-e2e: $(HTTP_PROGRAMS) | venv
 	@HTTP_ECHO=$(abspath $(HTTP_OUT)/echo) HTTP_ECHO_ASAN=$(abspath $(HTTP_OUT)/echo-asan) \
 	    timeout 300 $(VENV)/bin/pytest -q -p no:cacheprovider tests/http
 

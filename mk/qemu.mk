@@ -15,3 +15,17 @@ qemu-packages:
 proof-qemu: qemu-packages venv $(QEMU_PROGRAMS)
 	@/usr/bin/python3 tests/qemu/image.py --out $(QEMU_OUT) --source . --venv $(VENV) $(QEMU_PROGRAMS)
 	@/usr/bin/python3 tests/qemu/run.py --out $(QEMU_OUT) --timeout $(QEMU_TIMEOUT) $(if $(QEMU_SHOW),--show) $(SUITES)
+
+# Death at random moments.
+STORM_ROUNDS   ?= 200
+STORM_SEED     ?=
+.PHONY: storm
+PROOF_TARGETS  += storm proof-qemu
+
+## storm: kill carrel at random moments, STORM_ROUNDS times one by one and again several at once; nothing may stay
+storm: $(BUILD)/carrel
+	@for parallel in 1 6; do \
+	    timeout 300 /usr/bin/python3 -B tests/storm/storm.py --carrel $(abspath $(BUILD)/carrel) \
+	        --errors $(BUILD)/storm.log --rounds $(STORM_ROUNDS) --parallel $$parallel \
+	        $(if $(STORM_SEED),--seed $(STORM_SEED)) || exit 1; \
+	done

@@ -25,7 +25,9 @@
 
 #include "base/fd.h"
 #include "box/command.h"
+#include "box/family.h"
 #include "box/init.h"
+#include "box/making.h"
 #include "box/payload.h"
 #include "box/tree.h"
 #include "sys/mountfd.h"
@@ -57,7 +59,7 @@ static int take_rules(struct box *box, const struct plan *plan, struct err *e)
     return 0;
 }
 
-static int open_namespaces(pid_t pid, struct box_namespaces *ns)
+int box_open_namespaces(pid_t pid, struct box_namespaces *ns)
 {
     char path[40];
     const struct {
@@ -75,7 +77,17 @@ static int open_namespaces(pid_t pid, struct box_namespaces *ns)
     return 0;
 }
 
-static int make_leaf(struct box_host *host, struct box *box, const struct cgroup_limits *limits, struct err *e)
+struct cgroup_limits box_leaf_limits(const struct box_host *host, const struct box *box, bool freezer)
+{
+    return (struct cgroup_limits){
+        .memory_bytes = box->limits.memory_bytes,
+        .pids = box->limits.pids,
+        .cpu_milli = box->limits.cpu_milli,
+        .freezer = freezer && host->cgroups.can[CG_FREEZER],
+    };
+}
+
+int box_make_leaf(struct box_host *host, struct box *box, const struct cgroup_limits *limits, struct err *e)
 {
     if (host->cgroups.mode == CGROUP_NONE)
         return 0;
@@ -109,8 +121,8 @@ static int map_ids(const struct box_host *host, const struct box *box, struct er
 {
     char uids[IDS_MAP_TEXT], gids[IDS_MAP_TEXT];
 
-    ids_map_text(&box->ids, box->uid, box->keep_own, uids);
-    ids_map_text(&box->ids, box->gid, box->keep_own, gids);
+    ids_map_text(&box->ids, box->uid, box->keep_own, 0, uids);
+    ids_map_text(&box->ids, box->gid, box->keep_own, 0, gids);
     int r = process_map_ids(box->init.pid, uids, gids, !host->can_setgroups);
     return r < 0 ? err_at(e, -r, STEP_IDMAP, 0, uids) : 0;
 }
@@ -131,18 +143,13 @@ static int send_leaf(struct box *box, struct err *e)
 /* Everything after init has been born. */
 static int raise_box(struct box_host *host, struct box *box, const struct start *start, bool freezer, int gate, struct err *e)
 {
-    struct cgroup_limits limits = {
-        .memory_bytes = box->limits.memory_bytes,
-        .pids = box->limits.pids,
-        .cpu_milli = box->limits.cpu_milli,
-        .freezer = freezer && host->cgroups.can[CG_FREEZER],
-    };
+    struct cgroup_limits limits = box_leaf_limits(host, box, freezer);
     bool born_inside = cgroup_needs_birth(&host->cgroups, &limits);
-    int r = open_namespaces(box->init.pid, &box->ns);
+    int r = box_open_namespaces(box->init.pid, &box->ns);
 
     if (r < 0)
         return err_at(e, -r, STEP_JOIN, 0, "init's namespaces");
-    if (born_inside && (r = make_leaf(host, box, &limits, e)) < 0)
+    if (born_inside && (r = box_make_leaf(host, box, &limits, e)) < 0)
         return r;
     if ((r = spawn(box, start, gate, true, !born_inside, &box->first, e)) < 0)
         return r;
@@ -151,7 +158,7 @@ static int raise_box(struct box_host *host, struct box *box, const struct start 
     if (send(box->link, "g", 1, MSG_NOSIGNAL) < 0)
         return err_at(e, errno, STEP_CLONE, 0, "init");
     if (!born_inside) {
-        r = make_leaf(host, box, &limits, e);
+        r = box_make_leaf(host, box, &limits, e);
         if (r == 0)
             r = send_leaf(box, e);
     }
@@ -159,7 +166,7 @@ static int raise_box(struct box_host *host, struct box *box, const struct start 
 }
 
 /* Init's report: 1 ready, 0 nothing yet, -errno with the reason; -ECHILD if it ended without one. */
-static int init_report(struct box *box, bool block, struct err *e)
+int box_init_report(struct box *box, bool block, struct err *e)
 {
     struct note note;
     int r = link_receive(box->link, &note, sizeof note, NULL, 0, block);
@@ -173,13 +180,9 @@ static int init_report(struct box *box, bool block, struct err *e)
     return r;
 }
 
-int box_create(struct box_host *host, const struct plan *plan, const int *source, const struct start *start, bool freezer,
-               struct box *ret, struct err *e)
+int box_begin(struct box_host *host, const struct plan *plan, struct box *ret, struct err *e)
 {
     struct box *box = ret;
-    struct trees trees = { .root = -1, .scratch = -1 };
-    int link[2] = { -1, -1 }, gate[2] = { -1, -1 };
-    struct process_end end;
 
     *box = empty_box;
     box->state = BOX_MAKING;
@@ -197,6 +200,18 @@ int box_create(struct box_host *host, const struct plan *plan, const int *source
     int r = take_rules(box, plan, e);
     if (r == 0)
         r = ids_take(&host->ids, &box->ids, e);
+    return r;
+}
+
+int box_create(struct box_host *host, const struct plan *plan, const int *source, const struct start *start, bool freezer,
+               struct box *ret, struct err *e)
+{
+    struct box *box = ret;
+    struct trees trees = { .root = -1, .scratch = -1 };
+    int link[2] = { -1, -1 }, gate[2] = { -1, -1 };
+    struct process_end end;
+
+    int r = box_begin(host, plan, box, e);
     if (r == 0)
         r = trees_make(host, plan, &box->ids, box->keep_own, source, &trees, e);
     if (r < 0) {
@@ -225,7 +240,7 @@ int box_create(struct box_host *host, const struct plan *plan, const int *source
     if (r < 0) {
         /* If init failed, what we met is only the echo. */
         struct err cause;
-        int init = box->init.pidfd >= 0 ? init_report(box, false, &cause) : 0;
+        int init = box->init.pidfd >= 0 ? box_init_report(box, false, &cause) : 0;
         if (init < 0 && init != -ECHILD) {
             *e = cause;
             r = init;
@@ -237,7 +252,7 @@ int box_create(struct box_host *host, const struct plan *plan, const int *source
 
 int box_check_making(struct box *box, struct err *e)
 {
-    int r = init_report(box, false, e);
+    int r = box_init_report(box, false, e);
     if (r == -ECHILD) {
         /* Init closes the link when it has nothing to report; if it is dead instead, so is the payload, and that is seen there. */
         box->link = fd_close(box->link);
@@ -253,10 +268,12 @@ int box_ready(struct box *box, bool block, struct err *e)
 
     /* Init speaks first; the payload's word without init's would mean a box whose file system is not there. */
     if (box->link >= 0) {
-        if ((r = init_report(box, block, e)) <= 0)
+        if ((r = box_init_report(box, block, e)) <= 0)
             return r;
         box->link = fd_close(box->link);
     }
+    if (box->family)
+        return family_box_forked(box, block, e);
     r = link_receive(box->first.link, &note, sizeof note, &box->ns.net, 1, block);
     if (r == 0)
         return 0;
@@ -270,7 +287,7 @@ int box_ready(struct box *box, bool block, struct err *e)
     return 1;
 }
 
-static int send_start(struct payload *payload, const struct start *start, struct err *e)
+int box_order_start(struct payload *payload, const struct start *start, struct err *e)
 {
     struct order order = { .kind = ORDER_START };
     int fds[ORDER_FDS];
@@ -303,7 +320,7 @@ int box_start(struct box *box, const struct start *start, struct payload *ret, s
     } else {
         r = spawn(box, NULL, -1, false, false, &next, e);
     }
-    if (r == 0 && (r = send_start(&next, start, e)) < 0) {
+    if (r == 0 && (r = box_order_start(&next, start, e)) < 0) {
         struct process_end end;
         (void)!process_signal(&next.process, SIGKILL);
         (void)!process_reap(&next.process, 1, &end);
@@ -332,6 +349,8 @@ int payload_started(struct payload *payload, struct err *e)
     if (r == 1 && note.kind == NOTE_READY)
         return 0;       /* sealed, and about to take its command */
     payload->link = fd_close(payload->link);
+    if (r == 1 && note.kind == NOTE_STARTED)
+        return 1;       /* nothing was exec'd: a child of a zygote runs */
     if (r == 1) {
         *e = note.err;
         return -note.err.code;

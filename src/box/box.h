@@ -49,6 +49,8 @@ struct payload {
     bool           waiting;     /* sealed, without a command yet */
 };
 
+struct family;
+
 enum box_state { BOX_NONE, BOX_MAKING, BOX_READY, BOX_FROZEN, BOX_DEAD };
 
 struct box {
@@ -63,6 +65,7 @@ struct box {
     bool                  keep_own;     /* the box's user is the caller's own id */
     int                   scratch;      /* owned: an fd on the scratch tmpfs, for its usage */
     int                   keeper;       /* borrowed: pidfd of the keeper */
+    struct family        *family;       /* borrowed: whose zygote forks its payloads; NULL: a plain box */
     /* What a payload needs of the plan. */
     enum profile          profile;
     uid_t                 uid;

@@ -24,6 +24,7 @@ enum {
     NOBODY = 65534,
     DEFAULT_FIRST = 1879048192,         /* above what systemd gives to containers */
     DEFAULT_COUNT = 268435456,
+    FAMILY_FIRST = 1 << 20,             /* what a family calls the first id of the reserve */
 };
 
 /* The `carrel` line of /etc/subuid, if there is one: "carrel:first:count". */
@@ -119,23 +120,47 @@ void ids_release(struct ids_host *host, struct ids *ids)
 }
 
 /* A small range holds the ids below LAST_SMALL and, at its end, nobody. */
-void ids_map_text(const struct ids *ids, uint32_t inside, bool keep_own, char text[IDS_MAP_TEXT])
+void ids_map_text(const struct ids *ids, uint32_t inside, bool keep_own, uint32_t shift, char text[IDS_MAP_TEXT])
 {
+    uint32_t base = ids->base + shift;
+
     if (ids->size == 1) {
-        snprintf(text, IDS_MAP_TEXT, "%u 0 1\n", inside);
+        snprintf(text, IDS_MAP_TEXT, "%u %u 1\n", inside, shift);
         return;
     }
     uint32_t low = ids->size == SIZE_FULL ? SIZE_FULL : LAST_SMALL;
     int n;
     if (keep_own && inside < low && inside > 0)
-        n = snprintf(text, IDS_MAP_TEXT, "0 %u %u\n%u 0 1\n%u %u %u\n", ids->base, inside, inside, inside + 1,
-                     ids->base + inside + 1, low - inside - 1);
+        n = snprintf(text, IDS_MAP_TEXT, "0 %u %u\n%u %u 1\n%u %u %u\n", base, inside, inside, shift, inside + 1,
+                     base + inside + 1, low - inside - 1);
     else if (keep_own && inside < low)
-        n = snprintf(text, IDS_MAP_TEXT, "0 0 1\n1 %u %u\n", ids->base + 1, low - 1);
+        n = snprintf(text, IDS_MAP_TEXT, "0 %u 1\n1 %u %u\n", shift, base + 1, low - 1);
     else
-        n = snprintf(text, IDS_MAP_TEXT, "0 %u %u\n", ids->base, low);
+        n = snprintf(text, IDS_MAP_TEXT, "0 %u %u\n", base, low);
     if (ids->size == SIZE_SMALL)
-        snprintf(text + n, IDS_MAP_TEXT - (size_t)n, "%u %u 1\n", NOBODY, ids->base + LAST_SMALL);
+        snprintf(text + n, IDS_MAP_TEXT - (size_t)n, "%u %u 1\n", NOBODY, base + LAST_SMALL);
+}
+
+uint32_t ids_family_shift(const struct ids_host *host, uint32_t inside)
+{
+    return host->size == 1 ? inside : FAMILY_FIRST - host->first;
+}
+
+void ids_family_text(const struct ids_host *host, const struct ids *ids, uint32_t inside, char text[IDS_MAP_TEXT])
+{
+    uint32_t shift = ids_family_shift(host, inside), end = host->first + host->count;
+    /* A user's reserve begins above the user's own id, which a box may have to know. */
+    uint32_t first = host->first == 1 ? 0 : host->first;
+
+    ids_map_text(ids, inside, false, 0, text);
+    if (ids->size == 1)
+        return;
+    size_t n = strlen(text);
+    if (ids->base > first)
+        n += (size_t)snprintf(text + n, IDS_MAP_TEXT - n, "%u %u %u\n", first + shift, first, ids->base - first);
+    if (end > ids->base + ids->size)
+        snprintf(text + n, IDS_MAP_TEXT - n, "%u %u %u\n", ids->base + ids->size + shift, ids->base + ids->size,
+                 end - ids->base - ids->size);
 }
 
 uint32_t ids_outside(const struct ids *ids, uint32_t inside, bool keep_own)

@@ -32,8 +32,14 @@ void           ids_host_close(struct ids_host *host);
 MUST_CHECK int ids_take(struct ids_host *host, struct ids *ret, struct err *e);
 void           ids_release(struct ids_host *host, struct ids *ids);
 
-/* The text of /proc/PID/uid_map. If keep_own, the box's id `inside` is the keeper's own user instead of one of the range. */
-void           ids_map_text(const struct ids *ids, uint32_t inside, bool keep_own, char text[IDS_MAP_TEXT]);
+/* The text of /proc/PID/uid_map. If keep_own, the box's id `inside` is the keeper's own user instead of one of the range. shift is added to
+ * what the ids are called outside: 0 if the box's user namespace is a child of the keeper's. */
+void           ids_map_text(const struct ids *ids, uint32_t inside, bool keep_own, uint32_t shift, char text[IDS_MAP_TEXT]);
+
+/* The map of a family: a range of its own, and the rest of the reserve shifted, so that any range can be given to its boxes. */
+void           ids_family_text(const struct ids_host *host, const struct ids *ids, uint32_t inside, char text[IDS_MAP_TEXT]);
+/* The shift of its boxes' maps. */
+uint32_t       ids_family_shift(const struct ids_host *host, uint32_t inside);
 
 /* What the box's id `inside` is for the keeper. */
 uint32_t       ids_outside(const struct ids *ids, uint32_t inside, bool keep_own);

@@ -23,6 +23,7 @@
 #include "base/title.h"
 #include "policy/policy.h"
 #include "sys/mountfd.h"
+#include "sys/network.h"
 #include "sys/rights.h"
 
 static int mount_overlay(const struct plan_mount *mount, const struct trees *trees, int lower, int point)
@@ -65,6 +66,8 @@ static int attach(const struct plan *plan, const struct trees *trees, size_t i)
         r = mountfd_clone(trees->scratch, mount->path, false, mount->flags, &made);
         break;
     case FROM_ROOT:
+        if (trees->mount[i] >= 0)
+            return mountfd_attach(trees->mount[i], point, "");
         r = mountfd_clone(trees->root, mount->path, false, mount->flags, &made);
         break;
     case FROM_PROC: {
@@ -92,38 +95,116 @@ static int unlink_sources(int root)
     return unlinkat(root, ".nothing", AT_REMOVEDIR) < 0 && errno != ENOENT ? -errno : 0;
 }
 
-static int build(const struct init_job *job, struct err *e)
+static int forbid_nesting(struct err *e)
 {
-    const struct plan *plan = job->plan;
-    const struct trees *trees = job->trees;
-
     /* Counted per user namespace: this one may have no child, and nothing without capabilities can lift that. */
     int r = fd_write_file(AT_FDCWD, "/proc/sys/user/max_user_namespaces", "0");
-    if (r < 0)
-        return err_at(e, -r, STEP_NESTING, 0, "user.max_user_namespaces");
+    return r < 0 ? err_at(e, -r, STEP_NESTING, 0, "user.max_user_namespaces") : 0;
+}
+
+/* What must be made by init in the box's own namespaces, or can be undone there without harm. The rest of a family's box is attached before. */
+static bool is_late(const struct plan_mount *mount)
+{
+    return mount->source == FROM_PROC || mount->source == FROM_DEVPTS || mount->source == FROM_ROOT;
+}
+
+static int attach_which(const struct plan *plan, const struct trees *trees, bool early, bool late, struct err *e)
+{
+    for (size_t i = 0; i < plan->n_mounts; i++) {
+        bool wanted = is_late(&plan->mount[i]) ? late : early;
+        int r = wanted ? attach(plan, trees, i) : 0;
+        if (r < 0)
+            return err_set(e, -r, STEP_MOUNT, "/%s", plan->mount[i].target);
+    }
+    return 0;
+}
+
+static int attach_root(const struct trees *trees, struct err *e)
+{
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return err_at(e, errno, STEP_MOUNT, 0, "private propagation");
 
     /* Over a folder of the old root and not over the old root itself: a payload that joins this mount namespace meanwhile would start on
      * top of the stack and stay there when the root is exchanged. Both go away with the old root. */
-    r = mountfd_attach(trees->scratch, AT_FDCWD, "/dev");
+    int r = mountfd_attach(trees->scratch, AT_FDCWD, "/dev");
     if (r == 0)
         r = mountfd_attach(trees->root, AT_FDCWD, "/dev");
-    if (r < 0)
-        return err_at(e, -r, STEP_MOUNT, 0, "root");
-    for (size_t i = 0; i < plan->n_mounts; i++)
-        if ((r = attach(plan, trees, i)) < 0)
-            return err_set(e, -r, STEP_MOUNT, "/%s", plan->mount[i].target);
-    r = unlink_sources(trees->root);
+    return r < 0 ? err_at(e, -r, STEP_MOUNT, 0, "root") : 0;
+}
+
+static int exchange_root(const struct plan *plan, const struct trees *trees, struct err *e)
+{
+    int r = unlink_sources(trees->root);
     if (r == 0)
         r = mountfd_pivot(trees->root);
     if (r < 0)
         return err_at(e, -r, STEP_PIVOT, 0, "/");
     if (!plan->writable_root && (r = mountfd_restrict(trees->root, false, TREE_READONLY)) < 0)
         return err_at(e, -r, STEP_ROOT, 0, "read-only root");
-    if (sethostname(plan->hostname, strlen(plan->hostname)) < 0)
-        return err_at(e, errno, STEP_ROOT, 0, "host name");
     return 0;
+}
+
+int init_build_early(const struct plan *plan, struct trees *trees, struct err *e)
+{
+    int r = attach_root(trees, e);
+
+    if (r == 0)
+        r = attach_which(plan, trees, true, false, e);
+    /* What init will lay over parts of /proc, while it can still be taken from the root. */
+    for (size_t i = 0; r == 0 && i < plan->n_mounts; i++) {
+        const struct plan_mount *mount = &plan->mount[i];
+        if (mount->source == FROM_ROOT && (r = mountfd_clone(trees->root, mount->path, false, mount->flags, &trees->mount[i])) < 0)
+            return err_at(e, -r, STEP_MOUNT, i, mount->path);
+    }
+    /* The kernel lets init mount a /proc only where it sees a whole one already. This one is of the family's processes. */
+    if (r == 0) {
+        FD proc = -1;
+        r = mountfd_new("proc", NULL, TREE_NOSUID | TREE_NODEV | TREE_NOEXEC, &proc);
+        if (r == 0)
+            r = mountfd_attach(proc, trees->root, "proc");
+        if (r < 0)
+            return err_at(e, -r, STEP_MOUNT, 0, "/proc of the family");
+    }
+    return r < 0 ? r : exchange_root(plan, trees, e);
+}
+
+static int build_late(const struct init_job *job, struct err *e)
+{
+    struct trees trees = *job->trees;
+    int r = forbid_nesting(e);
+
+    if (r < 0)
+        return r;
+    FD root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (root < 0)
+        return err_at(e, errno, STEP_ROOT, 0, "/");
+    trees.root = root;
+    if ((r = attach_which(job->plan, &trees, false, true, e)) < 0)
+        return r;
+    r = network_loopback_up();
+    return r < 0 ? err_at(e, -r, STEP_NETWORK, 0, "loopback") : 0;
+}
+
+static int build(const struct init_job *job, struct err *e)
+{
+    const struct plan *plan = job->plan;
+    int r = 0;
+
+    if (job->stage == INIT_LATE) {
+        r = build_late(job, e);
+    } else {
+        if (job->stage == INIT_WHOLE)
+            r = forbid_nesting(e);
+        if (r == 0)
+            r = attach_root(job->trees, e);
+        if (r == 0)
+            r = attach_which(plan, job->trees, true, true, e);
+        if (r == 0)
+            r = exchange_root(plan, job->trees, e);
+    }
+    if (r == 0 && sethostname(plan->hostname, strlen(plan->hostname)) < 0)
+        r = err_at(e, errno, STEP_ROOT, 0, "host name");
+    return r;
 }
 
 static int drop(const struct init_job *job, struct err *e)
@@ -157,14 +238,14 @@ static int become(const struct init_job *job, struct err *e)
     if (r == 0 && ((r = rights_hide()) < 0 || (r = rights_die_with(job->keeper)) < 0))
         r = err_at(e, -r, STEP_RIGHTS, 0, "hiding init");
     /* An overlay works with the rights of who mounted it, so that must be somebody whom the box's files know. */
-    if (r == 0 && job->plan->writable_root && (r = rights_become(0, 0, job->can_setgroups)) < 0)
+    if (r == 0 && job->plan->writable_root && job->stage == INIT_WHOLE && (r = rights_become(0, 0, job->can_setgroups)) < 0)
         r = err_at(e, -r, STEP_RIGHTS, 0, "ids of init");
     if (r == 0)
         r = build(job, e);
     if (r == 0 && !job->wait_maps)
         r = wait_go(job->link, e);
     /* The payload may go on as soon as the root is there; init's own rights are nothing to it. */
-    if (r == 0 && write(job->gate, "r", 1) != 1)
+    if (r == 0 && job->gate >= 0 && write(job->gate, "r", 1) != 1)
         r = err_at(e, errno, STEP_WAIT, 0, "the first payload");
     return r < 0 ? r : drop(job, e);
 }

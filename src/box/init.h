@@ -10,13 +10,21 @@ struct note {
     int        kind;
     struct err err;
 };
-enum { NOTE_READY = 1, NOTE_FAILED = 2, NOTE_TERMINAL = 3 };
+enum { NOTE_READY = 1, NOTE_FAILED = 2, NOTE_TERMINAL = 3, NOTE_BORN = 4, NOTE_STARTED = 5 };
+
+/* How much of the box is init's to make. */
+enum init_stage {
+    INIT_WHOLE,
+    INIT_FAMILY,    /* whole, but child user namespaces stay possible: its boxes */
+    INIT_LATE,      /* of a family's box, what init_build_early left */
+};
 
 struct init_job {
+    enum init_stage     stage;
     const struct plan  *plan;
     const struct trees *trees;
     int                 link;       /* report to the keeper; also "go" from it */
-    int                 gate;       /* the first payload waits at the other end */
+    int                 gate;       /* the first payload waits at the other end; -1: none does */
     int                 keeper;     /* pidfd of the keeper */
     bool                wait_maps;  /* the id maps must be there before anything is made */
     bool                can_setgroups;
@@ -24,5 +32,9 @@ struct init_job {
 };
 
 _Noreturn void init_run(const struct init_job *job);
+
+/* The part that whoever can join the box must not be able to undo. Runs in a mount namespace of the family: init's copy of it belongs to a less
+ * privileged user namespace, so the kernel locks every mount and every flag in it. */
+MUST_CHECK int init_build_early(const struct plan *plan, struct trees *trees, struct err *e);
 
 #endif

@@ -92,7 +92,7 @@ static int map_whole(const struct box_host *host, const struct ids *ids, int tre
 {
     char map[IDS_MAP_TEXT];
 
-    ids_map_text(ids, 0, false, map);
+    ids_map_text(ids, 0, false, 0, map);
     FD users = ids_namespace(host->self, map, map);
     return users < 0 ? users : mountfd_map_ids(tree, users);
 }

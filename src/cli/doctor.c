@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/json.h"
+#include "base/jsonout.h"
 #include "cli/commands.h"
 
 static const char *const state_names[] = {
@@ -67,32 +67,32 @@ static void print_table(const struct doctor *doctor)
 static int print_json(const struct doctor *doctor)
 {
     struct buf out;
-    struct json j;
+    struct jsonout j;
 
     buf_init(&out, 1 << 18);
-    json_init(&j, &out);
-    json_open_object(&j, NULL);
-    json_bool(&j, "boxes", doctor_can_make_boxes(doctor));
-    json_string(&j, "version", CARREL_VERSION);
-    json_string(&j, "kernel", doctor->features.release);
-    json_bool(&j, "root", doctor->features.is_keeper_root);
-    json_string(&j, "cgroup", mode_names[doctor->cgroups.mode]);
-    json_signed(&j, "landlock_abi", doctor->features.landlock_abi);
-    json_open_array(&j, "checks");
+    jsonout_init(&j, &out);
+    jsonout_open_object(&j, NULL);
+    jsonout_bool(&j, "boxes", doctor_can_make_boxes(doctor));
+    jsonout_string(&j, "version", CARREL_VERSION);
+    jsonout_string(&j, "kernel", doctor->features.release);
+    jsonout_bool(&j, "root", doctor->features.is_keeper_root);
+    jsonout_string(&j, "cgroup", mode_names[doctor->cgroups.mode]);
+    jsonout_signed(&j, "landlock_abi", doctor->features.landlock_abi);
+    jsonout_open_array(&j, "checks");
     for (size_t i = 0; i < doctor->n_rows; i++) {
         const struct doctor_row *row = &doctor->row[i];
-        json_open_object(&j, NULL);
-        json_string(&j, "group", row->group);
-        json_string(&j, "name", row->name);
-        json_string(&j, "state", state_names[row->state]);
-        json_string(&j, "found", row->found);
-        json_string(&j, "costs", row->cost[0] ? row->cost : NULL);
-        json_string(&j, "fix", row->fix[0] ? row->fix : NULL);
-        json_close(&j);
+        jsonout_open_object(&j, NULL);
+        jsonout_string(&j, "group", row->group);
+        jsonout_string(&j, "name", row->name);
+        jsonout_string(&j, "state", state_names[row->state]);
+        jsonout_string(&j, "found", row->found);
+        jsonout_string(&j, "costs", row->cost[0] ? row->cost : NULL);
+        jsonout_string(&j, "fix", row->fix[0] ? row->fix : NULL);
+        jsonout_close(&j);
     }
-    json_close(&j);
-    json_close(&j);
-    int r = json_finish(&j);
+    jsonout_close(&j);
+    jsonout_close(&j);
+    int r = jsonout_finish(&j);
     if (r == 0)
         printf("%s\n", buf_string(&out));
     buf_done(&out);

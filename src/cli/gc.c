@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/json.h"
+#include "base/jsonout.h"
 #include "cli/commands.h"
 #include "sys/cgroup.h"
 
@@ -18,7 +18,7 @@ static const char gc_help[] = "usage: carrel gc [--json]\n"
 
 struct sweep {
     bool        is_json;
-    struct json json;
+    struct jsonout json;
     int         failed;
 };
 
@@ -28,12 +28,12 @@ static void tell(const char *name, pid_t owner, int result, void *data)
 
     sweep->failed += result < 0;
     if (sweep->is_json) {
-        json_open_object(&sweep->json, NULL);
-        json_string(&sweep->json, "cgroup", name);
-        json_signed(&sweep->json, "owner", owner);
-        json_bool(&sweep->json, "removed", result == 0);
-        json_string(&sweep->json, "error", result < 0 ? strerror(-result) : NULL);
-        json_close(&sweep->json);
+        jsonout_open_object(&sweep->json, NULL);
+        jsonout_string(&sweep->json, "cgroup", name);
+        jsonout_signed(&sweep->json, "owner", owner);
+        jsonout_bool(&sweep->json, "removed", result == 0);
+        jsonout_string(&sweep->json, "error", result < 0 ? strerror(-result) : NULL);
+        jsonout_close(&sweep->json);
     } else if (result < 0) {
         fprintf(stderr, "carrel: cannot remove cgroup %s of process %d, which is gone: %s\n", name, (int)owner,
                 strerror(-result));
@@ -50,18 +50,18 @@ static int sweep_run(struct sweep *sweep, struct buf *out, struct err *e)
     if (r < 0)
         return r;
     if (sweep->is_json) {
-        json_init(&sweep->json, out);
-        json_open_object(&sweep->json, NULL);
-        json_open_array(&sweep->json, "cgroups");
+        jsonout_init(&sweep->json, out);
+        jsonout_open_object(&sweep->json, NULL);
+        jsonout_open_array(&sweep->json, "cgroups");
     }
     int removed = cgroup_sweep_each(&host, 0, tell, sweep);
     cgroup_host_close(&host);
     if (sweep->is_json) {
-        json_close(&sweep->json);
-        json_signed(&sweep->json, "removed", removed);
-        json_signed(&sweep->json, "failed", sweep->failed);
-        json_close(&sweep->json);
-        r = json_finish(&sweep->json);
+        jsonout_close(&sweep->json);
+        jsonout_signed(&sweep->json, "removed", removed);
+        jsonout_signed(&sweep->json, "failed", sweep->failed);
+        jsonout_close(&sweep->json);
+        r = jsonout_finish(&sweep->json);
         if (r < 0)
             return err_at(e, -r, STEP_MEMORY, 0, "the list of cgroups");
         printf("%s\n", buf_string(out));

@@ -3,109 +3,109 @@
 
 #include <stdio.h>
 
-#include "base/json.h"
+#include "base/jsonout.h"
 
-static void write_enforced(struct json *j, const struct report *report)
+static void write_enforced(struct jsonout *j, const struct report *report)
 {
     const struct limits *limits = &report->plan->limits;
     const struct cgroup_host *cgroups = &report->host->cgroups;
     char text[96];
 
-    json_open_object(j, "enforced");
+    jsonout_open_object(j, "enforced");
     if (limits->memory_bytes)
-        json_string(j, "memory", cgroup_means(cgroups, CG_MEMORY));
+        jsonout_string(j, "memory", cgroup_means(cgroups, CG_MEMORY));
     if (limits->pids)
-        json_string(j, "pids", cgroup_means(cgroups, CG_PIDS));
+        jsonout_string(j, "pids", cgroup_means(cgroups, CG_PIDS));
     if (limits->cpu_milli)
-        json_string(j, "cpus", cgroup_means(cgroups, CG_CPU));
-    json_string(j, "disk", "tmpfs size");
+        jsonout_string(j, "cpus", cgroup_means(cgroups, CG_CPU));
+    jsonout_string(j, "disk", "tmpfs size");
     snprintf(text, sizeof text, "landlock abi %d", report->plan->landlock_abi);
-    json_string(j, "files", report->plan->landlock_abi ? text : "mount namespace");
+    jsonout_string(j, "files", report->plan->landlock_abi ? text : "mount namespace");
     snprintf(text, sizeof text, "seccomp %s", profile_name(report->plan->profile));
-    json_string(j, "syscalls", text);
+    jsonout_string(j, "syscalls", text);
     snprintf(text, sizeof text, "user namespace with %u ids", report->host->ids.size);
-    json_string(j, "users", text);
-    json_string(j, "processes", "pid namespace");
-    json_string(j, "network", "network namespace, loopback only");
-    json_string(j, "root", report->plan->writable_root ? "overlay" : "read-only mounts");
-    json_string(j, "nesting", "user.max_user_namespaces");
-    json_close(j);
+    jsonout_string(j, "users", text);
+    jsonout_string(j, "processes", "pid namespace");
+    jsonout_string(j, "network", "network namespace, loopback only");
+    jsonout_string(j, "root", report->plan->writable_root ? "overlay" : "read-only mounts");
+    jsonout_string(j, "nesting", "user.max_user_namespaces");
+    jsonout_close(j);
 
-    json_open_object(j, "not_enforced");
+    jsonout_open_object(j, "not_enforced");
     if (!limits->memory_bytes)
-        json_string(j, "memory", cgroups->can[CG_MEMORY] ? "not asked for" : cgroups->why[CG_MEMORY]);
+        jsonout_string(j, "memory", cgroups->can[CG_MEMORY] ? "not asked for" : cgroups->why[CG_MEMORY]);
     if (!limits->pids)
-        json_string(j, "pids", cgroups->can[CG_PIDS] ? "not asked for" : cgroups->why[CG_PIDS]);
+        jsonout_string(j, "pids", cgroups->can[CG_PIDS] ? "not asked for" : cgroups->why[CG_PIDS]);
     if (!limits->cpu_milli)
-        json_string(j, "cpus", cgroups->can[CG_CPU] ? "not asked for" : cgroups->why[CG_CPU]);
+        jsonout_string(j, "cpus", cgroups->can[CG_CPU] ? "not asked for" : cgroups->why[CG_CPU]);
     if (!report->plan->landlock_abi)
-        json_string(j, "landlock", "this kernel has none");
-    json_close(j);
+        jsonout_string(j, "landlock", "this kernel has none");
+    jsonout_close(j);
 }
 
-static void write_trace(struct json *j, const struct report *report)
+static void write_trace(struct jsonout *j, const struct report *report)
 {
-    json_open_array(j, "trace");
+    jsonout_open_array(j, "trace");
     for (size_t i = 1; i < report->n_trace; i++) {
-        json_open_object(j, NULL);
-        json_string(j, "step", report->trace[i].name);
-        json_unsigned(j, "us", report->trace[i].at_us - report->trace[i - 1].at_us);
-        json_close(j);
+        jsonout_open_object(j, NULL);
+        jsonout_string(j, "step", report->trace[i].name);
+        jsonout_unsigned(j, "us", report->trace[i].at_us - report->trace[i - 1].at_us);
+        jsonout_close(j);
     }
-    json_close(j);
+    jsonout_close(j);
 }
 
 int report_json(const struct report *report, struct buf *out)
 {
     const struct cgroup_usage *cgroup = &report->usage.cgroup;
-    struct json j;
+    struct jsonout j;
 
-    json_init(&j, out);
-    json_open_object(&j, NULL);
-    json_string(&j, "outcome", outcome_name(report->outcome));
+    jsonout_init(&j, out);
+    jsonout_open_object(&j, NULL);
+    jsonout_string(&j, "outcome", outcome_name(report->outcome));
     if (report->end.signal)
-        json_null(&j, "exit_code");
+        jsonout_null(&j, "exit_code");
     else
-        json_signed(&j, "exit_code", report->end.code);
+        jsonout_signed(&j, "exit_code", report->end.code);
     if (report->end.signal)
-        json_signed(&j, "signal", report->end.signal);
+        jsonout_signed(&j, "signal", report->end.signal);
     else
-        json_null(&j, "signal");
-    json_decimal(&j, "wall_ms", report->wall_us, 3);
-    json_decimal(&j, "cpu_ms", report->cpu_us, 3);
-    json_unsigned(&j, "memory_peak_bytes", cgroup->has_memory ? cgroup->memory_peak_bytes : report->end.peak_bytes);
-    json_unsigned(&j, "disk_bytes", report->usage.disk_bytes);
+        jsonout_null(&j, "signal");
+    jsonout_decimal(&j, "wall_ms", report->wall_us, 3);
+    jsonout_decimal(&j, "cpu_ms", report->cpu_us, 3);
+    jsonout_unsigned(&j, "memory_peak_bytes", cgroup->has_memory ? cgroup->memory_peak_bytes : report->end.peak_bytes);
+    jsonout_unsigned(&j, "disk_bytes", report->usage.disk_bytes);
     if (cgroup->has_pids_peak)
-        json_unsigned(&j, "pids_peak", cgroup->pids_peak);
+        jsonout_unsigned(&j, "pids_peak", cgroup->pids_peak);
     else
-        json_null(&j, "pids_peak");
+        jsonout_null(&j, "pids_peak");
     write_enforced(&j, report);
     if (report->n_trace > 0)
         write_trace(&j, report);
     if (report->output) {
-        json_bytes(&j, "stdout", buf_string(report->output), report->output->length);
-        json_bytes(&j, "stderr", buf_string(report->errors), report->errors->length);
+        jsonout_bytes(&j, "stdout", buf_string(report->output), report->output->length);
+        jsonout_bytes(&j, "stderr", buf_string(report->errors), report->errors->length);
     }
-    json_close(&j);
-    return json_finish(&j);
+    jsonout_close(&j);
+    return jsonout_finish(&j);
 }
 
 int report_error_json(const struct err *e, struct buf *out)
 {
     char text[512];
-    struct json j;
+    struct jsonout j;
 
     err_text(e, text, sizeof text);
-    json_init(&j, out);
-    json_open_object(&j, NULL);
-    json_null(&j, "outcome");
-    json_open_object(&j, "error");
-    json_string(&j, "step", err_step_name(e->step));
-    json_unsigned(&j, "errno", (uint64_t)e->code);
-    json_string(&j, "message", text);
-    json_close(&j);
-    json_close(&j);
-    return json_finish(&j);
+    jsonout_init(&j, out);
+    jsonout_open_object(&j, NULL);
+    jsonout_null(&j, "outcome");
+    jsonout_open_object(&j, "error");
+    jsonout_string(&j, "step", err_step_name(e->step));
+    jsonout_unsigned(&j, "errno", (uint64_t)e->code);
+    jsonout_string(&j, "message", text);
+    jsonout_close(&j);
+    jsonout_close(&j);
+    return jsonout_finish(&j);
 }
 
 void report_remark(const struct report *report, const struct command_spec *command)

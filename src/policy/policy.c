@@ -10,13 +10,13 @@
 
 static const struct {
     const char                 *name;
-    const struct policy_filter *filter;
+    const struct policy_filter *filter, *zygote;
     uint64_t                    capabilities;
 } profiles[PROFILE_COUNT] = {
-    [PROFILE_STRICT]   = {"strict", &policy_filter_strict, 0},
-    [PROFILE_STANDARD] = {"standard", &policy_filter_standard, 0},
+    [PROFILE_STRICT]   = {"strict", &policy_filter_strict, &policy_filter_zygote_strict, 0},
+    [PROFILE_STANDARD] = {"standard", &policy_filter_standard, &policy_filter_zygote_standard, 0},
     /* What apt and pip as root need: files of any owner, and becoming another user of the box. */
-    [PROFILE_SYSTEM]   = {"system", &policy_filter_system,
+    [PROFILE_SYSTEM]   = {"system", &policy_filter_system, &policy_filter_zygote_system,
                           CAPABILITY(CAP_CHOWN) | CAPABILITY(CAP_DAC_OVERRIDE) | CAPABILITY(CAP_FOWNER) |
                               CAPABILITY(CAP_SETUID) | CAPABILITY(CAP_SETGID)},
 };
@@ -29,6 +29,11 @@ const char *profile_name(enum profile profile)
 const struct policy_filter *policy_payload_filter(enum profile profile)
 {
     return profiles[profile].filter;
+}
+
+const struct policy_filter *policy_zygote_filter(enum profile profile)
+{
+    return profiles[profile].zygote;
 }
 
 const struct policy_filter *policy_init_filter(void)

@@ -17,3 +17,4 @@ def no_box_outlives_its_test():
 def pytest_sessionfinish():
     if harness.world.cache_info().currsize:
         harness.world().close()
+        harness.world.cache_clear()

@@ -52,6 +52,9 @@ def world():
 
 class World:
     def __init__(self):
+        for program in (CARREL, PROBE):
+            if not os.access(program, os.X_OK):
+                raise FileNotFoundError(f"{program} is not built; run make attack")
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix=f"attack-{SECRET}-"))
         self.directory.chmod(0o755)
@@ -324,7 +327,8 @@ class Box:
             assert ready, f"no line within {seconds} s: {line!r}"
             byte = os.read(self.process.stdout.fileno(), 1)
             if not byte:
-                break
+                self.process.wait(10)
+                raise AssertionError(f"the box ended before it said a line: {self.process.returncode} {line!r} {self.process.stderr.read()!r}")
             line += byte
         return line
 
@@ -381,7 +385,7 @@ def attacks():
 @functools.cache
 def verdicts(topic, variant):
     """Runs all attacks of a topic in one box. Returns name -> verdict, and what was wrong outside, or None."""
-    options = {"options": ("--profile", "strict")} if variant == "strict" else {}
+    options = {"options": ("--profile", variant)} if variant in ("strict", "system") else {}
     if variant == "rootless":
         options = {"user": 65534, "limits": ()}
     directory = os.open(world().directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -402,8 +406,8 @@ def verdicts(topic, variant):
     return result, found, None
 
 
-def attack_tests(topic, variants=("standard", "strict", "rootless")):
-    """Test functions for every attack of a topic, named as the sentences that they prove."""
+def attack_tests(topic, variants=("standard", "strict", "system", "rootless")):
+    """Test functions for every attack of a topic, named as the sentences that they prove. A variant is a profile, or an ordinary user as caller."""
     import pytest
 
     def judge(name):

@@ -9,7 +9,7 @@ import pytest
 from harness import Box, attack_tests, bomb, descendants, host_status, run_box, wait_until, world
 
 globals().update(attack_tests("process"))
-globals().update(attack_tests("identity"))
+globals().update(attack_tests("identity", ("standard", "strict", "rootless")))     # in the profile system there is a root, with five capabilities
 
 
 def test_kill_of_everybody_reaches_only_the_own_box():
@@ -191,3 +191,24 @@ def test_a_second_command_of_the_same_name_is_another_box():
 def line():
     from harness import command_line
     return command_line(["/bin/sh", "-c", "ls /tmp | wc -l; echo x >/tmp/x"])
+
+
+def test_root_of_the_system_profile_holds_five_capabilities_of_its_own_namespace():
+    """CHOWN, DAC_OVERRIDE, FOWNER, SETGID, SETUID: enough for a package manager, not for the kernel."""
+    result = bomb("whoami", options=("--profile", "system"))
+    assert result.stdout.startswith(b"uid 0 0 gid 0 0 caps cb nnp 1 seccomp 2 fds 3"), result.stdout
+
+
+def test_root_of_the_system_profile_is_nobody_outside(tmp_path):
+    """Capabilities over files end at the box's own ids: a private file of the host's root stays closed, on a mount too."""
+    (tmp_path / "private").write_text("private")
+    (tmp_path / "private").chmod(0o600)
+    tmp_path.chmod(0o755)
+    tmp_path.parent.chmod(0o755)
+    if os.getuid() == 0:
+        os.chown(tmp_path / "private", 12345, 12345)
+    result = run_box(["/bin/sh", "-c", "cat /host/private; chown 0 /host/private; chmod 666 /host/private; rm -f /host/private; echo x >/host/private; true"],
+                     options=("--profile", "system"), mounts=[f"{tmp_path}:/host:rw"])
+    assert b"private\n" not in result.stdout.replace(b"/host/private", b"")
+    if os.getuid() == 0:
+        assert (tmp_path / "private").stat().st_uid == 12345 or not (tmp_path / "private").exists()

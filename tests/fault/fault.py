@@ -50,15 +50,22 @@ CALLS = system_calls()
 
 
 class Way:
-    """How carrel is started: by root, or by an ordinary user."""
+    """How carrel is started: by whom, with which options. The witness comes in by a mount or with its own root filesystem."""
 
-    def __init__(self, name, carrel, witness, options, user=None):
+    def __init__(self, name, place, options, user=None, own_root=False, unlike=()):
         self.name = name
         self.user = user
+        self.unlike = unlike        # of what an ordinary box shows, this one does not
+        # If the user's range of ids cannot be had, a box with one id is made, and the report says so.
+        self.fallback = "one" if name == "user" else None
         self.environment = {"PATH": "/usr/bin:/bin:/usr/sbin", "LANG": "C.UTF-8"}
         if user:
-            self.environment.update(XDG_RUNTIME_DIR=f"/tmp/carrel-fault-{user.pw_uid}", HOME="/")
-        self.command = [carrel, "run", *options, "--mount", f"{os.path.dirname(witness)}:/w:ro", "--", "/w/" + os.path.basename(witness)]
+            run = place / f"run-{user.pw_uid}"
+            run.mkdir(mode=0o700)
+            os.chown(run, user.pw_uid, user.pw_gid)
+            self.environment.update(XDG_RUNTIME_DIR=str(run), HOME="/")
+        source = ["--root", str(place / "root")] if own_root else ["--mount", f"{place}/root/w:/w:ro"]
+        self.command = [str(place / "carrel"), "run", *options, *source, "--", "/w/witness"]
         self.limits = "--memory" in options
 
     def inject(self, inject, out, *words):
@@ -145,7 +152,8 @@ def seen_from_outside(pid):
     status = dict(line.split(":\t", 1) for line in read(f"/proc/{pid}/status").splitlines() if ":\t" in line)
     uids = status["Uid"].split()
     host = read("/proc/self/uid_map").split()
-    lines = [f"{key} {status[key].strip()}" for key in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "SigBlk", "Groups")]
+    lines = [f"{key} {status[key].strip()}" for key in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "SigBlk")]
+    lines.append(f"groups {len(status['Groups'].split())}")
     lines.append(f"pid namespaces {len(status['NSpid'].split())}")
     lines.append(f"one uid {len(set(uids)) == 1}, not root's {uids[0] != '0'}, whole host map {host[:2] == ['0', '0']}")
     for name in NAMESPACES:
@@ -171,7 +179,7 @@ def check_reference(way, run):
               "host box", "end of witness"]
     if os.path.exists("/sys/kernel/security/landlock") or "landlock" in read("/sys/kernel/security/lsm") or os.uname().release >= "6":
         wanted.append("landlock layers left 15: E2BIG")
-    problems = [f"inside, '{line}' is missing" for line in wanted if line not in inside]
+    problems = [f"inside, '{line}' is missing" for line in wanted if line not in inside and line not in way.unlike]
     if run.status != 0 or run.executed != 1:
         problems.append(f"status {run.status}, executed {run.executed} times, {run.stderr.strip()!r}")
     problems += [f"outside, '{line}' is wrong" for line in (run.outside or []) if line.endswith(" False")]
@@ -208,7 +216,16 @@ def leftovers(run):
     return found
 
 
-def judge(way, run, reference, is_signal):
+def difference(run, reference):
+    """How the box was another one than without a failure; None if it was the same."""
+    if run.outside and run.outside != reference.outside:
+        return "outside: " + first_difference(run.outside, reference.outside)
+    if run.status == 0 and run.stdout != reference.stdout:
+        return "inside: " + first_difference(run.stdout.splitlines(), reference.stdout.splitlines())
+    return None
+
+
+def judge(run, references, is_signal):
     problems = list(run.notes)
     if run.hang:
         problems.append("hangs: " + ", ".join(run.hang))
@@ -224,9 +241,8 @@ def judge(way, run, reference, is_signal):
         return problems
 
     if run.executed:
-        different = run.outside and run.outside != reference.outside and "outside: " + first_difference(run.outside, reference.outside)
-        different = different or run.status == 0 and run.stdout != reference.stdout and (
-            "inside: " + first_difference(run.stdout.splitlines(), reference.stdout.splitlines()))
+        different = [difference(run, reference) for reference in references]
+        different = None if None in different else different[0]
         if different:
             problems.append(f"the command ran, but not as confined as always; {different}")
         if run.status in OWN_STATUS:
@@ -243,9 +259,15 @@ def judge(way, run, reference, is_signal):
 
 
 def points(run, every, is_signal):
-    """The calls to try: each one that can fail until the command runs; for a signal each one at all."""
-    chosen = [(role, n, name) for role, n, name, after in run.calls
-              if (is_signal or (name not in NEVER_FAIL and (not after or role == "init"))) and name not in ("rt_sigtimedwait", "wait4")]
+    """The calls to try. For a signal: each one. To fail: those of the making of the box, which ends for carrel with its first poll, for the
+    payload with exec, for init when it only reaps."""
+    chosen, waiting = [], set()
+    for role, n, name, after in run.calls:
+        if name == "poll":
+            waiting.add(role)
+        makes = name not in NEVER_FAIL and role not in waiting and (not after or role == "init")
+        if (is_signal or makes) and name not in ("rt_sigtimedwait", "wait4"):
+            chosen.append((role, n, name))
     return chosen[::every]
 
 
@@ -268,34 +290,27 @@ def jobs_of(way, reference, args):
     return [job for job in jobs if not only or (job[2] == only[0] and (len(only) == 1 or job[3] == int(only[1])))]
 
 
-def make_user(name, has_range):
+def make_user(name, options):
     try:
-        user = pwd.getpwnam(name)
+        return pwd.getpwnam(name)
     except KeyError:
-        subprocess.run(["useradd", "--no-create-home", "--shell", "/bin/sh", name], check=True, stdout=subprocess.DEVNULL, timeout=60)
-        user = pwd.getpwnam(name)
-    return user
+        subprocess.run(["useradd", "--no-create-home", "--shell", "/bin/sh", *options, name], check=True, stdout=subprocess.DEVNULL, timeout=60)
+        return pwd.getpwnam(name)
 
 
-def ways(args, witness):
+def ways(names, place):
     limits = ["--memory", "64M", "--pids", "64", "--cpus", "1", "--disk", "16M"]
+    writable = ["write /x EROFS", "write /usr/x EROFS", "file /proc/sys/user/max_user_namespaces '0'", "interface lo"]
+    no_range = ["-K", "SUB_UID_COUNT=0", "-K", "SUB_GID_COUNT=0"]
     if os.geteuid() != 0:
-        return [Way("user", args.carrel, witness, ["--disk", "16M"])]
-    found = []
-    if "root" in args.ways:
-        found.append(Way("root", args.carrel, witness, limits))
-    if "writable" in args.ways:
-        found.append(Way("writable", args.carrel, witness, [*limits, "--writable-root", "--profile", "strict"]))
-    if "user" in args.ways:
-        try:
-            user = make_user("carreltest", True)
-        except (OSError, subprocess.SubprocessError) as error:
-            print(f"fault: no test user: {error}")
-            return found
-        found.append(Way("user", args.carrel, witness, ["--disk", "16M"], user))
-        os.makedirs(found[-1].environment["XDG_RUNTIME_DIR"], mode=0o700, exist_ok=True)
-        os.chown(found[-1].environment["XDG_RUNTIME_DIR"], user.pw_uid, user.pw_gid)
-    return found
+        return [Way("user", place, ["--disk", "16M"], own_root=True, unlike=["write /usr/x EROFS"])]
+    made = {
+        "root": lambda: Way("root", place, limits),
+        "writable": lambda: Way("writable", place, [*limits, "--writable-root", "--profile", "strict"], unlike=writable),
+        "user": lambda: Way("user", place, ["--disk", "16M"], make_user("carreltest", []), True, ["write /usr/x EROFS"]),
+        "one": lambda: Way("one", place, ["--disk", "16M"], make_user("carrelone", no_range), True, ["write /usr/x EROFS"]),
+    }
+    return [made[name]() for name in names]
 
 
 def main():
@@ -305,7 +320,7 @@ def main():
     parser.add_argument("--stride", type=int, default=int(os.environ.get("FAULT_STRIDE", "7")))
     parser.add_argument("--errnos", type=lambda text: [getattr(errno, name) for name in text.split(",")])
     parser.add_argument("--only")
-    parser.add_argument("--ways", default="root,user", type=lambda text: text.split(","))
+    parser.add_argument("--ways", default="root,writable,user,one", type=lambda text: text.split(","))
     parser.add_argument("--no-signals", action="store_true")
     parser.add_argument("--verbose", action="store_true")
     args = parser.parse_args()
@@ -313,33 +328,35 @@ def main():
 
     place = pathlib.Path(tempfile.mkdtemp(prefix="carrel-fault-"))
     place.chmod(0o755)
-    for name in ("carrel", "witness"):
-        shutil.copy(getattr(args, name), place / name)
-    (place / "w").mkdir()
-    witness = shutil.move(place / "witness", place / "w/witness")
-    args.carrel = str(place / "carrel")
     try:
-        return test(args, witness)
+        (place / "root/w").mkdir(parents=True)
+        (place / "root/dev").mkdir()
+        for name in "null zero full random urandom tty".split():
+            (place / "root/dev" / name).touch()
+            (place / "root/dev" / name).chmod(0o666)
+        shutil.copy(args.carrel, place / "carrel")
+        shutil.copy(args.witness, place / "root/w/witness")
+        return test(args, place)
     finally:
         shutil.rmtree(place)
 
 
-def test(args, witness):
+def test(args, place):
     mounts = read("/proc/self/mountinfo")
     failed, counts, lock = 0, {}, threading.Lock()
 
     def work(job):
         way, kind, role, n, name, value = job
         run = Run(way, args.inject, kind, role, n, value)
-        problems = judge(way, run, references[way], kind == "signal") if run.hit or run.hang else []
+        problems = judge(run, [references[name] for name in (way.name, way.fallback) if name in references], kind == "signal") if run.hit or run.hang else []
         end = "missed" if not run.hit else "ran" if run.executed else "refused"
         return job, run, problems, end
 
     references, jobs = {}, []
-    for way in ways(args, witness):
-        reference = references[way] = Run(way, args.inject, "list")
+    for way in ways(args.ways, place):
+        reference = references[way.name] = Run(way, args.inject, "list")
         problems = check_reference(way, reference)
-        for problem in problems:
+        for problem in problems[-3:]:
             print(f"fault: {way.name}: {problem}")
         if problems:
             return 1

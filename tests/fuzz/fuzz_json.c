@@ -1,17 +1,17 @@
 /* Any bytes become a JSON string: quoted, plain ASCII controls escaped, valid UTF-8. */
 #include "fuzz.h"
 
-#include "base/json.h"
+#include "base/jsonout.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct buf out;
-    struct json j;
+    struct jsonout j;
 
     buf_init(&out, 6 * size + 2);
-    json_init(&j, &out);
-    json_bytes(&j, NULL, (const char *)data, size);
-    HOLDS(json_finish(&j) == 0);
+    jsonout_init(&j, &out);
+    jsonout_bytes(&j, NULL, (const char *)data, size);
+    HOLDS(jsonout_finish(&j) == 0);
     const char *text = buf_string(&out);
     size_t length = out.length;
     HOLDS(length >= 2 && text[0] == '"' && text[length - 1] == '"' && strlen(text) == length);

@@ -266,7 +266,9 @@ static bool dot_in_target(struct bytes b)
 
 static bool not_http_1(struct bytes b)
 {
-    return !has(first_line(b), "HTTP/1.1") && !has(first_line(b), "HTTP/1.0");
+    struct bytes line = first_line(b);
+    return line.size < 9 || (memcmp(line.data + line.size - 9, "HTTP/1.1\r", 9) != 0 &&
+                             memcmp(line.data + line.size - 9, "HTTP/1.0\r", 9) != 0);
 }
 
 static bool odd_version(struct bytes b)
@@ -278,23 +280,6 @@ static bool odd_version(struct bytes b)
            line.data[line.size - 2] != '.' || !isdigit(line.data[line.size - 1]) ||
            memchr(line.data, ' ', line.size) == line.data + line.size - 9 ||
            memrchr(line.data, ' ', line.size - 9) != memchr(line.data, ' ', line.size);
-}
-
-static bool bad_name(struct bytes b)
-{
-    for (size_t i = 0; i + 1 < b.size; i++) {
-        if (b.data[i] != '\n')
-            continue;
-        const char *at = b.data + i + 1, *end = b.data + b.size;
-        const char *stop = at;
-        while (stop < end && (isalnum((unsigned char)*stop) || (*stop && strchr("!#$%&'*+-.^_`|~", *stop))))
-            stop++;
-        if (stop < end && *stop != ':' && *stop != '\r')
-            return true;
-        if (stop < end && (stop == at) == (*stop == ':'))
-            return true;                    /* an empty name, or a line without a colon */
-    }
-    return false;
 }
 
 static bool no_host(struct bytes b)
@@ -338,11 +323,6 @@ static bool odd_length(struct bytes b)
             return true;
     }
     return false;
-}
-
-static bool coding_and_length(struct bytes b)
-{
-    return has_nocase(b, "\ncontent-length:") && has_nocase(b, "\ntransfer-encoding:");
 }
 
 static bool coding(struct bytes b)
@@ -412,7 +392,6 @@ static const struct {
     { HTTP_DOT_SEGMENT, dot_in_target, "http-parser does not look at dot segments" },
     { HTTP_BAD_VERSION, odd_version, "http-parser takes spaces around the version" },
     { HTTP_OTHER_VERSION, not_http_1, "http-parser takes every HTTP/d.d" },
-    { HTTP_BAD_NAME, bad_name, "http-parser takes a space in a name, and lines without a colon at an end" },
     { HTTP_SPACE_BEFORE_COLON, space_before_colon, "http-parser takes a space before the colon" },
     { HTTP_FOLDED_FIELD, folded, "http-parser unfolds" },
     { HTTP_BAD_VALUE, control_byte, "http-parser takes control bytes in values" },
@@ -422,7 +401,6 @@ static const struct {
     { HTTP_OTHER_HOST, absolute_target, "http-parser does not compare target and Host" },
     { HTTP_BAD_LENGTH, odd_length, "http-parser takes longer or spaced numbers, and tabs" },
     { HTTP_MANY_LENGTHS, lengths, "http-parser overlooks an empty second Content-Length" },
-    { HTTP_LENGTH_AND_CODING, coding_and_length, "http-parser overlooks it when the coding is not chunked" },
     { HTTP_MANY_CODINGS, codings, "http-parser takes several codings" },
     { HTTP_OTHER_CODING, coding, "http-parser leaves other codings to its caller" },
     { HTTP_OTHER_EXPECTATION, expectation, "http-parser does not look at Expect" },
@@ -471,6 +449,7 @@ static const char *const seeds[] = {
     "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabcGET / HTTP/1.1\r\nHost: b\r\n\r\n",
     "GET /ws HTTP/1.1\r\nHost: a\r\nX: \xc3\xbc\r\nCookie: a=b; c=d\r\nAuthorization: Bearer abc\r\n\r\n",
     "PATCH /x HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
+    "CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n",
 };
 static const char *const pieces[] = {
     "\r\n", "\n", "\r", " ", "\t", ":", ";", ",", "0", "1", "f", "\r\n\r\n", "\r\n ", " \r\n", ": ", " :", "Host: a\r\n", "Host: b\r\n",
@@ -478,7 +457,7 @@ static const char *const pieces[] = {
     "Transfer-Encoding: chunked\r\n", "transfer-encoding: Chunked\r\n", "Transfer-Encoding: identity\r\n",
     "Transfer-Encoding: gzip, chunked\r\n", "Transfer-Encoding : chunked\r\n", "Transfer-Encoding:\tchunked\r\n", "X: chunked\r\n",
     "HTTP/1.1", "HTTP/1.0", "HTTP/2.0", "GET ", "POST ", "BREW ", "/../", "/./", "%2e", "%00", "%", "http://a", "Expect: x\r\n",
-    "Connection: upgrade\r\n", "0\r\n\r\n", "5\r\nhello\r\n", ";a=b", "\x7f", "\x80", "\x01", "#", "?", "\"", "00000", "ffffffff",
+    "Connection: upgrade\r\n", "Upgrade: websocket\r\n", "0\r\n\r\n", "5\r\nhello\r\n", ";a=b", "\x7f", "\x80", "\x01", "#", "?", "\"", "00000", "ffffffff",
 };
 
 static size_t mutate(char *out)

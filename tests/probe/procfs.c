@@ -320,6 +320,18 @@ static void other_tables(void)
         note("locks: %zu bytes", strlen(text));
 }
 
+static void told_limits(void)
+{
+    /* These tell the box's own limits; they are files of the keeper's. */
+    static const char *const files[] = {"/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/proc/uptime", "/proc/loadavg", "/proc/swaps",
+                                        "/proc/diskstats", "/etc/passwd", "/etc/hostname", "/etc/resolv.conf"};
+    for (size_t i = 0; i < COUNT(files); i++) {
+        no_write_anywhere(files[i], "owned");
+        if (access(files[i], F_OK) == 0)
+            MUST_FAIL_AS(files[i], chmod(files[i], 0666), EPERM, EROFS, EACCES);
+    }
+}
+
 static const struct attack attacks[] = {
     {"environments_of_others_do_not_hold_the_callers", foreign_environments},
     {"the_environment_of_init_is_empty_or_closed", init_environment},
@@ -332,6 +344,7 @@ static const struct attack attacks[] = {
     {"kernel_secrets_in_proc_and_sys_are_masked", secret_files},
     {"kernel_controls_in_proc_cannot_be_written", kernel_controls},
     {"kernel_controls_in_sys_cannot_be_written", sysfs_controls},
+    {"files_that_tell_the_boxs_limits_cannot_be_written", told_limits},
     {"there_is_no_cgroup_file_to_write", no_cgroups},
     {"the_cgroup_path_is_of_no_use", cgroup_path},
     {"boot_parameters_tell_no_secret", boot_parameters},

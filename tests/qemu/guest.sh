@@ -42,14 +42,14 @@ setup_host() {
     echo 1 > /proc/sys/kernel/panic_on_oops
 }
 
-# As systemd leaves it: the suite runs in a cgroup of its own, which an ordinary user has got by delegation.
+# As systemd leaves it: the suite runs in a scope of its own; for an ordinary user the slice around it is delegated.
 setup_cgroup() {
     local base=/sys/fs/cgroup owner=$1
     echo '+memory +pids +cpu' > $base/cgroup.subtree_control || return 1
     mkdir -p $base/test.slice && echo '+memory +pids +cpu' > $base/test.slice/cgroup.subtree_control || return 1
     mkdir -p $base/test.slice/suite.scope || return 1
     if [ "$owner" = user ]; then
-        chown 1000:1000 $base/test.slice/suite.scope{,/cgroup.{procs,threads,subtree_control}} || return 1
+        chown 1000:1000 $base/test.slice{,/suite.scope}{,/cgroup.{procs,threads,subtree_control}} || return 1
     fi
 }
 

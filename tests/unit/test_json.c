@@ -2,41 +2,41 @@
 
 #include <errno.h>
 
-#include "base/json.h"
+#include "base/jsonout.h"
 
 static char storage[4096];
 static struct buf out;
-static struct json j;
+static struct jsonout j;
 
 static int start(void **state)
 {
     (void)state;
     buf_init_fixed(&out, storage, sizeof storage);
-    json_init(&j, &out);
+    jsonout_init(&j, &out);
     return 0;
 }
 
 static void test_objects_and_arrays_nest(void **state)
 {
     (void)state;
-    json_open_object(&j, NULL);
-    json_string(&j, "a", "x");
-    json_open_array(&j, "b");
-    json_unsigned(&j, NULL, UINT64_MAX);
-    json_signed(&j, NULL, INT64_MIN);
-    json_open_object(&j, NULL);
-    json_close(&j);
-    json_open_array(&j, NULL);
-    json_close(&j);
-    json_close(&j);
-    json_bool(&j, "c", true);
-    json_null(&j, "d");
-    json_string(&j, "e", NULL);
-    json_decimal(&j, "f", 1234567, 3);
-    json_decimal(&j, "g", 7, 0);
-    json_decimal(&j, "h", 5, 3);
-    json_close(&j);
-    assert_int_equal(json_finish(&j), 0);
+    jsonout_open_object(&j, NULL);
+    jsonout_string(&j, "a", "x");
+    jsonout_open_array(&j, "b");
+    jsonout_unsigned(&j, NULL, UINT64_MAX);
+    jsonout_signed(&j, NULL, INT64_MIN);
+    jsonout_open_object(&j, NULL);
+    jsonout_close(&j);
+    jsonout_open_array(&j, NULL);
+    jsonout_close(&j);
+    jsonout_close(&j);
+    jsonout_bool(&j, "c", true);
+    jsonout_null(&j, "d");
+    jsonout_string(&j, "e", NULL);
+    jsonout_decimal(&j, "f", 1234567, 3);
+    jsonout_decimal(&j, "g", 7, 0);
+    jsonout_decimal(&j, "h", 5, 3);
+    jsonout_close(&j);
+    assert_int_equal(jsonout_finish(&j), 0);
     assert_string_equal(storage, "{\"a\":\"x\",\"b\":[18446744073709551615,-9223372036854775808,{},[]],\"c\":true,"
                                  "\"d\":null,\"e\":null,\"f\":1234.567,\"g\":7,\"h\":0.005}");
 }
@@ -44,23 +44,23 @@ static void test_objects_and_arrays_nest(void **state)
 static void test_each_level_begins_without_a_comma(void **state)
 {
     (void)state;
-    json_open_array(&j, NULL);
+    jsonout_open_array(&j, NULL);
     for (unsigned i = 1; i <= 2; i++) {
-        json_open_array(&j, NULL);
-        json_unsigned(&j, NULL, i);
-        json_unsigned(&j, NULL, i);
-        json_close(&j);
+        jsonout_open_array(&j, NULL);
+        jsonout_unsigned(&j, NULL, i);
+        jsonout_unsigned(&j, NULL, i);
+        jsonout_close(&j);
     }
-    json_close(&j);
-    assert_int_equal(json_finish(&j), 0);
+    jsonout_close(&j);
+    assert_int_equal(jsonout_finish(&j), 0);
     assert_string_equal(storage, "[[1,1],[2,2]]");
 }
 
 static void check_string(const char *data, size_t size, const char *json)
 {
     start(NULL);
-    json_bytes(&j, NULL, data, size);
-    assert_int_equal(json_finish(&j), 0);
+    jsonout_bytes(&j, NULL, data, size);
+    assert_int_equal(jsonout_finish(&j), 0);
     assert_string_equal(storage, json);
 }
 
@@ -88,60 +88,60 @@ static void test_bytes_that_are_not_utf8_are_replaced(void **state)
 static void test_keys_are_escaped_too(void **state)
 {
     (void)state;
-    json_open_object(&j, NULL);
-    json_null(&j, "a\"b");
-    json_close(&j);
-    assert_int_equal(json_finish(&j), 0);
+    jsonout_open_object(&j, NULL);
+    jsonout_null(&j, "a\"b");
+    jsonout_close(&j);
+    assert_int_equal(jsonout_finish(&j), 0);
     assert_string_equal(storage, "{\"a\\\"b\":null}");
 }
 
 static void test_wrong_calls_are_told(void **state)
 {
     (void)state;
-    assert_int_equal(json_finish(&j), -EINVAL); /* nothing */
+    assert_int_equal(jsonout_finish(&j), -EINVAL); /* nothing */
     start(NULL);
-    json_open_object(&j, NULL);
-    assert_int_equal(json_finish(&j), -EINVAL); /* not closed */
+    jsonout_open_object(&j, NULL);
+    assert_int_equal(jsonout_finish(&j), -EINVAL); /* not closed */
     start(NULL);
-    json_open_object(&j, NULL);
-    json_null(&j, NULL); /* no key in an object */
-    json_close(&j);
-    assert_int_equal(json_finish(&j), -EINVAL);
+    jsonout_open_object(&j, NULL);
+    jsonout_null(&j, NULL); /* no key in an object */
+    jsonout_close(&j);
+    assert_int_equal(jsonout_finish(&j), -EINVAL);
     start(NULL);
-    json_open_array(&j, NULL);
-    json_null(&j, "key"); /* a key in an array */
-    json_close(&j);
-    assert_int_equal(json_finish(&j), -EINVAL);
+    jsonout_open_array(&j, NULL);
+    jsonout_null(&j, "key"); /* a key in an array */
+    jsonout_close(&j);
+    assert_int_equal(jsonout_finish(&j), -EINVAL);
     start(NULL);
-    json_null(&j, NULL);
-    json_null(&j, NULL); /* two values */
-    assert_int_equal(json_finish(&j), -EINVAL);
+    jsonout_null(&j, NULL);
+    jsonout_null(&j, NULL); /* two values */
+    assert_int_equal(jsonout_finish(&j), -EINVAL);
     start(NULL);
-    json_close(&j);
-    assert_int_equal(json_finish(&j), -EINVAL);
+    jsonout_close(&j);
+    assert_int_equal(jsonout_finish(&j), -EINVAL);
 }
 
 static void test_depth_is_bounded(void **state)
 {
     (void)state;
     for (int i = 0; i < JSON_DEPTH_MAX; i++)
-        json_open_array(&j, NULL);
+        jsonout_open_array(&j, NULL);
     for (int i = 0; i < JSON_DEPTH_MAX; i++)
-        json_close(&j);
-    assert_int_equal(json_finish(&j), 0);
+        jsonout_close(&j);
+    assert_int_equal(jsonout_finish(&j), 0);
     assert_int_equal(out.length, 2 * JSON_DEPTH_MAX);
     start(NULL);
     for (int i = 0; i <= JSON_DEPTH_MAX; i++)
-        json_open_array(&j, NULL);
-    assert_int_equal(json_finish(&j), -EINVAL);
+        jsonout_open_array(&j, NULL);
+    assert_int_equal(jsonout_finish(&j), -EINVAL);
 }
 
 static void test_a_full_buffer_is_told(void **state)
 {
     (void)state;
     buf_init_fixed(&out, storage, 4);
-    json_string(&j, NULL, "abcdef");
-    assert_int_equal(json_finish(&j), -EFBIG);
+    jsonout_string(&j, NULL, "abcdef");
+    assert_int_equal(jsonout_finish(&j), -EFBIG);
 }
 
 int main(void)

@@ -1,12 +1,12 @@
-#include "base/json.h"
+#include "base/jsonout.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
-void json_init(struct json *j, struct buf *out)
+void jsonout_init(struct jsonout *j, struct buf *out)
 {
-    *j = (struct json){ .out = out };
+    *j = (struct jsonout){ .out = out };
 }
 
 /* Length of the UTF-8 character at p, 0 if there is none: no surrogates, no overlong forms, nothing above U+10FFFF. */
@@ -80,7 +80,7 @@ static void add_quoted(struct buf *out, const char *data, size_t size)
 }
 
 /* Writes the comma and the key before a value. False: this value has no place here. */
-static bool begin_value(struct json *j, const char *key)
+static bool begin_value(struct jsonout *j, const char *key)
 {
     uint32_t bit = j->depth ? 1U << (j->depth - 1) : 0;
     bool in_object = j->objects & bit;
@@ -97,11 +97,11 @@ static bool begin_value(struct json *j, const char *key)
         buf_add_char(j->out, ':');
     }
     if (!j->depth)
-        j->done = true; /* json_open undoes it until its json_close */
+        j->done = true; /* json_open undoes it until its jsonout_close */
     return true;
 }
 
-static void open_level(struct json *j, const char *key, bool object)
+static void open_level(struct jsonout *j, const char *key, bool object)
 {
     if (j->depth == JSON_DEPTH_MAX)
         j->misused = true;
@@ -114,17 +114,17 @@ static void open_level(struct json *j, const char *key, bool object)
     buf_add_char(j->out, object ? '{' : '[');
 }
 
-void json_open_object(struct json *j, const char *key)
+void jsonout_open_object(struct jsonout *j, const char *key)
 {
     open_level(j, key, true);
 }
 
-void json_open_array(struct json *j, const char *key)
+void jsonout_open_array(struct jsonout *j, const char *key)
 {
     open_level(j, key, false);
 }
 
-void json_close(struct json *j)
+void jsonout_close(struct jsonout *j)
 {
     if (j->misused || !j->depth) {
         j->misused = true;
@@ -135,33 +135,33 @@ void json_close(struct json *j)
     j->done = !j->depth;
 }
 
-void json_bytes(struct json *j, const char *key, const char *data, size_t size)
+void jsonout_bytes(struct jsonout *j, const char *key, const char *data, size_t size)
 {
     if (begin_value(j, key))
         add_quoted(j->out, data, size);
 }
 
-void json_string(struct json *j, const char *key, const char *text)
+void jsonout_string(struct jsonout *j, const char *key, const char *text)
 {
     if (text)
-        json_bytes(j, key, text, strlen(text));
+        jsonout_bytes(j, key, text, strlen(text));
     else
-        json_null(j, key);
+        jsonout_null(j, key);
 }
 
-void json_unsigned(struct json *j, const char *key, uint64_t value)
+void jsonout_unsigned(struct jsonout *j, const char *key, uint64_t value)
 {
     if (begin_value(j, key))
         buf_printf(j->out, "%" PRIu64, value);
 }
 
-void json_signed(struct json *j, const char *key, int64_t value)
+void jsonout_signed(struct jsonout *j, const char *key, int64_t value)
 {
     if (begin_value(j, key))
         buf_printf(j->out, "%" PRId64, value);
 }
 
-void json_decimal(struct json *j, const char *key, uint64_t value, unsigned decimals)
+void jsonout_decimal(struct jsonout *j, const char *key, uint64_t value, unsigned decimals)
 {
     uint64_t scale = 1;
 
@@ -176,19 +176,19 @@ void json_decimal(struct json *j, const char *key, uint64_t value, unsigned deci
         buf_printf(j->out, ".%0*" PRIu64, (int)decimals, value % scale);
 }
 
-void json_bool(struct json *j, const char *key, bool value)
+void jsonout_bool(struct jsonout *j, const char *key, bool value)
 {
     if (begin_value(j, key))
         buf_add_text(j->out, value ? "true" : "false");
 }
 
-void json_null(struct json *j, const char *key)
+void jsonout_null(struct jsonout *j, const char *key)
 {
     if (begin_value(j, key))
         buf_add_text(j->out, "null");
 }
 
-int json_finish(struct json *j)
+int jsonout_finish(struct jsonout *j)
 {
     if (j->misused || !j->done)
         return -EINVAL;

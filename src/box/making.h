@@ -1,0 +1,22 @@
+/* The steps of making a box that its two makers share: box.c for a plain one, family_box.c for one of a family. */
+#ifndef CARREL_BOX_MAKING_H
+#define CARREL_BOX_MAKING_H
+
+#include "box/box.h"
+
+/* An empty box that knows its plan and holds its ids. On failure box_release is due. */
+MUST_CHECK int       box_begin(struct box_host *host, const struct plan *plan, struct box *ret, struct err *e);
+
+/* The namespaces of its init, except the network's. */
+MUST_CHECK int       box_open_namespaces(pid_t pid, struct box_namespaces *ns);
+
+struct cgroup_limits box_leaf_limits(const struct box_host *host, const struct box *box, bool freezer);
+MUST_CHECK int       box_make_leaf(struct box_host *host, struct box *box, const struct cgroup_limits *limits, struct err *e);
+
+/* Init's report: 1 ready, 0 nothing yet, -errno with the reason; -ECHILD if it ended without one. */
+MUST_CHECK int       box_init_report(struct box *box, bool block, struct err *e);
+
+/* Gives a waiting payload its command. */
+MUST_CHECK int       box_order_start(struct payload *payload, const struct start *start, struct err *e);
+
+#endif

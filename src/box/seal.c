@@ -1,0 +1,181 @@
+/* The sealing of a payload, from full rights in the box's namespaces down to what the command has. Both ways into a box use it: the keeper's own
+ * child before exec (payload.c), and a child that a zygote forked (guest/zygote), where it is linked into a foreign program. So there is
+ * nothing in here but system calls on what the arguments say. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "box/command.h"
+#include "box/init.h"
+#include "box/payload.h"
+#include "sys/landlock.h"
+#include "sys/rights.h"
+
+int payload_keep_only(const int *keep, size_t n, struct err *e)
+{
+    for (int next = 3;;) {
+        int least = -1;
+        for (size_t i = 0; i < n; i++)
+            if (keep[i] >= next && (least < 0 || keep[i] < least))
+                least = keep[i];
+        unsigned end = least < 0 ? ~0u : (unsigned)least - 1;
+        if ((unsigned)next <= end && syscall(SYS_close_range, next, end, 0) < 0)
+            return err_at(e, errno, STEP_STDIO, (size_t)next, "closing descriptors");
+        if (least < 0)
+            return 0;
+        next = least + 1;
+    }
+}
+
+int payload_give_up_rights(const struct box *box, struct err *e)
+{
+    const struct policy_filter *filter = policy_payload_filter(box->profile);
+    int r;
+
+    if (setsid() < 0)
+        return err_at(e, errno, STEP_RIGHTS, 0, "session");
+    if ((r = rights_limit_resources()) < 0)
+        return err_at(e, -r, STEP_RIGHTS, 0, "resource limits");
+    if ((r = rights_become(box->uid, box->gid, box->can_setgroups)) < 0)
+        return err_at(e, -r, STEP_RIGHTS, 0, "ids");
+    if ((r = rights_keep_capabilities(policy_capabilities(box->profile))) < 0)
+        return err_at(e, -r, STEP_RIGHTS, 0, "capabilities");
+    if ((r = rights_new_keyring()) < 0)
+        return err_at(e, -r, STEP_RIGHTS, 0, "session keyring");
+    if ((r = rights_no_new_privileges()) < 0)
+        return err_at(e, -r, STEP_RIGHTS, 0, "no_new_privs");
+    /* Changing ids cleared both. */
+    if ((r = rights_hide()) < 0 || (r = rights_die_with(box->keeper)) < 0)
+        return err_at(e, -r, STEP_RIGHTS, 0, "hiding");
+    if ((r = rights_filter_calls(filter->code, filter->length)) < 0)
+        return err_at(e, -r, STEP_SECCOMP, 0, profile_name(box->profile));
+    return 0;
+}
+
+int payload_seal_files(const struct box *box, struct err *e)
+{
+    if (box->landlock_abi == 0)
+        return 0;
+    FD rules = landlock_open(box->landlock_abi);
+    if (rules < 0)
+        return err_at(e, -rules, STEP_LANDLOCK, 0, "ruleset");
+    for (size_t i = 0; i < box->n_rules; i++) {
+        int r = landlock_allow(rules, box->landlock_abi, box->rule[i].path, box->rule[i].rights);
+        if (r < 0)
+            return err_at(e, -r, STEP_LANDLOCK, i, box->rule[i].path);
+    }
+    int r = landlock_enter(rules);
+    return r < 0 ? err_at(e, -r, STEP_LANDLOCK, 0, "entering") : 0;
+}
+
+/* A new PTY of the box's own devpts; the master goes to the keeper, the other side becomes stdio and controlling terminal. */
+static int open_terminal(int link, int stdio[3], struct err *e)
+{
+    FD master = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+    int unlock = 0;
+    if (master < 0 || ioctl(master, TIOCSPTLCK, &unlock) < 0)
+        return err_at(e, errno, STEP_STDIO, 0, "/dev/pts/ptmx");
+    int side = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (side < 0)
+        return err_at(e, errno, STEP_STDIO, 0, "terminal");
+    if (ioctl(side, TIOCSCTTY, 0) < 0)
+        return err_at(e, errno, STEP_STDIO, 0, "controlling terminal");
+    struct note note = { .kind = NOTE_TERMINAL };
+    int r = link_send(link, &note, sizeof note, &master, 1);
+    if (r < 0)
+        return err_at(e, -r, STEP_STDIO, 0, "terminal");
+    stdio[0] = stdio[1] = stdio[2] = side;
+    return 0;
+}
+
+static int place_stdio(int link, const int stdio[3], struct err *e)
+{
+    FD null = -1;
+    for (int i = 0; i < 3; i++)
+        if (stdio[i] < 0 && null < 0 && (null = open("/dev/null", O_RDWR | O_CLOEXEC)) < 0)
+            return err_at(e, errno, STEP_STDIO, (size_t)i, "/dev/null");
+    /* All sources are above 2: the keeper filled 0, 1 and 2 before it opened anything. */
+    for (int i = 0; i < 3; i++)
+        if (dup2(stdio[i] >= 0 ? stdio[i] : null, i) < 0)
+            return err_at(e, errno, STEP_STDIO, (size_t)i, "stdio");
+    /* Closed, not marked: nothing of the keeper's is left, even if exec fails. The link reports that, and goes with exec. */
+    null = -1;
+    if ((link > 3 && syscall(SYS_close_range, 3, link - 1, 0) < 0) || syscall(SYS_close_range, link + 1, ~0u, 0) < 0)
+        return err_at(e, errno, STEP_STDIO, 3, "closing descriptors");
+    return 0;
+}
+
+int payload_receive(int link, struct command_spec *command, int stdio[3], struct err *e)
+{
+    struct order order;
+    int fds[ORDER_FDS];
+
+    int r = link_receive(link, &order, sizeof order, fds, ORDER_FDS, true);
+    if (r == -EPIPE)
+        _exit(0);       /* the box ends without ever having had a command */
+    if (r < 0 || order.kind != ORDER_START || fds[0] < 0)
+        return err_at(e, r < 0 ? -r : EPROTO, STEP_PROTOCOL, 0, "order to start");
+    for (int i = 0, next = 1; i < 3; i++)
+        stdio[i] = order.has_stdio[i] ? fds[next++] : -1;
+    r = command_unpack(fds[0], command);
+    return r < 0 ? err_at(e, -r, STEP_PROTOCOL, 0, "command") : 0;
+}
+
+int payload_settle(const struct box *box, int link, const struct command_spec *command, int stdio[3], struct err *e)
+{
+    const char *workdir = command->workdir ? command->workdir : BOX_HOME;
+    int r = payload_seal_files(box, e);
+
+    if (r == 0 && command->terminal)
+        r = open_terminal(link, stdio, e);
+    if (r == 0 && chdir(workdir) < 0)
+        r = err_at(e, errno, STEP_WORKDIR, 0, workdir);
+    if (r == 0)
+        r = place_stdio(link, stdio, e);
+    umask(022);
+    return r;
+}
+
+void payload_reset_signals(void)
+{
+    sigset_t none;
+
+    for (int i = 1; i < SIGRTMAX; i++)
+        if (i != SIGKILL && i != SIGSTOP)
+            (void)signal(i, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+int payload_exec(const struct command_spec *command, struct err *e)
+{
+    const char *name = command->argv[0], *path = "/usr/local/bin:/usr/bin:/bin";
+    char file[4096];
+    int code = ENOENT;
+
+    if (strchr(name, '/')) {
+        execve(name, command->argv, command->env);
+        return err_at(e, errno, STEP_EXEC, 0, name);
+    }
+    for (char **v = command->env; *v; v++)
+        if (strncmp(*v, "PATH=", 5) == 0)
+            path = *v + 5;
+    for (const char *end; *path; path = *end ? end + 1 : end) {
+        end = strchrnul(path, ':');
+        int length = (int)(end - path);
+        if (snprintf(file, sizeof file, "%.*s/%s", length, path, name) >= (int)sizeof file || length == 0)
+            continue;
+        execve(file, command->argv, command->env);
+        if (errno != ENOENT && errno != ENOTDIR)
+            code = errno;
+    }
+    return err_at(e, code, STEP_EXEC, 0, name);
+}

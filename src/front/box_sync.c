@@ -1,0 +1,173 @@
+/* After a start or a lost keeper: what the store remembers is compared with what the keeper has. A box that the keeper does not have is gone; a box that the
+ * store does not know was never answered for, and is destroyed; the others go on, with their execs and their output. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "front/box_private.h"
+#include "front/front.h"
+#include "front/keeper_link.h"
+#include "front/store.h"
+
+static int load_one(const struct store_box *row, void *arg)
+{
+    struct front *front = arg;
+    struct err e = { 0 };
+    struct box *b = box_new(front, row->owner, row->name, row->key);
+    json_t *body = json_loads(row->body, 0, NULL);
+
+    if (!b || !body) {
+        json_decref(body);
+        if (b)
+            box_free(b);
+        front_log("error", "a box in the database cannot be read", "box", row->id, NULL);
+        return 0;
+    }
+    snprintf(b->id, sizeof b->id, "%s", row->id);
+    b->number = row->number;
+    if (json_object_size(body) == 0) {
+        /* Stored, but the front died before it asked for it. */
+        b->phase = PHASE_CREATING;
+        b->created_ms = b->changed_ms = row->created_ms;
+        b->settings.env = json_object();
+        b->settings.labels = json_object();
+    } else if (box_from_json(b, body, &e) < 0 || execs_load(b, &e) < 0) {
+        char text[256];
+        err_text(&e, text, sizeof text);
+        front_log("error", text, "box", row->id, NULL);
+    }
+    json_decref(body);
+    struct box **end = &front->boxes.first;
+    while (*end && (*end)->number > b->number)
+        end = &(*end)->next;
+    b->next = *end;
+    *end = b;
+    return 0;
+}
+
+int boxes_load(struct front *front, struct err *e)
+{
+    return store_boxes(front->store, false, load_one, front, e);
+}
+
+static struct box *by_number(struct front *front, uint64_t number)
+{
+    for (struct box *b = front->boxes.first; b; b = b->next)
+        if (b->number == number)
+            return b;
+    return NULL;
+}
+
+static void nothing(const struct event *event, int *fds, size_t n_fds, void *arg)
+{
+    (void)event;
+    (void)fds;
+    (void)n_fds;
+    (void)arg;
+}
+
+static void destroy_stranger(struct front *front, uint32_t slot)
+{
+    struct request_head q = { .type = REQUEST_DESTROY, .box = slot };
+    keeper_link_request(front->keeper, &q, sizeof q, NULL, 0, nothing, NULL);
+}
+
+/* The keeper tells of a box that it has. */
+static void found(struct front *front, const struct event *event)
+{
+    struct box *b = by_number(front, event->token);
+
+    if (!b || !box_is_alive(b))
+        return;     /* on_synced destroys what nobody has claimed */
+    b->seen = true;
+    if (b->slot == BOX_NO_SLOT)
+        box_take_slot(b, event->box);
+    /* The engine's names of states: 2 ready, 3 frozen. */
+    enum phase phase = event->state == 3 ? PHASE_PAUSED : PHASE_RUNNING;
+    if (b->phase == PHASE_DELETING)
+        return;
+    if (b->phase != phase)
+        box_set_phase(b, phase, NULL, NULL);
+    box_arm_timers(b);
+}
+
+static uint64_t told_slots[KEEPER_BOXES / 64];
+
+void boxes_on_synced(struct front *front)
+{
+    for (struct box *b = front->boxes.first; b; b = b->next) {
+        if (!box_is_alive(b))
+            continue;
+        if (!b->seen) {
+            box_end(b, b->phase == PHASE_DELETING ? PHASE_DELETED : PHASE_FAILED,
+                    b->phase == PHASE_DELETING ? b->reason : "keeper_lost", "the box did not survive a restart of the keeper");
+            struct err e = { 0 };
+            (void)err_set(&e, ECONNRESET, STEP_WAIT, "the keeper was restarted and the box with it");
+            box_wake(b, &e);
+            continue;
+        }
+        told_slots[b->slot / 64] &= ~(UINT64_C(1) << b->slot % 64);
+        if (b->phase == PHASE_DELETING) {
+            struct request_head q = { .type = REQUEST_DESTROY, .box = b->slot };
+            keeper_link_request(front->keeper, &q, sizeof q, NULL, 0, nothing, NULL);
+        }
+    }
+    for (uint32_t i = 0; i < KEEPER_BOXES; i++)
+        if (told_slots[i / 64] >> i % 64 & 1)
+            destroy_stranger(front, i);
+    memset(told_slots, 0, sizeof told_slots);
+    front->ready = true;
+}
+
+void boxes_on_lost(struct front *front)
+{
+    front->ready = false;
+    front->metrics.keeper_losses++;
+    for (struct box *b = front->boxes.first; b; b = b->next) {
+        b->seen = false;
+        /* The slots are the keeper's; it will tell them again. */
+        if (box_is_alive(b))
+            box_release_slot(b);
+    }
+}
+
+static void gone(struct box *b, const struct event *event)
+{
+    char text[256] = "";
+
+    if (event->err.code)
+        err_text(&event->err, text, sizeof text);
+    if (b->phase == PHASE_DELETING) {
+        box_end(b, PHASE_DELETED, b->reason, NULL);
+        box_wake(b, NULL);
+    } else if (box_is_alive(b) && b->phase != PHASE_CREATING) {
+        box_end(b, PHASE_FAILED, "died", text[0] ? text : "the box ended on its own");
+        box_wake(b, &event->err);
+    }
+}
+
+void boxes_on_keeper_event(struct front *front, const struct event *event, int *fds, size_t n_fds)
+{
+    if (event->type == EVENT_BOX) {
+        told_slots[event->box / 64] |= UINT64_C(1) << event->box % 64;
+        found(front, event);
+        return;
+    }
+    struct box *b = box_by_slot(front, event->box);
+    if (!b)
+        return;
+    switch (event->type) {
+    case EVENT_PAYLOAD:
+    case EVENT_STARTED:
+    case EVENT_FAILED:
+    case EVENT_ENDED:
+        execs_on_keeper_event(b, event, fds, n_fds);
+        break;
+    case EVENT_GONE:
+        gone(b, event);
+        break;
+    default:
+        break;
+    }
+}

@@ -1,0 +1,303 @@
+/* A box's life: stored first, then asked for, so that a crash at any moment leaves either a row without a box (undone at the next start) or a box with a row.
+ *
+ *   CREATING -> RUNNING <-> PAUSED
+ *       |          |          |
+ *       +----------+----------+--> DELETING -> DELETED
+ *       +----------+----------+--> FAILED (the keeper lost it, or could not make it)  */
+#define _GNU_SOURCE
+#include "front/boxes.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "front/box_private.h"
+#include "front/front.h"
+#include "front/keeper_link.h"
+#include "front/store.h"
+
+const char *const phase_names[PHASE_COUNT] = {
+    "creating", "running", "paused", "stopped", "failed", "deleting", "deleted",
+};
+
+bool box_is_alive(const struct box *b)
+{
+    return b->phase != PHASE_FAILED && b->phase != PHASE_DELETED;
+}
+
+void box_settings_init(struct box_settings *s)
+{
+    *s = (struct box_settings){ .profile = 1, .uid = 1000, .gid = 1000, .hostname = "box" };
+    for (int i = 0; i < KEEPER_MOUNTS; i++)
+        s->mount_fd[i] = -1;
+}
+
+void box_settings_done(struct box_settings *s)
+{
+    json_decref(s->env);
+    json_decref(s->labels);
+    for (int i = 0; i < KEEPER_MOUNTS; i++) {
+        free(s->mount_source[i]);
+        fd_close(s->mount_fd[i]);
+    }
+    box_settings_init(s);
+}
+
+struct box *boxes_find(struct front *front, const char *owner, const char *id_or_name)
+{
+    struct box *dead = NULL;
+
+    for (struct box *b = front->boxes.first; b; b = b->next) {
+        if (owner && strcmp(b->owner, owner) != 0)
+            continue;
+        bool is_it = strcmp(b->id, id_or_name) == 0 || (b->name && strcmp(b->name, id_or_name) == 0);
+        if (is_it && box_is_alive(b))
+            return b;
+        if (is_it && !dead)
+            dead = b;
+    }
+    return dead;
+}
+
+struct box *box_by_slot(struct front *front, uint32_t slot)
+{
+    for (struct box *b = front->boxes.first; b; b = b->next)
+        if (b->slot == slot)
+            return b;
+    return NULL;
+}
+
+/* What is shown is also what is stored; the few things that are not shown are added under "_". */
+void box_save(struct box *b)
+{
+    struct err e;
+    json_t *body = box_json(b);
+    json_t *hidden = json_pack("{s:I,s:I,s:I}", "slot", (json_int_t)b->slot, "uid", (json_int_t)b->owner_uid, "gid", (json_int_t)b->owner_gid);
+    json_object_set_new(body, "_", hidden);
+    char *text = json_dumps(body, JSON_COMPACT);
+    struct store_box row = { .number = b->number, .id = b->id, .owner = b->owner, .name = b->name, .key = b->key,
+                             .phase = phase_names[b->phase], .body = text, .created_ms = b->created_ms, .alive = box_is_alive(b) };
+
+    if (!text || store_box_update(b->front->store, &row, &e) < 0)
+        front_log("error", "cannot store a box", "box", b->id, NULL);
+    free(text);
+    json_decref(body);
+}
+
+void box_set_phase(struct box *b, enum phase phase, const char *reason, const char *message)
+{
+    json_t *body = json_pack("{s:s,s:s}", "from", phase_names[b->phase], "to", phase_names[phase]);
+
+    b->phase = phase;
+    b->changed_ms = front_now_ms();
+    snprintf(b->reason, sizeof b->reason, "%s", reason ? reason : "");
+    snprintf(b->message, sizeof b->message, "%s", message ? message : "");
+    if (b->reason[0])
+        json_object_set_new(body, "reason", json_string(b->reason));
+    if (b->message[0])
+        json_object_set_new(body, "message", json_string(b->message));
+    box_save(b);
+    box_event(b, "phase", body);
+}
+
+void box_event(struct box *b, const char *type, json_t *body)
+{
+    struct err e;
+    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+    struct store_event row = { .box = b->number, .time_ms = front_now_ms(), .type = type, .body = text };
+
+    if (store_event_insert(b->front->store, &row, &e) < 0)
+        front_log("error", "cannot store an event", "box", b->id, NULL);
+    for (struct box_watcher *w = b->front->boxes.watchers, *next; w; w = next) {
+        next = w->next;
+        if (!w->owner || strcmp(w->owner, b->owner) == 0)
+            w->on_event(w, b, row.number, type, body);
+    }
+    free(text);
+    json_decref(body);
+}
+
+void boxes_watch(struct front *front, struct box_watcher *w)
+{
+    w->next = front->boxes.watchers;
+    w->back = &front->boxes.watchers;
+    if (w->next)
+        w->next->back = &w->next;
+    front->boxes.watchers = w;
+}
+
+void boxes_unwatch(struct box_watcher *w)
+{
+    if (!w->back)
+        return;
+    *w->back = w->next;
+    if (w->next)
+        w->next->back = w->back;
+    w->back = NULL;
+}
+
+void box_wait(struct box *b, box_callback *call, void *arg)
+{
+    struct box_waiter *w = call ? malloc(sizeof *w) : NULL;
+
+    if (!w)
+        return;
+    *w = (struct box_waiter){ .next = b->waiters, .call = call, .arg = arg };
+    b->waiters = w;
+}
+
+void box_wake(struct box *b, const struct err *e)
+{
+    struct box_waiter *list = b->waiters;
+
+    b->waiters = NULL;
+    while (list) {
+        struct box_waiter *w = list;
+        list = w->next;
+        if (w->call)
+            w->call(b, e, w->arg);
+        free(w);
+    }
+}
+
+void boxes_cancel(struct front *front, void *arg)
+{
+    for (struct box *b = front->boxes.first; b; b = b->next)
+        for (struct box_waiter *w = b->waiters; w; w = w->next)
+            if (w->arg == arg)
+                w->call = NULL;
+    box_calls_cancel(front, arg);
+}
+
+void box_release_slot(struct box *b)
+{
+    struct boxes *all = &b->front->boxes;
+
+    if (b->slot == BOX_NO_SLOT)
+        return;
+    all->slot_used[b->slot / 64] &= ~(UINT64_C(1) << b->slot % 64);
+    all->requested.memory_bytes -= b->settings.requests.memory_bytes;
+    all->requested.cpu_milli -= b->settings.requests.cpu_milli;
+    all->alive--;
+    b->slot = BOX_NO_SLOT;
+}
+
+void box_take_slot(struct box *b, uint32_t slot)
+{
+    struct boxes *all = &b->front->boxes;
+
+    all->slot_used[slot / 64] |= UINT64_C(1) << slot % 64;
+    all->requested.memory_bytes += b->settings.requests.memory_bytes;
+    all->requested.cpu_milli += b->settings.requests.cpu_milli;
+    all->alive++;
+    b->slot = slot;
+}
+
+/* The box is no more, for whatever reason. */
+void box_end(struct box *b, enum phase phase, const char *reason, const char *message)
+{
+    loop_timer_cancel(b->front->loop, &b->ttl_timer);
+    loop_timer_cancel(b->front->loop, &b->idle_timer);
+    execs_lost(b, reason);
+    box_release_slot(b);
+    if (phase == PHASE_FAILED)
+        b->front->metrics.boxes_failed++;
+    box_set_phase(b, phase, reason, message);
+}
+
+static void on_ttl(struct loop_timer *t)
+{
+    struct box *b = (struct box *)((char *)t - offsetof(struct box, ttl_timer));
+    struct err e;
+
+    if (box_delete(b, "ttl", NULL, NULL, &e) < 0)
+        loop_timer_set(b->front->loop, t, 1000);
+}
+
+static void on_idle(struct loop_timer *t)
+{
+    struct box *b = (struct box *)((char *)t - offsetof(struct box, idle_timer));
+    int64_t left = b->used_ms + (int64_t)b->settings.idle_s * 1000 - front_now_ms();
+    struct err e;
+
+    if (b->running > 0)
+        left = (int64_t)b->settings.idle_s * 1000;
+    if (left > 0) {
+        loop_timer_set(b->front->loop, t, (uint64_t)left);
+        return;
+    }
+    int r = 0;
+    if (!b->settings.pause_when_idle)
+        r = box_delete(b, "idle", NULL, NULL, &e);
+    else if (b->phase == PHASE_RUNNING)
+        r = box_pause(b, true, NULL, NULL, &e);
+    if (r < 0)
+        loop_timer_set(b->front->loop, t, 1000);
+}
+
+void box_arm_timers(struct box *b)
+{
+    int64_t now = front_now_ms();
+
+    loop_timer_cancel(b->front->loop, &b->ttl_timer);
+    loop_timer_cancel(b->front->loop, &b->idle_timer);
+    if (b->expires_ms)
+        loop_timer_set(b->front->loop, &b->ttl_timer, b->expires_ms > now ? (uint64_t)(b->expires_ms - now) : 0);
+    if (b->settings.idle_s)
+        loop_timer_set(b->front->loop, &b->idle_timer, (uint64_t)b->settings.idle_s * 1000);
+}
+
+void box_touch(struct box *b)
+{
+    b->used_ms = front_now_ms();
+    if (b->settings.idle_s && !b->idle_timer.armed)
+        box_arm_timers(b);
+}
+
+struct box *box_new(struct front *front, const char *owner, const char *name, const char *key)
+{
+    struct box *b = calloc(1, sizeof *b);
+
+    if (!b)
+        return NULL;
+    b->front = front;
+    b->slot = BOX_NO_SLOT;
+    b->owner = strdup(owner);
+    b->name = name ? strdup(name) : NULL;
+    b->key = key ? strdup(key) : NULL;
+    box_settings_init(&b->settings);
+    b->ttl_timer.on_expire = on_ttl;
+    b->idle_timer.on_expire = on_idle;
+    if (!b->owner || (name && !b->name) || (key && !b->key)) {
+        box_free(b);
+        return NULL;
+    }
+    return b;
+}
+
+void box_free(struct box *b)
+{
+    loop_timer_cancel(b->front->loop, &b->ttl_timer);
+    loop_timer_cancel(b->front->loop, &b->idle_timer);
+    execs_free(b);
+    while (b->waiters) {
+        struct box_waiter *w = b->waiters;
+        b->waiters = w->next;
+        free(w);
+    }
+    box_settings_done(&b->settings);
+    free(b->owner);
+    free(b->name);
+    free(b->key);
+    free(b);
+}
+
+void boxes_free(struct front *front)
+{
+    while (front->boxes.first) {
+        struct box *b = front->boxes.first;
+        front->boxes.first = b->next;
+        box_free(b);
+    }
+}

@@ -1,0 +1,128 @@
+/* Boxes as the API knows them. A box belongs to an identity, has a phase with a reason, an event log, limits and a life time; its truth while it lives is
+ * in the keeper, and what must outlive the front is in the store. */
+#ifndef CARREL_FRONT_BOXES_H
+#define CARREL_FRONT_BOXES_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "http/loop.h"
+#include "keeper/proto.h"
+
+struct front;
+struct exec;
+
+enum phase { PHASE_CREATING, PHASE_RUNNING, PHASE_PAUSED, PHASE_STOPPED, PHASE_FAILED, PHASE_DELETING, PHASE_DELETED, PHASE_COUNT };
+extern const char *const phase_names[PHASE_COUNT];
+
+enum { BOX_NO_SLOT = UINT32_MAX };
+
+/* What a caller may ask for. Sizes 0: the configured default. */
+struct box_settings {
+    struct frame_limits limits;
+    struct frame_limits requests;       /* memory and cpu that are guaranteed; at most the limits; counted against the host */
+    uint32_t            profile;        /* 0 strict, 1 standard, 2 system */
+    uint32_t            root;           /* 0: host; else number of a configured root */
+    bool                writable_root;
+    uint32_t            uid, gid;
+    char                hostname[65];
+    uint32_t            ttl_s, idle_s;  /* 0: none */
+    bool                pause_when_idle;    /* else it is deleted */
+    json_t             *env;            /* owned: object of strings */
+    json_t             *labels;         /* owned: object of strings */
+    uint32_t            n_mounts;
+    struct frame_mount  mount[KEEPER_MOUNTS];
+    char               *mount_source[KEEPER_MOUNTS];    /* owned; as the caller wrote it, for show */
+    int                 mount_fd[KEEPER_MOUNTS];        /* owned; opened under the caller's rights */
+};
+
+struct box;
+typedef void box_callback(struct box *box, const struct err *e, void *arg);     /* e NULL: done */
+
+struct box_waiter {
+    struct box_waiter *next;
+    box_callback      *call;
+    void              *arg;
+};
+
+struct box {
+    struct box         *next;           /* all boxes, by number */
+    struct front       *front;
+    char                id[16];
+    uint64_t            number;
+    char               *owner, *name, *key;     /* owned; name and key may be NULL */
+    uid_t               owner_uid;
+    gid_t               owner_gid;
+    uint32_t            slot;           /* the keeper's, or BOX_NO_SLOT */
+    enum phase          phase;
+    char                reason[40];     /* "", "ttl", "idle", "keeper_lost", "create_failed", … */
+    char                message[256];
+    struct box_settings settings;
+    int64_t             created_ms, changed_ms, ready_ms, expires_ms, used_ms;
+    bool                seen;           /* told by the keeper during reconciliation */
+    struct exec        *execs;          /* newest first */
+    unsigned            running;        /* execs that have not ended */
+    uint64_t            slots_used;     /* bit per payload slot */
+    struct loop_timer   ttl_timer, idle_timer;
+    struct box_waiter  *waiters;        /* for the end of CREATING or DELETING */
+};
+
+/* Somebody who wants to hear of every change (SSE). Embedded in its owner. */
+struct box_watcher {
+    struct box_watcher *next, **back;
+    void (*on_event)(struct box_watcher *w, const struct box *box, uint64_t number, const char *type, json_t *body);
+    const char         *owner;          /* whose boxes; NULL: all */
+};
+
+struct boxes {
+    struct box         *first;
+    unsigned            alive;
+    uint64_t            slot_used[KEEPER_BOXES / 64];
+    struct box_watcher *watchers;
+    struct frame_limits requested;      /* sum over living boxes */
+};
+
+void           box_settings_init(struct box_settings *s);
+void           box_settings_done(struct box_settings *s);
+
+/* Finds a living or dead box by id or by the owner's name for it; NULL if there is none that this owner (NULL: anybody) may see. */
+struct box    *boxes_find(struct front *front, const char *owner, const char *id_or_name);
+
+/* Admission, quota, name and key are checked; the box is stored and the keeper asked. settings' owned parts are taken over, also on failure.
+ * With a key that was used before, *ret is the earlier box and *ret_existed true. call comes when the box is ready or has failed.
+ * Error codes: EDQUOT (quota; e->what says which), ENOSPC (host full; says what is free), EEXIST (name), EINVAL, ECONNREFUSED (no keeper). */
+MUST_CHECK int boxes_create(struct front *front, const char *owner, uid_t uid, gid_t gid, const char *name, const char *key,
+                            struct box_settings *settings, box_callback *call, void *arg, struct box **ret, bool *ret_existed, struct err *e);
+
+/* Each answers through call (never from inside); -errno at once if the phase does not allow it. */
+MUST_CHECK int box_pause(struct box *b, bool pause, box_callback *call, void *arg, struct err *e);
+MUST_CHECK int box_update(struct box *b, const struct frame_limits *limits, json_t *labels, const uint32_t *ttl_s, const uint32_t *idle_s,
+                          box_callback *call, void *arg, struct err *e);
+MUST_CHECK int box_delete(struct box *b, const char *reason, box_callback *call, void *arg, struct err *e);
+MUST_CHECK int box_usage(struct box *b, void (*call)(struct box *, const struct frame_usage *, const struct err *, void *), void *arg,
+                         struct err *e);
+/* Forgets all calls with this arg: its owner is going away. */
+void           boxes_cancel(struct front *front, void *arg);
+
+/* Something happened in the box: the idle clock starts anew. */
+void           box_touch(struct box *b);
+
+/* What the API shows. A new reference. */
+json_t        *box_json(const struct box *b);
+/* Adds to the box's event log and tells the watchers. body is taken over; may be NULL. */
+void           box_event(struct box *b, const char *type, json_t *body);
+
+void           boxes_watch(struct front *front, struct box_watcher *w);
+void           boxes_unwatch(struct box_watcher *w);
+
+/* Called by the front's main part. */
+MUST_CHECK int boxes_load(struct front *front, struct err *e);
+void           boxes_on_keeper_event(struct front *front, const struct event *event, int *fds, size_t n_fds);
+void           boxes_on_synced(struct front *front);
+void           boxes_on_lost(struct front *front);
+void           boxes_free(struct front *front);
+
+#endif

@@ -1,0 +1,47 @@
+/* The server's settings: /etc/carrel/carrel.yaml (or the user's own), then flags. Everything has a default. */
+#ifndef CARREL_FRONT_CONFIG_H
+#define CARREL_FRONT_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct config_quota {
+    uint32_t boxes;             /* 0: no limit */
+    uint64_t memory_bytes;
+    uint32_t cpu_milli;
+};
+
+enum { CONFIG_ROOTS = 64, CONFIG_ORIGINS = 16 };
+
+struct config {
+    char     listen[128];               /* "127.0.0.1:7070"; "" = no TCP */
+    char     socket[108];               /* unix socket of the API */
+    char     state[256];                /* directory of the database and the logs */
+    char     run[256];                  /* directory of the keeper's socket */
+    char     user[64];                  /* whom the front becomes when it is started as root; "" = an id of its own */
+    bool     allow_anonymous;           /* TCP without a token, on loopback only */
+    uint64_t output_limit_bytes;        /* default of an exec */
+    uint64_t default_memory_bytes, default_disk_bytes, max_memory_bytes, max_disk_bytes;
+    uint32_t default_pids, default_cpu_milli;
+    uint64_t host_memory_bytes;         /* what boxes may request in all; 0: what the host has, less an eighth */
+    uint32_t host_cpu_milli;            /* 0: all processors */
+    uint32_t ttl_s, idle_s;             /* defaults; 0: none */
+    struct config_quota quota;          /* of each identity */
+    uint32_t n_roots;
+    char     root_name[CONFIG_ROOTS][64];
+    char     root_path[CONFIG_ROOTS][256];
+    uint32_t n_origins;
+    char     origin[CONFIG_ORIGINS][256];   /* browsers may come from these pages */
+    char     log_level[16];
+};
+
+void           config_defaults(struct config *c, bool is_root);
+/* Errors name file and line. A missing file is no error unless must_exist. */
+MUST_CHECK int config_load(struct config *c, const char *path, bool must_exist, struct err *e);
+/* One "key=value" as in the file, for flags. */
+MUST_CHECK int config_set(struct config *c, const char *key, const char *value, struct err *e);
+MUST_CHECK int config_check(const struct config *c, struct err *e);
+
+#endif

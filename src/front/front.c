@@ -1,0 +1,71 @@
+#define _GNU_SOURCE
+#include "front/front.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/jsonout.h"
+
+const char *const front_outcomes[8] = { "ok", "error", "timeout", "oom", "pids", "disk", "output_limit", "killed" };
+
+int64_t front_now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+void front_time_text(int64_t ms, char text[32])
+{
+    time_t seconds = (time_t)(ms / 1000);
+    struct tm tm;
+
+    gmtime_r(&seconds, &tm);
+    size_t n = strftime(text, 24, "%Y-%m-%dT%H:%M:%S", &tm);
+    snprintf(text + n, 32 - n, ".%03dZ", (int)(ms % 1000));
+}
+
+void front_make_id(char prefix, char id[16])
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz234567";
+    unsigned char random[12];
+
+    /* Cannot fail for so few bytes once the machine is up. */
+    if (getrandom(random, sizeof random, 0) != sizeof random)
+        memset(random, 0, sizeof random);
+    id[0] = prefix;
+    for (size_t i = 0; i < sizeof random; i++)
+        id[1 + i] = letters[random[i] & 31];
+    id[13] = '\0';
+}
+
+void front_log(const char *level, const char *message, ...)
+{
+    char storage[2048], now[32];
+    struct buf line;
+    struct jsonout j;
+    va_list args;
+
+    buf_init_fixed(&line, storage, sizeof storage - 1);
+    front_time_text(front_now_ms(), now);
+    jsonout_init(&j, &line);
+    jsonout_open_object(&j, NULL);
+    jsonout_string(&j, "time", now);
+    jsonout_string(&j, "level", level);
+    jsonout_string(&j, "message", message);
+    va_start(args, message);
+    for (const char *key = va_arg(args, const char *); key; key = va_arg(args, const char *))
+        jsonout_string(&j, key, va_arg(args, const char *));
+    va_end(args);
+    jsonout_close(&j);
+    int r = jsonout_finish(&j);
+    storage[line.length] = '\n';
+    if (r == 0)
+        (void)!write(STDERR_FILENO, storage, line.length + 1);
+}

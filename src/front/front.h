@@ -1,0 +1,55 @@
+/* The front as a whole: what its parts reach each other through. */
+#ifndef CARREL_FRONT_FRONT_H
+#define CARREL_FRONT_FRONT_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "front/boxes.h"
+#include "front/config.h"
+#include "front/execs.h"
+#include "http/loop.h"
+#include "http/router.h"
+#include "http/server.h"
+
+struct auth;
+struct keeper_link;
+struct store;
+
+/* Numbers for /metrics; only ever counted up unless the name says otherwise. */
+struct metrics {
+    uint64_t requests, requests_refused, boxes_created, boxes_failed, execs_started, execs_failed, output_bytes, keeper_losses;
+    uint64_t outcome[8];            /* by OUTCOME_NAMES */
+    uint64_t create_us_sum, exec_us_sum;
+    uint64_t create_us_bucket[12], exec_us_bucket[12];      /* METRIC_BUCKETS_US, cumulative when shown */
+};
+
+struct front {
+    struct loop        *loop;
+    struct config       config;
+    struct store       *store;
+    struct auth        *auth;
+    struct keeper_link *keeper;
+    struct http_server *http;
+    struct http_router *router;
+    struct boxes        boxes;
+    struct metrics      metrics;
+    int                 execs_dir;      /* owned: directory of the logs */
+    int64_t             started_ms;
+    bool                ready;          /* the keeper is connected and reconciled */
+};
+
+/* The names of enum outcome of the engine, in its order. */
+extern const char *const front_outcomes[8];
+
+/* Milliseconds since 1970, and the same as "2026-01-31T12:00:00.123Z". */
+int64_t front_now_ms(void);
+void    front_time_text(int64_t ms, char text[32]);
+
+/* "b" or "x" followed by 12 random characters of a-z2-7. */
+void    front_make_id(char prefix, char id[16]);
+
+/* One structured line on standard error: level, message, then key=value pairs ended by NULL. */
+void    front_log(const char *level, const char *message, ...) __attribute__((sentinel));
+
+#endif

@@ -1,0 +1,354 @@
+/* A connection has three moments: down (a timer tries to connect), syncing (the keeper tells what it has), up. Requests are taken at all
+ * times; while the link is not up they fail from the loop, so that a caller sees one way of failing only. */
+#define _GNU_SOURCE
+#include "front/keeper_link.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+
+enum { RETRY_MS = 50, FDS_MAX = 32 };
+
+struct pending {
+    struct pending *next;
+    uint32_t        serial;
+    keeper_answer  *answer;     /* NULL: cancelled */
+    void           *arg;
+    bool            unsent;     /* could not even be queued */
+};
+
+struct outgoing {
+    struct outgoing *next;
+    size_t           size, n_fds;
+    int              fds[FDS_MAX];      /* owned */
+    char             frame[];
+};
+
+struct keeper_link {
+    struct loop           *loop;
+    struct keeper_handlers handlers;
+    char                   path[108];
+    struct loop_fd         socket;
+    bool                   synced;
+    struct loop_timer      retry;
+    struct loop_task       fail;        /* answers what cannot be sent */
+    uint32_t               serial;
+    struct pending        *pending, **pending_end;
+    struct outgoing       *queue, **queue_end;
+};
+
+static void free_outgoing(struct outgoing *o)
+{
+    for (size_t i = 0; i < o->n_fds; i++)
+        fd_close(o->fds[i]);
+    free(o);
+}
+
+bool keeper_link_is_up(const struct keeper_link *link)
+{
+    return link->socket.fd >= 0 && link->synced;
+}
+
+/* Answers what will never be answered: all, or only what could not be queued. */
+static void fail_pending(struct keeper_link *link, bool only_unsent)
+{
+    struct event lost = { .type = EVENT_DONE, .result = -ECONNRESET };
+    struct pending *failed = NULL, **end = &failed;
+
+    err_set(&lost.err, ECONNRESET, STEP_PROTOCOL, "the keeper is not there");
+    for (struct pending **at = &link->pending; *at;) {
+        struct pending *p = *at;
+        if (only_unsent && !p->unsent) {
+            at = &p->next;
+            continue;
+        }
+        *at = p->next;
+        *end = p;
+        end = &p->next;
+    }
+    *end = NULL;
+    for (link->pending_end = &link->pending; *link->pending_end; link->pending_end = &(*link->pending_end)->next)
+        ;
+    while (failed) {
+        struct pending *p = failed;
+        failed = p->next;
+        lost.serial = p->serial;
+        if (p->answer)
+            p->answer(&lost, NULL, 0, p->arg);
+        free(p);
+    }
+}
+
+static void on_fail(struct loop_task *task)
+{
+    fail_pending((struct keeper_link *)((char *)task - offsetof(struct keeper_link, fail)), true);
+}
+
+static void disconnect(struct keeper_link *link)
+{
+    loop_fd_remove(link->loop, &link->socket);
+    link->socket.fd = fd_close(link->socket.fd);
+    link->synced = false;
+    while (link->queue) {
+        struct outgoing *o = link->queue;
+        link->queue = o->next;
+        free_outgoing(o);
+    }
+    link->queue_end = &link->queue;
+    loop_timer_set(link->loop, &link->retry, RETRY_MS);
+    link->handlers.on_lost(link->handlers.arg);
+    fail_pending(link, false);
+}
+
+/* 0, -EAGAIN, or -errno: the connection is broken. */
+static int send_one(int socket, const struct outgoing *o)
+{
+    union {
+        struct cmsghdr header;
+        char           space[CMSG_SPACE(FDS_MAX * sizeof(int))];
+    } control;
+    struct iovec part = { .iov_base = (void *)(uintptr_t)o->frame, .iov_len = o->size };
+    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+
+    if (o->n_fds > 0) {
+        memset(&control, 0, sizeof control);
+        message.msg_control = &control;
+        message.msg_controllen = CMSG_SPACE(o->n_fds * sizeof(int));
+        control.header.cmsg_level = SOL_SOCKET;
+        control.header.cmsg_type = SCM_RIGHTS;
+        control.header.cmsg_len = CMSG_LEN(o->n_fds * sizeof(int));
+        memcpy(CMSG_DATA(&control.header), o->fds, o->n_fds * sizeof(int));
+    }
+    return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
+}
+
+static void flush(struct keeper_link *link)
+{
+    while (link->queue) {
+        struct outgoing *o = link->queue;
+        int r = send_one(link->socket.fd, o);
+        if (r == -EAGAIN || r == -EINTR) {
+            if (loop_fd_set(link->loop, &link->socket, EPOLLIN | EPOLLOUT) < 0)
+                disconnect(link);
+            return;
+        }
+        if (r < 0) {
+            disconnect(link);
+            return;
+        }
+        link->queue = o->next;
+        if (!link->queue)
+            link->queue_end = &link->queue;
+        free_outgoing(o);
+    }
+    if (link->socket.events & EPOLLOUT && loop_fd_set(link->loop, &link->socket, EPOLLIN) < 0)
+        disconnect(link);
+}
+
+static void answer_pending(struct keeper_link *link, const struct event *event, int *fds, size_t n)
+{
+    for (struct pending **at = &link->pending; *at; at = &(*at)->next) {
+        struct pending *p = *at;
+        if (p->serial != event->serial)
+            continue;
+        *at = p->next;
+        if (!*at)
+            link->pending_end = at;
+        if (p->answer)
+            p->answer(event, fds, n, p->arg);
+        free(p);
+        return;
+    }
+}
+
+static void take_event(struct keeper_link *link, const struct event *event, int *fds, size_t n)
+{
+    if (event->type == EVENT_HELLO) {
+        if (event->result != KEEPER_VERSION)
+            disconnect(link);
+    } else if (event->type == EVENT_SYNCED) {
+        link->synced = true;
+        link->handlers.on_synced(link->handlers.arg);
+    } else {
+        /* State changes first, so that an answer finds the state that it tells of. */
+        link->handlers.on_event(event, fds, n, link->handlers.arg);
+        if (event->serial)
+            answer_pending(link, event, fds, n);
+    }
+}
+
+/* False: nothing more is there, or the connection is gone. */
+static bool receive_one(struct keeper_link *link)
+{
+    union {
+        struct cmsghdr header;
+        char           space[CMSG_SPACE(FDS_MAX * sizeof(int))];
+    } control;
+    struct event event;
+    struct iovec part = { .iov_base = &event, .iov_len = sizeof event };
+    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
+    int fds[FDS_MAX];
+    size_t n_fds = 0;
+
+    ssize_t n = recvmsg(link->socket.fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    struct cmsghdr *header = n > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+    if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
+        n_fds = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        memcpy(fds, CMSG_DATA(header), n_fds * sizeof(int));
+    }
+    bool good = n == (ssize_t)sizeof event;
+    if (good)
+        take_event(link, &event, fds, n_fds);
+    for (size_t i = 0; i < n_fds; i++)
+        fd_close(fds[i]);
+    if (!good)
+        disconnect(link);
+    return good && link->socket.fd >= 0;
+}
+
+static void on_socket(struct loop_fd *w, uint32_t events)
+{
+    struct keeper_link *link = (struct keeper_link *)((char *)w - offsetof(struct keeper_link, socket));
+
+    if (events & EPOLLOUT)
+        flush(link);
+    if (link->socket.fd >= 0 && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
+        while (receive_one(link))
+            ;
+}
+
+static int connect_once(struct keeper_link *link)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+
+    memcpy(address.sun_path, link->path, sizeof address.sun_path);
+    FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) < 0)
+        return -errno;
+    int r = loop_fd_add(link->loop, &link->socket, fd, EPOLLIN);
+    if (r < 0)
+        return r;
+    link->socket.fd = TAKE_FD(fd);
+    return 0;
+}
+
+static void on_retry(struct loop_timer *timer)
+{
+    struct keeper_link *link = (struct keeper_link *)((char *)timer - offsetof(struct keeper_link, retry));
+
+    if (connect_once(link) < 0)
+        loop_timer_set(link->loop, &link->retry, RETRY_MS);
+}
+
+int keeper_link_new(struct loop *loop, const char *path, const struct keeper_handlers *handlers, struct keeper_link **ret,
+                    struct err *e)
+{
+    struct keeper_link *link = calloc(1, sizeof *link);
+
+    if (!link)
+        return err_at(e, ENOMEM, STEP_MEMORY, 0, "keeper link");
+    if (strlen(path) >= sizeof link->path) {
+        free(link);
+        return err_set(e, ENAMETOOLONG, STEP_USAGE, "the keeper's socket %s has too long a path", path);
+    }
+    memcpy(link->path, path, strlen(path));
+    link->loop = loop;
+    link->handlers = *handlers;
+    link->socket = (struct loop_fd){ .fd = -1, .on_event = on_socket };
+    link->retry.on_expire = on_retry;
+    link->fail.on_run = on_fail;
+    link->pending_end = &link->pending;
+    link->queue_end = &link->queue;
+    if (connect_once(link) < 0)
+        loop_timer_set(loop, &link->retry, RETRY_MS);
+    *ret = link;
+    return 0;
+}
+
+void keeper_link_free(struct keeper_link *link)
+{
+    if (!link)
+        return;
+    loop_timer_cancel(link->loop, &link->retry);
+    loop_task_cancel(link->loop, &link->fail);
+    loop_fd_remove(link->loop, &link->socket);
+    fd_close(link->socket.fd);
+    while (link->queue) {
+        struct outgoing *o = link->queue;
+        link->queue = o->next;
+        free_outgoing(o);
+    }
+    while (link->pending) {
+        struct pending *p = link->pending;
+        link->pending = p->next;
+        free(p);
+    }
+    free(link);
+}
+
+static struct outgoing *make_outgoing(const void *frame, size_t size, const int *fds, size_t n_fds)
+{
+    struct outgoing *o = n_fds <= FDS_MAX ? malloc(sizeof *o + size) : NULL;
+
+    if (!o)
+        return NULL;
+    *o = (struct outgoing){ .size = size };
+    memcpy(o->frame, frame, size);
+    for (size_t i = 0; i < n_fds; i++) {
+        o->fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 3);
+        if (o->fds[i] < 0) {
+            free_outgoing(o);
+            return NULL;
+        }
+        o->n_fds = i + 1;
+    }
+    return o;
+}
+
+uint32_t keeper_link_request(struct keeper_link *link, void *frame, size_t size, const int *fds, size_t n_fds, keeper_answer *answer,
+                             void *arg)
+{
+    struct request_head *head = frame;
+    struct pending *p = malloc(sizeof *p);
+
+    if (!p)
+        abort();        /* nothing could be answered any more */
+    if (++link->serial == 0)
+        link->serial = 1;
+    head->serial = link->serial;
+    *p = (struct pending){ .serial = head->serial, .answer = answer, .arg = arg };
+    *link->pending_end = p;
+    link->pending_end = &p->next;
+
+    struct outgoing *o = keeper_link_is_up(link) ? make_outgoing(frame, size, fds, n_fds) : NULL;
+    if (!o) {
+        p->unsent = true;
+        loop_task_add(link->loop, &link->fail);
+        return head->serial;
+    }
+    if (!link->queue && send_one(link->socket.fd, o) == 0) {
+        free_outgoing(o);
+        return head->serial;
+    }
+    /* Whatever stopped it, the loop will find out. */
+    *link->queue_end = o;
+    link->queue_end = &o->next;
+    if (loop_fd_set(link->loop, &link->socket, EPOLLIN | EPOLLOUT) < 0)
+        abort();
+    return head->serial;
+}
+
+void keeper_link_cancel(struct keeper_link *link, uint32_t serial)
+{
+    for (struct pending *p = link->pending; p; p = p->next)
+        if (p->serial == serial)
+            p->answer = NULL;
+}

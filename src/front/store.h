@@ -1,0 +1,73 @@
+/* What outlives the front: boxes, execs, tokens, events, in one SQLite database with one connection. A box's or exec's body is
+ * the JSON object that the API shows; the columns beside it are what is searched by. Nothing here waits for the disk on the path
+ * of a create (WAL, synchronous=NORMAL); a crash of the machine may lose the last moments, a crash of the front nothing. */
+#ifndef CARREL_FRONT_STORE_H
+#define CARREL_FRONT_STORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct store;
+
+struct store_box {
+    uint64_t    number;             /* rowid; the keeper's token */
+    const char *id, *owner, *name;  /* name NULL: none; unique per owner among living boxes */
+    const char *key;                /* idempotency key or NULL; unique per owner */
+    const char *phase;
+    const char *body;               /* JSON */
+    int64_t     created_ms;
+    bool        alive;
+};
+
+struct store_exec {
+    uint64_t    number;             /* rowid; the keeper's token */
+    uint64_t    box;                /* number of its box */
+    const char *id;
+    const char *body;               /* JSON */
+    bool        ended;
+};
+
+struct store_event {
+    uint64_t    number;
+    uint64_t    box;
+    int64_t     time_ms;
+    const char *type, *body;        /* JSON object or NULL */
+};
+
+struct store_token {
+    const char   *id, *identity, *scopes;   /* scopes: "boxes:read boxes:write exec files ports admin" separated by blanks */
+    unsigned char hash[32];                 /* SHA-256 of the secret */
+    int64_t       created_ms, expires_ms, used_ms;      /* expires 0: never */
+    bool          revoked;
+};
+
+/* Opens or makes <state>/state.db; refuses a database of a newer version with a clear error. */
+MUST_CHECK int  store_open(const char *state, struct store **ret, struct err *e);
+void            store_close(struct store *s);
+
+/* Strings given to a callback live during the call. A callback that returns non-zero stops the listing. */
+MUST_CHECK int  store_box_insert(struct store *s, struct store_box *box, struct err *e);        /* sets number; -EEXIST: name or key taken */
+MUST_CHECK int  store_box_update(struct store *s, const struct store_box *box, struct err *e);  /* by number: phase, body, name, alive */
+MUST_CHECK int  store_box_by_key(struct store *s, const char *owner, const char *key, uint64_t *ret_number, struct err *e);   /* -ENOENT */
+MUST_CHECK int  store_boxes(struct store *s, bool alive_only, int (*each)(const struct store_box *, void *), void *arg, struct err *e);
+/* Forgets dead boxes, their execs and events that ended before this time. */
+MUST_CHECK int  store_prune(struct store *s, int64_t before_ms, struct err *e);
+
+MUST_CHECK int  store_exec_insert(struct store *s, struct store_exec *exec, struct err *e);
+MUST_CHECK int  store_exec_update(struct store *s, const struct store_exec *exec, struct err *e);
+MUST_CHECK int  store_execs(struct store *s, uint64_t box, int (*each)(const struct store_exec *, void *), void *arg, struct err *e);
+
+MUST_CHECK int  store_event_insert(struct store *s, struct store_event *event, struct err *e);
+/* Of one box (0: all), with number > after, at most limit. */
+MUST_CHECK int  store_events(struct store *s, uint64_t box, uint64_t after, unsigned limit, int (*each)(const struct store_event *, void *),
+                             void *arg, struct err *e);
+
+MUST_CHECK int  store_token_insert(struct store *s, const struct store_token *token, struct err *e);
+MUST_CHECK int  store_token_by_hash(struct store *s, const unsigned char hash[32], int (*each)(const struct store_token *, void *), void *arg,
+                                    struct err *e);
+MUST_CHECK int  store_token_revoke(struct store *s, const char *id, struct err *e);     /* -ENOENT */
+MUST_CHECK int  store_tokens(struct store *s, int (*each)(const struct store_token *, void *), void *arg, struct err *e);
+
+#endif

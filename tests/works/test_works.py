@@ -1,0 +1,291 @@
+"""What people do in a box must work in it: Python with its libraries, node, a compiler, git, a shell with job control."""
+import os
+import pathlib
+import pty
+import re
+import select
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+from harness import command_line, run_box, world
+
+VENV = os.environ.get("CARREL_WORKS_VENV", "build/works-venv")
+LIMITS = ("--memory", "1G", "--pids", "128", "--disk", "256M")
+DEADLINE = 50
+
+
+def check(command, **options):
+    result = run_box(command, limits=LIMITS, options=("--timeout", "45s"), **options)
+    assert result.status == 0, result
+    return result.stdout.decode()
+
+
+def python(script, *arguments):
+    return check(["/usr/bin/python3", "-c", script, *arguments])
+
+
+def in_venv(script):
+    """The venv is mounted read-only at its own path, for that path is written in its files."""
+    path = pathlib.Path(VENV).resolve()
+    if not (path / "bin/python").exists():
+        pytest.skip("no venv; make attack builds it")
+    return check([f"{path}/bin/python", "-c", script], mounts=[f"{path}:{path}:ro"])
+
+
+# --- Python ---
+
+def test_python_starts_and_knows_its_home():
+    assert python("import os, sys, pathlib; print(pathlib.Path.home(), os.getcwd(), os.getuid() != 0)") == "/home/box /home/box True\n"
+
+
+def test_python_writes_files_and_reads_them_back():
+    python("import pathlib, tempfile\n"
+           "for d in ('/home/box', '/tmp', '/dev/shm'):\n"
+           "    p = pathlib.Path(d, 'x'); p.write_text('é'); assert p.read_text() == 'é'\n"
+           "with tempfile.TemporaryDirectory() as d: pathlib.Path(d, 'y').touch()")
+
+
+def test_python_threads_work():
+    assert python("import threading\nn = []\nt = [threading.Thread(target=n.append, args=(i,)) for i in range(50)]\n"
+                  "[x.start() for x in t]; [x.join() for x in t]; print(sorted(n) == list(range(50)))") == "True\n"
+
+
+def test_python_subprocesses_work():
+    assert python("import subprocess; print(subprocess.run(['sh', '-c', 'echo $((6*7))'], capture_output=True, text=True, check=True).stdout)") == "42\n\n"
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_python_multiprocessing_works(method, tmp_path):
+    script = ("import multiprocessing as m, sys\n"
+              "def f(x): return x * x\n"
+              "if __name__ == '__main__':\n"
+              "    with m.get_context(sys.argv[1]).Pool(3) as p: print(p.map(f, range(5)))\n")
+    (tmp_path / "m.py").write_text(script)
+    tmp_path.chmod(0o755)
+    assert check(["/usr/bin/python3", "/work/m.py", method], mounts=[f"{tmp_path}:/work:ro"]) == "[0, 1, 4, 9, 16]\n"
+
+
+def test_python_shared_memory_and_semaphores_work():
+    assert python("from multiprocessing import shared_memory, Semaphore, Queue\ns = shared_memory.SharedMemory(create=True, size=100)\n"
+                  "s.buf[0] = 7\nt = shared_memory.SharedMemory(s.name)\nprint(t.buf[0]); t.close(); s.close(); s.unlink()\n"
+                  "q = Queue(); q.put(1); print(q.get(), Semaphore(2).acquire())") == "7\n1 True\n"
+
+
+def test_python_asyncio_works():
+    assert python("""
+import asyncio
+async def serve(r, w):
+    w.write((await r.readline()).upper()); await w.drain(); w.close()
+async def main():
+    server = await asyncio.start_server(serve, '127.0.0.1', 0)
+    r, w = await asyncio.open_connection(*server.sockets[0].getsockname())
+    w.write(b'hello\\n'); print((await r.readline()).decode(), end='')
+    p = await asyncio.create_subprocess_exec('echo', 'sub', stdout=asyncio.subprocess.PIPE)
+    print((await p.communicate())[0].decode(), end='')
+    await asyncio.wait_for(asyncio.sleep(0.01), 1)
+asyncio.run(main())
+""") == "HELLO\nsub\n"
+
+
+def test_python_sqlite_works():
+    assert python("import sqlite3\nc = sqlite3.connect('/home/box/x.db'); c.execute('pragma journal_mode=wal')\n"
+                  "c.execute('create table t(a)'); c.executemany('insert into t values (?)', [(i,) for i in range(1000)]); c.commit()\n"
+                  "print(sqlite3.connect('/home/box/x.db').execute('select sum(a) from t').fetchone()[0])") == "499500\n"
+
+
+def test_python_locale_time_random_and_names_work():
+    python("import locale, time, random, secrets, uuid, socket, getpass, pwd, os, platform\n"
+           "time.localtime(); secrets.token_hex(); uuid.uuid4(); assert socket.gethostname(); assert pwd.getpwuid(os.getuid())\n"
+           "assert getpass.getuser(); platform.platform(); socket.getaddrinfo('localhost', 80)")
+
+
+def test_python_tools_venv_and_zipapp_work():
+    python("import compileall, zipfile, tarfile, venv\nvenv.create('/home/box/v', symlinks=True)\n"
+           "import subprocess; subprocess.run(['/home/box/v/bin/python', '-c', 'print(1)'], check=True)")
+
+
+def test_numpy_works():
+    assert in_venv("import numpy as n; a = n.random.rand(300, 300); print(round(float((a @ n.linalg.inv(a)).trace())))") == "300\n"
+
+
+def test_pandas_works():
+    assert in_venv("import pandas as p; d = p.DataFrame({'a': [1, 2, 3], 'b': list('xyx')}); d.to_csv('/tmp/d.csv'); "
+                   "print(p.read_csv('/tmp/d.csv').groupby('b').a.sum().to_dict())") == "{'x': 4, 'y': 2}\n"
+
+
+def test_matplotlib_works():
+    assert in_venv("import matplotlib; matplotlib.use('Agg'); import matplotlib.pyplot as p, os; p.plot([1, 2, 3]); p.savefig('/tmp/f.png'); "
+                   "print(os.path.getsize('/tmp/f.png') > 1000)") == "True\n"
+
+
+def test_psutil_works_and_sees_only_the_box():
+    out = in_venv("import psutil as p; print(len(p.pids())); p.virtual_memory(); p.cpu_count(); p.cpu_times(); p.Process().memory_info(); "
+                  "p.disk_partitions(all=True); p.net_if_addrs(); p.net_connections(); p.Process().open_files(); p.boot_time()")
+    assert int(out) <= 4
+
+
+def test_a_python_under_a_prefix_of_its_own_works():
+    """As pyenv and conda lay them out: a whole prefix, mounted at its own path."""
+    prefix = next((p for p in sorted(pathlib.Path.home().glob(".pyenv/versions/3.1*"), reverse=True) if (p / "bin/python3").exists()), None)
+    if prefix is None:
+        pytest.skip("no pyenv here")
+    out = check([f"{prefix}/bin/python3", "-c", "import sys, ssl, sqlite3, ctypes, hashlib; print(sys.prefix)"], mounts=[f"{prefix}:{prefix}:ro"])
+    assert out == f"{prefix}\n"
+
+
+# --- other languages and tools ---
+
+def test_node_works():
+    script = ("const {execSync} = require('child_process'); const w = require('worker_threads');"
+              "if (w.isMainThread) { console.log(execSync('echo sub').toString().trim(), [1,2,3].map(x => x * 2).join());"
+              "require('http').createServer((q, r) => r.end('ok')).listen(0, '127.0.0.1', function () {"
+              "require('http').get({port: this.address().port}, r => r.on('data', d => { console.log(d.toString()); process.exit(0); })); }); }")
+    node = shutil.which("node")
+    if not node:
+        pytest.skip("no node")
+    if not os.path.realpath(node).startswith("/usr/"):
+        pytest.skip("node is not below /usr")
+    assert check([node, "-e", script]) == "sub 2,4,6\nok\n"
+
+
+def test_gcc_compiles_and_its_program_runs():
+    assert check(["/bin/sh", "-c", "printf '#include <stdio.h>\\nint main(void){puts(\"compiled\");}' >a.c && gcc -O2 -o a a.c && ./a"]) == "compiled\n"
+
+
+def test_make_runs_jobs_in_parallel():
+    assert check(["/bin/sh", "-c", "printf 'all: a b c\\na b c:\\n\\t@echo $@ >$@\\n' >Makefile && make -j3 && cat a b c"]) == "a\nb\nc\n"
+
+
+def test_git_works():
+    out = check(["/bin/sh", "-c", "git init -q r && cd r && git config user.email a@b && git config user.name n && echo x >f && git add f && "
+                 "git commit -qm first && git checkout -qb other && git clone -q . ../copy && git -C ../copy log --format=%s"])
+    assert out == "first\n"
+
+
+def test_shell_pipelines_and_tools_work():
+    assert check(["/bin/bash", "-c", "set -o pipefail; seq 1000 | sort -rn | head -3 | tr '\\n' ' ' || true; diff <(echo a) <(echo a) && "
+                  "mkfifo p && (echo fifo >p &) && cat p && find /usr/bin -name env | xargs -n1 basename"]).split() == ["1000", "999", "998", "fifo", "env"]
+
+
+def test_a_broken_pipe_ends_a_writer_quietly():
+    """SIGPIPE has its default action inside, or `yes | head` never ends."""
+    result = run_box(["/bin/bash", "-c", "yes | head -1; echo ${PIPESTATUS[0]}"], limits=LIMITS, seconds=20)
+    assert result.stdout == b"y\n141\n"
+
+
+def test_tar_cp_and_sparse_files_work():
+    check(["/bin/sh", "-c", "cp -r /usr/lib/os-release . && truncate -s 1G s && tar cSf t.tar s os-release && mkdir o && tar xf t.tar -C o && cmp os-release o/os-release"])
+
+
+def test_flock_and_locks_work():
+    check(["/bin/sh", "-c", "flock /tmp/l -c true && flock -n /tmp/l echo locked"])
+
+
+def test_standard_input_reaches_the_command():
+    data = os.urandom(300_000)
+    result = run_box(["/bin/cat"], limits=LIMITS, input=data)
+    assert result.stdout == data
+
+
+def test_output_and_errors_stay_apart():
+    result = run_box(["/bin/sh", "-c", "echo out; echo err >&2; exit 3"], limits=LIMITS)
+    assert (result.stdout, result.stderr, result.status) == (b"out\n", b"err\n", 3)
+
+
+def test_memory_and_processors_inside_are_the_boxs():
+    result = run_box(["/bin/sh", "-c", "grep MemTotal /proc/meminfo; nproc; grep -c ^processor /proc/cpuinfo"],
+                     limits=("--memory", "100M", "--cpus", "1", "--pids", "32"))
+    total = int(re.search(rb"MemTotal:\s+(\d+) kB", result.stdout).group(1))
+    assert total == 100 * 1024
+
+
+# --- a terminal ---
+
+class Terminal:
+    """A person at a terminal who started `carrel run -it`."""
+
+    def __init__(self, command):
+        master, slave = pty.openpty()
+        line = command_line(command, limits=LIMITS, options=("-i", "-t", "--env", "TERM=dumb", "--env", "PS1=ready> "))
+        self.process = subprocess.Popen(line, stdin=slave, stdout=slave, stderr=slave, start_new_session=True, cwd=world().empty)
+        os.close(slave)
+        self.master, self.seen = master, ""
+
+    def expect(self, text, seconds=15):
+        end = time.monotonic() + seconds
+        while text not in self.seen:
+            ready, _, _ = select.select([self.master], [], [], max(0, end - time.monotonic()))
+            assert ready, f"no {text!r} in {self.seen!r}"
+            try:
+                data = os.read(self.master, 4096)
+            except OSError:
+                data = b""
+            assert data, f"the terminal closed without {text!r}: {self.seen!r}"
+            self.seen += data.decode("utf-8", "replace")
+        before, _, self.seen = self.seen.partition(text)
+        return before
+
+    def type(self, text):
+        os.write(self.master, text.encode())
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self.master)
+
+
+@pytest.fixture
+def shell():
+    terminal = Terminal(["/bin/bash", "--norc", "--noprofile", "-i"])
+    yield terminal
+    terminal.close()
+
+
+def test_job_control_works_on_a_terminal(shell):
+    before = shell.expect("ready> ")
+    assert "no job control" not in before and "cannot set terminal" not in before
+    shell.type("sh -c 'echo begun; exec cat'\n")
+    shell.expect("begun\r\n")
+    shell.type("typed\n")
+    shell.expect("typed\r\ntyped\r\n")
+    shell.type("\x1a")                      # ^Z stops the job in front
+    shell.expect("Stopped")
+    shell.expect("ready> ")
+    shell.type("fg\n")
+    shell.expect("exec cat'\r\n")
+    shell.type("again\n")
+    shell.expect("again\r\nagain\r\n")
+    shell.type("\x03")                      # ^C ends it
+    shell.expect("ready> ")
+    shell.type("sleep 100 & kill %1; wait %1; echo code $?\n")
+    shell.expect("code 143")
+    shell.type("exit 7\n")
+    assert shell.process.wait(10) == 7
+
+
+def test_interrupt_on_a_terminal_ends_the_command_not_the_shell(shell):
+    shell.expect("ready> ")
+    shell.type("sh -c 'echo begun; exec sleep 100'\n")
+    shell.expect("begun\r\n")
+    shell.type("\x03")
+    shell.expect("ready> ")
+    shell.type("echo alive $((1+1))\n")
+    shell.expect("alive 2")
+    shell.type("\x04")
+    assert shell.process.wait(10) == 0
+
+
+def test_the_terminal_inside_has_a_name_and_a_size(shell):
+    shell.expect("ready> ")
+    shell.type("tty; stty size; test -t 0 && echo is terminal\n")
+    shell.expect("/dev/pts/0")
+    shell.expect("is terminal")
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
