@@ -1,9 +1,10 @@
 # Suites on another kernel with a pure cgroup v2 tree, in emulated machines.
 #   SUITES="root:limits user:limits"  QEMU_TIMEOUT=SECONDS (for each)  QEMU_SHOW=1 (the console on the terminal)
-SUITES         ?= root:boot user:boot root:limits user:limits root:attack user:attack root:e2e user:e2e
+QEMU_SUITES    := boot limits $(if $(wildcard tests/attack/test_*.py),attack) $(if $(wildcard tests/e2e/test_*.py),e2e)
+SUITES         ?= $(foreach s,$(QEMU_SUITES),root:$(s) user:$(s))
 QEMU_TIMEOUT   ?= 900
 QEMU_SHOW      ?=
-QEMU_PROGRAMS  ?= $(BUILD)/carrel
+QEMU_PROGRAMS  ?= $(BUILD)/carrel $(PROBE)
 QEMU_OUT       := $(BUILD)/qemu
 PACKAGES_QEMU  := qemu-system-x86 busybox-static squashfs-tools
 

@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/statfs.h>
 #include <unistd.h>
 
@@ -40,6 +41,8 @@ static const struct box empty_box = {
     .leaf = { .v2 = -1, .dir = { -1, -1, -1, -1 }, .tasks = { -1, -1, -1, -1 } },
     .scratch = -1,
     .keeper = -1,
+    .root = -1,
+    .zygote_tasks = { -1, -1, -1, -1 },
 };
 
 static int take_rules(struct box *box, const struct plan *plan, struct err *e)
@@ -200,6 +203,9 @@ int box_begin(struct box_host *host, const struct plan *plan, struct box *ret, s
     int r = take_rules(box, plan, e);
     if (r == 0)
         r = ids_take(&host->ids, &box->ids, e);
+    if (r == 0 && plan->writable_root && box->ids.size == 1 && plan->uid != 0)
+        r = err_set(e, ENOTSUP, STEP_USAGE,
+                    "a writable root needs more than the user's own id: give the user a range in /etc/subuid, or take --user 0");
     return r;
 }
 
@@ -214,19 +220,30 @@ int box_create(struct box_host *host, const struct plan *plan, const int *source
     int r = box_begin(host, plan, box, e);
     if (r == 0)
         r = trees_make(host, plan, &box->ids, box->keep_own, source, &trees, e);
+    struct stat status;
+    if (r == 0 && fstat(trees.root, &status) < 0) {
+        r = err_at(e, errno, STEP_ROOT, 0, "/");
+        trees_close(&trees, plan->n_mounts);
+    }
     if (r < 0) {
         box_destroy(host, box, &end);
         return r;
     }
 
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) < 0 || pipe2(gate, O_CLOEXEC) < 0)
+    box->root_device = status.st_dev;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) < 0
+        || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, gate) < 0)
         r = err_at(e, errno, STEP_CLONE, 0, "init's links");
     if (r == 0) {
         r = process_clone(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS, -1, -1, &box->init);
-        if (r == 0)
+        if (r == 0) {
+            /* The other ends are not init's, or it would never hear that the others are gone. */
+            fd_close(link[0]);
+            fd_close(gate[0]);
             init_run(&(struct init_job){ .plan = plan, .trees = &trees, .link = link[1], .gate = gate[1], .keeper = host->self,
                                          .wait_maps = host->rootless || plan->writable_root,
                                          .can_setgroups = host->can_setgroups, .quiet = start != NULL });
+        }
         r = r < 0 ? err_at(e, -r, STEP_CLONE, 0, "namespaces") : 0;
     }
     box->link = link[0];

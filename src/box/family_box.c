@@ -23,6 +23,8 @@
 #include <linux/sched.h>
 #include <linux/securebits.h>
 #include <sched.h>
+#include <signal.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +40,7 @@
 #include "box/making.h"
 #include "box/payload.h"
 #include "box/tree.h"
+#include "sys/mountfd.h"
 #include "sys/rights.h"
 
 struct birth {
@@ -162,7 +165,7 @@ static pid_t pid_of(int pidfd)
     return line ? (pid_t)strtol(line + 5, NULL, 10) : 0;
 }
 
-static int take_birth(struct box *box, int report, int tasks[CG_CONTROLLERS], struct err *e)
+static int take_birth(struct box *box, int report, struct err *e)
 {
     struct note note;
     int fds[BIRTH_FDS];
@@ -175,12 +178,12 @@ static int take_birth(struct box *box, int report, int tasks[CG_CONTROLLERS], st
         return -note.err.code;
     }
     box->init = (struct process){ .pidfd = fds[BIRTH_INIT], .pid = pid_of(fds[BIRTH_INIT]) };
-    memcpy(tasks, fds + BIRTH_TASKS, CG_CONTROLLERS * sizeof *tasks);
+    memcpy(box->zygote_tasks, fds + BIRTH_TASKS, sizeof box->zygote_tasks);
     return box->init.pid > 0 ? 0 : err_at(e, ESRCH, STEP_CLONE, 0, "init");
 }
 
 /* init is ours although the midwife gave birth to it, and so is the midwife. */
-static int deliver(struct birth *b, struct box *box, int tasks[CG_CONTROLLERS], struct err *e)
+static int deliver(struct birth *b, struct box *box, struct err *e)
 {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
@@ -196,7 +199,7 @@ static int deliver(struct birth *b, struct box *box, int tasks[CG_CONTROLLERS], 
     if (r < 0)
         return err_at(e, -r, STEP_CLONE, 0, "midwife");
     theirs = fd_close(theirs);
-    r = take_birth(box, ours, tasks, e);
+    r = take_birth(box, ours, e);
     (void)!process_reap(&midwife, 1, &end);
     return r;
 }
@@ -225,26 +228,16 @@ static int open_network(struct box *box, struct err *e)
 
 static int raise_box(struct birth *b, struct box_host *host, struct family *family, struct box *box, bool freezer, struct err *e)
 {
-    int tasks[CG_CONTROLLERS] = { -1, -1, -1, -1 };
     int r = lend_leaf(host, family, box, freezer, e);
 
     if (r == 0)
-        r = deliver(b, box, tasks, e);
+        r = deliver(b, box, e);
     if (r == 0 && (r = box_open_namespaces(box->init.pid, &box->ns)) < 0)
         r = err_at(e, -r, STEP_JOIN, 0, "init's namespaces");
     if (r == 0)
         r = open_network(box, e);
     if (r == 0 && send(box->link, "g", 1, MSG_NOSIGNAL) < 0)
         r = err_at(e, errno, STEP_CLONE, 0, "init");
-    /* From here on it is Z's files that payloads of this box are joined with; for the keeper they are as good. */
-    for (size_t i = 0, next = 0; r == 0 && i < CG_CONTROLLERS; i++)
-        if (box->leaf.tasks[i] >= 0) {
-            fd_close(box->zygote_tasks[i]);
-            box->zygote_tasks[i] = tasks[next];
-            tasks[next++] = -1;
-        }
-    for (size_t i = 0; i < CG_CONTROLLERS; i++)
-        fd_close(tasks[i]);
     if (r == 0)
         r = family_fork(box, &box->first, e);
     return r;
@@ -264,6 +257,10 @@ int family_box_create(struct box_host *host, struct family *family, const struct
         r = err_at(e, EINVAL, STEP_USAGE, 0, "a box must have the profile of its family");
     if (r == 0)
         r = trees_make(host, plan, &box->ids, box->keep_own, source, &trees, e);
+    if (r == 0 && (r = mountfd_clone(trees.root, "", false, 0, &box->root)) < 0) {
+        trees_close(&trees, plan->n_mounts);
+        r = err_at(e, -r, STEP_ROOT, 0, "/");
+    }
     if (r < 0) {
         box_destroy(host, box, &end);
         return r;

@@ -25,7 +25,8 @@ static int become_helper(const struct box *box, int link, int socket, struct err
         return r;
     if ((r = payload_give_up_rights(box, e)) < 0)
         return r;
-    return payload_seal_files(box, e);
+    r = payload_check_root(box, e);
+    return r < 0 ? r : payload_seal_files(box, e);
 }
 
 int box_help(struct box *box, int socket, void (*serve)(int socket), struct payload *ret, struct err *e)

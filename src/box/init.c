@@ -84,8 +84,7 @@ static int attach(const struct plan *plan, const struct trees *trees, size_t i)
     return r < 0 ? r : mountfd_attach(made, point, "");
 }
 
-/* What was only there to be bound from. */
-static int unlink_sources(int root)
+int init_unlink_sources(int root)
 {
     static const char *const files[] = { ".empty", ".meminfo", ".cpuinfo" };
 
@@ -134,9 +133,7 @@ static int attach_root(const struct trees *trees, struct err *e)
 
 static int exchange_root(const struct plan *plan, const struct trees *trees, struct err *e)
 {
-    int r = unlink_sources(trees->root);
-    if (r == 0)
-        r = mountfd_pivot(trees->root);
+    int r = mountfd_pivot(trees->root);
     if (r < 0)
         return err_at(e, -r, STEP_PIVOT, 0, "/");
     if (!plan->writable_root && (r = mountfd_restrict(trees->root, false, TREE_READONLY)) < 0)
@@ -185,6 +182,16 @@ static int build_late(const struct init_job *job, struct err *e)
     return r < 0 ? err_at(e, -r, STEP_NETWORK, 0, "loopback") : 0;
 }
 
+static int wait_joined(int gate)
+{
+    char byte;
+    ssize_t n;
+
+    while ((n = recv(gate, &byte, 1, 0)) < 0 && errno == EINTR)
+        ;
+    return n == 1 ? 0 : n < 0 ? -errno : -ECHILD;
+}
+
 static int build(const struct init_job *job, struct err *e)
 {
     const struct plan *plan = job->plan;
@@ -199,6 +206,12 @@ static int build(const struct init_job *job, struct err *e)
             r = attach_root(job->trees, e);
         if (r == 0)
             r = attach_which(plan, job->trees, true, true, e);
+        if (r == 0 && (r = init_unlink_sources(job->trees->root)) < 0)
+            r = err_at(e, -r, STEP_ROOT, 0, "/");
+        /* pivot_root moves the processes that are in this mount namespace. A payload in the middle of its setns would stay on the host's
+         * root, so it must have said that it is inside. */
+        if (r == 0 && job->gate >= 0 && (r = wait_joined(job->gate)) < 0)
+            r = err_at(e, -r, STEP_WAIT, 0, "the first payload");
         if (r == 0)
             r = exchange_root(plan, job->trees, e);
     }
@@ -231,11 +244,14 @@ static int wait_go(int link, struct err *e)
 
 static int become(const struct init_job *job, struct err *e)
 {
-    int r = 0;
+    int r = rights_die_with(job->keeper);
 
+    if (r < 0)
+        return err_at(e, -r, STEP_RIGHTS, 0, "parent death signal of init");
+    /* Until an unprivileged keeper has opened our namespaces we must not hide from it. */
     if (job->wait_maps)
         r = wait_go(job->link, e);
-    if (r == 0 && ((r = rights_hide()) < 0 || (r = rights_die_with(job->keeper)) < 0))
+    if (r == 0 && (r = rights_hide()) < 0)
         r = err_at(e, -r, STEP_RIGHTS, 0, "hiding init");
     /* An overlay works with the rights of who mounted it, so that must be somebody whom the box's files know. */
     if (r == 0 && job->plan->writable_root && job->stage == INIT_WHOLE && (r = rights_become(0, 0, job->can_setgroups)) < 0)

@@ -12,6 +12,7 @@
 
 #include "base/fd.h"
 #include "box/box.h"
+#include "box/family.h"
 
 int box_check_limits(const struct box_host *host, const struct limits *limits, struct err *e)
 {
@@ -125,12 +126,14 @@ static void close_all(int *const *fds, size_t n)
 void box_release(struct box_host *host, struct box *box)
 {
     int *const fds[] = { &box->link,    &box->ns.user, &box->ns.mount, &box->ns.pid,
-                         &box->ns.ipc,  &box->ns.uts,  &box->ns.net,   &box->scratch };
+                         &box->ns.ipc,  &box->ns.uts,  &box->ns.net,   &box->scratch, &box->root };
 
     if (box->has_leaf)
         (void)!cgroup_remove(&host->cgroups, &box->leaf);
     box->has_leaf = false;
     payload_done(&box->first);
+    for (size_t i = 0; i < CG_CONTROLLERS; i++)
+        box->zygote_tasks[i] = fd_close(box->zygote_tasks[i]);
     close_all(fds, sizeof fds / sizeof *fds);
     ids_release(&host->ids, &box->ids);
     free(TAKE_PTR(box->rule_paths));
@@ -151,6 +154,8 @@ void box_destroy(struct box_host *host, struct box *box, struct process_end *ret
     if (box->has_leaf)
         (void)!cgroup_remove(&host->cgroups, &box->leaf);
     box->has_leaf = false;
+    while (box->family && box->init.pidfd >= 0 && process_reap(&box->init, 0, ret_init) == 0)
+        family_box_sweep(box);
     if (box->init.pidfd >= 0)
         (void)!process_reap(&box->init, 1, ret_init);
     box_release(host, box);

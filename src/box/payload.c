@@ -19,6 +19,7 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -40,6 +41,8 @@ static int join(const struct payload_job *job, int *ret_net, struct err *e)
     for (size_t i = 0; i < sizeof joins / sizeof *joins; i++)
         if (setns(joins[i].fd, joins[i].type) < 0)
             return err_at(e, errno, STEP_JOIN, i, joins[i].name);
+    if (job->gate >= 0 && send(job->gate, "j", 1, MSG_NOSIGNAL) < 0)
+        return err_at(e, errno, STEP_JOIN, 1, "init");
     if (!job->make_net)
         return setns(ns->net, CLONE_NEWNET) < 0 ? err_at(e, errno, STEP_JOIN, 0, "network") : 0;
     if (unshare(CLONE_NEWNET) < 0)
@@ -85,6 +88,16 @@ static int wait_root(int gate, struct err *e)
     return n == 1 ? 0 : err_at(e, n < 0 ? errno : ECHILD, STEP_WAIT, 0, "init");
 }
 
+/* Never trust that joining worked: on any other root than the box's nothing may be executed. */
+int payload_check_root(const struct box *box, struct err *e)
+{
+    struct stat status;
+
+    if (stat("/", &status) < 0)
+        return err_at(e, errno, STEP_JOIN, 1, "/");
+    return status.st_dev == box->root_device ? 0 : err_at(e, EXDEV, STEP_JOIN, 1, "the box's root");
+}
+
 static int receive_command(const struct payload_job *job, struct command_spec *command, int stdio[3], struct err *e)
 {
     if (!job->start)
@@ -126,6 +139,8 @@ static int run(const struct payload_job *job, struct err *e)
 
     if (r == 0)
         r = wait_root(job->gate, e);
+    if (r == 0)
+        r = payload_check_root(job->box, e);
     if (r == 0)
         r = report_waiting(job, net, e);
     if (r == 0)

@@ -30,6 +30,7 @@ _Noreturn void payload_run(const struct payload_job *job);
 /* Closes all descriptors above 2 but these (-1 is no descriptor): one may live for hours and must hold nothing of other boxes. */
 MUST_CHECK int payload_keep_only(const int *keep, size_t n, struct err *e);
 MUST_CHECK int payload_give_up_rights(const struct box *box, struct err *e);
+MUST_CHECK int payload_check_root(const struct box *box, struct err *e);
 MUST_CHECK int payload_seal_files(const struct box *box, struct err *e);
 /* Waits for the command. Ends the process if the keeper has none for it. */
 MUST_CHECK int payload_receive(int link, struct command_spec *command, int stdio[3], struct err *e);

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/fd.h"
 #include "base/title.h"
@@ -18,6 +19,49 @@ static const struct command {
     { "keeper", keeper_main, NULL },
 };
 
+/* What carrel-server does: this program stays small and static, that one speaks HTTP. */
+static const struct {
+    const char *name, *summary;
+} server_commands[] = {
+    { "serve", "serve the API: boxes that live" },
+    { "config", "check the server's configuration" },
+    { "create", "make a box" },
+    { "ps", "list boxes" },
+    { "exec", "run a command in a box" },
+    { "shell", "open a shell in a box" },
+    { "cp", "copy files into and out of a box" },
+    { "logs", "show a command's output" },
+    { "events", "show what happened to a box" },
+    { "forward", "forward a local port into a box" },
+    { "pause", "freeze a box" },
+    { "resume", "let a frozen box go on" },
+    { "stop", "end a box's processes, keep its files" },
+    { "start", "start a stopped box" },
+    { "rm", "delete boxes" },
+    { "stats", "show what boxes use" },
+    { "token", "make, list and revoke tokens" },
+};
+
+/* Beside this program, or in ../libexec. Returns only if it is not there. */
+static int hand_over(char **argv)
+{
+    char self[4096], path[4200];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+
+    if (n > 0) {
+        self[n] = '\0';
+        char *slash = strrchr(self, '/');
+        int length = (int)(slash - self);
+        argv[0] = "carrel";
+        snprintf(path, sizeof path, "%.*s/carrel-server", length, self);
+        execv(path, argv);
+        snprintf(path, sizeof path, "%.*s/../libexec/carrel-server", length, self);
+        execv(path, argv);
+    }
+    fprintf(stderr, "carrel: carrel-server is not installed beside %s\n", n > 0 ? self : "carrel");
+    return EXIT_CARREL;
+}
+
 void cli_complain(const struct err *e)
 {
     char text[512];
@@ -32,6 +76,9 @@ static void usage(FILE *out)
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (commands[i].summary)
             fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].summary);
+    fputs("\nwith a server\n", out);
+    for (size_t i = 0; i < sizeof server_commands / sizeof *server_commands; i++)
+        fprintf(out, "  %-8s %s\n", server_commands[i].name, server_commands[i].summary);
     fputs("\n'carrel COMMAND --help' tells more; the manual is carrel(1).\n", out);
 }
 
@@ -55,6 +102,9 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (strcmp(argv[1], commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);
+    for (size_t i = 0; i < sizeof server_commands / sizeof *server_commands; i++)
+        if (strcmp(argv[1], server_commands[i].name) == 0)
+            return hand_over(argv);
     fprintf(stderr, "carrel: there is no command '%s'; 'carrel help' lists them\n", argv[1]);
     return EXIT_CARREL;
 }

@@ -83,6 +83,7 @@ int report_json(const struct report *report, struct buf *out)
     if (report->n_trace > 0)
         write_trace(&j, report);
     if (report->output) {
+        jsonout_bool(&j, "truncated", buf_error(report->output) < 0 || buf_error(report->errors) < 0);
         jsonout_bytes(&j, "stdout", buf_string(report->output), report->output->length);
         jsonout_bytes(&j, "stderr", buf_string(report->errors), report->errors->length);
     }
@@ -117,7 +118,10 @@ void report_remark(const struct report *report, const struct command_spec *comma
         fprintf(stderr, "carrel: the command was ended after %.3g s (--timeout)\n", (double)command->timeout_ms / 1000);
         break;
     case OUTCOME_OOM:
-        fprintf(stderr, "carrel: the box ran out of memory (--memory %llu bytes)\n", (unsigned long long)limits->memory_bytes);
+        if (limits->memory_bytes)
+            fprintf(stderr, "carrel: the box ran out of memory (--memory %llu bytes)\n", (unsigned long long)limits->memory_bytes);
+        else
+            fputs("carrel: the host ran out of memory\n", stderr);
         break;
     case OUTCOME_PIDS:
         fprintf(stderr, "carrel: the box reached its limit of %u processes (--pids)\n", limits->pids);

@@ -11,6 +11,7 @@
 #include "base/fd.h"
 #include "box/box.h"
 #include "cli/commands.h"
+#include "cli/forkway.h"
 #include "cli/help.h"
 #include "cli/options.h"
 #include "cli/report.h"
@@ -26,6 +27,8 @@ struct run {
     struct box_host    host;
     struct plan        plan;
     struct box         box;
+    struct forkway     way;
+    struct payload     payload;         /* forked from a zygote; else the command is box.first */
     struct session     session;
     struct buf         output, errors;
     struct report      report;
@@ -43,10 +46,13 @@ extern char **environ;
 
 static int prepare(struct run *run, struct err *e)
 {
-    int r = sources_open(&run->options.box, &run->sources, e);
+    int r = box_host_open(&run->host, e);
 
+    /* Not before: an ordinary user enters a mount namespace there, and a tree can only be cloned from a descriptor of the same one. */
     if (r == 0)
-        r = box_host_open(&run->host, e);
+        r = sources_open(&run->options.box, &run->sources, e);
+    if (r == 0)
+        r = forkway_open(&run->way, &run->options, e);
     mark(run, "host");
     /* A default that this host cannot hold is told in the report; only what was asked for is refused. */
     if (r == 0 && run->options.pids_by_default && !run->host.cgroups.can[CG_PIDS])
@@ -73,13 +79,18 @@ static int carry_out(struct run *run, struct err *e)
         return r;
     struct session *s = &run->session;
     struct start start = { .command = &run->options.command, .stdio = { s->stdio[0], s->stdio[1], s->stdio[2] } };
-    r = box_create(&run->host, &run->plan, run->sources.fd, &start, false, &run->box, e);
+    struct payload *payload = run->options.zygote ? &run->payload : &run->box.first;
+    if (run->options.zygote)
+        r = forkway_create(&run->way, &run->host, &run->options, &run->plan, run->sources.fd, &start, &run->box, payload, e);
+    else
+        r = box_create(&run->host, &run->plan, run->sources.fd, &start, false, &run->box, e);
     mark(run, "create");
     if (r == 0) {
-        r = session_run(s, &run->box, &run->box.first, e);
+        r = session_run(s, &run->box, payload, e);
         mark(run, "command");
         box_usage_read(&run->box, &run->report.usage);
         box_destroy(&run->host, &run->box, &init_end);
+        forkway_close(&run->way, &run->host);
         mark(run, "destroy");
     }
     session_close(s);
@@ -118,7 +129,7 @@ static int deliver(struct run *run, const struct err *failure, struct err *e)
         FD fd = open(run->options.report_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
         r = fd < 0 ? -errno : fd_write_all(fd, text.data, text.length);
         if (r < 0)
-            r = err_set(e, -r, STEP_USAGE, "--report %s", run->options.report_path);
+            r = err_set(e, -r, STEP_STDIO, "--report %s", run->options.report_path);
     }
     if (r == 0 && run->options.json && (r = fd_write_all(STDOUT_FILENO, text.data, text.length)) < 0)
         r = err_at(e, -r, STEP_STDIO, 1, "standard output");

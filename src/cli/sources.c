@@ -20,7 +20,7 @@ static int open_source(struct mount_spec *mount, int *ret, struct err *e)
     if (fd < 0 && errno == ENOENT)
         return err_set(e, ENOENT, STEP_USAGE, "--mount %s: there is no such file or directory", mount->source);
     if (fd < 0 || fstat(fd, &status) < 0)
-        return err_set(e, errno, STEP_USAGE, "--mount %s", mount->source);
+        return err_set(e, errno, STEP_TREE, "--mount %s", mount->source);
     if (S_ISLNK(status.st_mode))
         return err_set(e, ELOOP, STEP_USAGE, "--mount %s: this is a symbolic link; name what it points to", mount->source);
     if (!S_ISDIR(status.st_mode) && !S_ISREG(status.st_mode))

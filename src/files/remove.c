@@ -90,7 +90,7 @@ static int go_down(struct descent *d, const char *name)
 
 static int go_up(struct descent *d)
 {
-    struct level found;
+    struct level found = { 0 };
 
     FD above = path_open_at(d->fd, "..", O_RDONLY | O_DIRECTORY, 0, RESOLVE_NO_XDEV);
     int r = above < 0 ? above : identify(above, &found);

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include <string.h>
-#include <time.h>
 
 #include "front/box_private.h"
 #include "front/front.h"
@@ -76,15 +75,7 @@ json_t *box_json(const struct box *b)
 
 static int64_t time_of(json_t *body, const char *key)
 {
-    const char *text = json_string_value(json_object_get(body, key));
-    struct tm tm = { 0 };
-    int ms = 0;
-
-    if (!text || sscanf(text, "%d-%d-%dT%d:%d:%d.%dZ", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &tm.tm_hour, &tm.tm_min, &tm.tm_sec, &ms) != 7)
-        return 0;
-    tm.tm_year -= 1900;
-    tm.tm_mon -= 1;
-    return (int64_t)timegm(&tm) * 1000 + ms;
+    return front_time_parse(json_string_value(json_object_get(body, key)));
 }
 
 static uint64_t number_of(json_t *o, const char *key)

@@ -59,6 +59,14 @@ void box_calls_cancel(struct front *front, void *arg)
         }
 }
 
+bool box_has_calls(const struct box *b)
+{
+    for (struct call *c = calls; c; c = c->next)
+        if (c->box == b)
+            return true;
+    return false;
+}
+
 static struct request_head head(const struct box *b, enum request_type type)
 {
     return (struct request_head){ .type = (uint16_t)type, .box = b->slot };

@@ -21,6 +21,7 @@ void        box_wake(struct box *b, const struct err *e);
 
 /* box_ops.c: forgets the calls in flight that have this arg. */
 void        box_calls_cancel(struct front *front, void *arg);
+bool        box_has_calls(const struct box *b);
 
 /* box_body.c: the other way round of box_json. */
 MUST_CHECK int box_from_json(struct box *b, json_t *body, struct err *e);

@@ -293,6 +293,22 @@ void box_free(struct box *b)
     free(b);
 }
 
+void boxes_prune(struct front *front, int64_t before_ms)
+{
+    for (struct box **at = &front->boxes.first, *b; (b = *at);) {
+        bool in_use = b->waiters != NULL || box_has_calls(b);
+        for (struct exec *x = b->execs; x; x = x->next)
+            in_use |= x->followers != NULL;
+        if (box_is_alive(b) || b->changed_ms >= before_ms || in_use) {
+            at = &b->next;
+            continue;
+        }
+        *at = b->next;
+        execs_forget(b);
+        box_free(b);
+    }
+}
+
 void boxes_free(struct front *front)
 {
     while (front->boxes.first) {

@@ -123,6 +123,8 @@ MUST_CHECK int boxes_load(struct front *front, struct err *e);
 void           boxes_on_keeper_event(struct front *front, const struct event *event, int *fds, size_t n_fds);
 void           boxes_on_synced(struct front *front);
 void           boxes_on_lost(struct front *front);
+/* Forgets boxes that died before this time, and the logs of their execs. */
+void           boxes_prune(struct front *front, int64_t before_ms);
 void           boxes_free(struct front *front);
 
 #endif

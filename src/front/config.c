@@ -40,19 +40,19 @@ static const struct key keys[] = {
     { "log_level", KIND_LEVEL, AT(log_level), 0, 0, NULL },
     { "origins", KIND_ORIGINS, 0, 0, 0, 0, NULL },
     { "roots", KIND_ROOTS, 0, 0, 0, 0, NULL },
-    { "defaults.memory", KIND_SIZE, AT(default_memory_bytes), 4 * MIB, 0, NULL },
+    { "defaults.memory", KIND_SIZE, AT(default_memory_bytes), 1 * MIB, 0, NULL },
     { "defaults.disk", KIND_SIZE, AT(default_disk_bytes), 64 * KIB, 0, NULL },
     { "defaults.pids", KIND_COUNT, AT(default_pids), 1, 1 << 22, NULL },
     { "defaults.cpus", KIND_CPUS, AT(default_cpu_milli), 0, 0, NULL },
     { "defaults.output", KIND_SIZE, AT(output_limit_bytes), 1 * KIB, 0, NULL },
     { "defaults.ttl", KIND_SECONDS, AT(ttl_s), 0, 0, "none" },
     { "defaults.idle", KIND_SECONDS, AT(idle_s), 0, 0, "none" },
-    { "limits.memory", KIND_SIZE, AT(max_memory_bytes), 4 * MIB, 0, NULL },
+    { "limits.memory", KIND_SIZE, AT(max_memory_bytes), 1 * MIB, 0, NULL },
     { "limits.disk", KIND_SIZE, AT(max_disk_bytes), 64 * KIB, 0, NULL },
     { "host.memory", KIND_SIZE, AT(host_memory_bytes), 16 * MIB, 0, "auto" },
     { "host.cpus", KIND_CPUS, AT(host_cpu_milli), 0, 0, "auto" },
     { "quota.boxes", KIND_COUNT, AT(quota.boxes), 1, 1000000, "none" },
-    { "quota.memory", KIND_SIZE, AT(quota.memory_bytes), 4 * MIB, 0, "none" },
+    { "quota.memory", KIND_SIZE, AT(quota.memory_bytes), 1 * MIB, 0, "none" },
     { "quota.cpus", KIND_CPUS, AT(quota.cpu_milli), 0, 0, "none" },
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
@@ -247,7 +247,7 @@ static int add_origin(struct config *c, const char *value, struct err *e)
             return 0;
     if (c->n_origins == CONFIG_ORIGINS)
         return err_set(e, EINVAL, STEP_USAGE, "origins: there are more than %d", CONFIG_ORIGINS);
-    snprintf(c->origin[c->n_origins++], sizeof c->origin[0], "%s", text);
+    memcpy(c->origin[c->n_origins++], text, strlen(text) + 1);
     return 0;
 }
 

@@ -181,6 +181,12 @@ static int fail_yaml(const struct reader *r, const yaml_parser_t *parser)
     return fail_at(r, is_known ? parser->problem_mark : parser->mark, what);
 }
 
+/* "---" and comments only. */
+static bool is_nothing(const yaml_node_t *root)
+{
+    return root->type == YAML_SCALAR_NODE && root->data.scalar.style == YAML_PLAIN_SCALAR_STYLE && root->data.scalar.length == 0;
+}
+
 /* One document is walked; a second one must not be there. */
 static int walk_document(struct reader *r, yaml_parser_t *parser)
 {
@@ -192,7 +198,7 @@ static int walk_document(struct reader *r, yaml_parser_t *parser)
         return fail_yaml(r, parser);
     r->document = &document;
     root = yaml_document_get_root_node(&document);
-    if (root)   /* else there are only comments */
+    if (root && !is_nothing(root))
         error = walk_map(r, "", root);
     if (root && !error) {
         if (!yaml_parser_load(parser, &next)) {

@@ -52,6 +52,8 @@ struct exec {
     struct loop_fd        out, err, in; /* fds owned: read ends, write end (or the terminal's master as out, with in a duplicate) */
     int                   log;          /* owned; -1: nothing was written yet */
     uint64_t              log_bytes;    /* complete frames only */
+    uint64_t              log_at;       /* where the next byte goes */
+    uint16_t              rows, columns;
     uint64_t              output_bytes, output_limit;
     uint32_t              owed;         /* bytes of a frame whose header is written */
     uint8_t               owed_stream;
@@ -94,5 +96,7 @@ void           execs_on_keeper_event(struct box *box, const struct event *event,
 void           execs_lost(struct box *box, const char *reason);
 MUST_CHECK int execs_load(struct box *box, struct err *e);
 void           execs_free(struct box *box);
+/* Removes their logs. */
+void           execs_forget(struct box *box);
 
 #endif

@@ -31,6 +31,19 @@ void front_time_text(int64_t ms, char text[32])
     snprintf(text + n, 32 - n, ".%03dZ", (int)(ms % 1000));
 }
 
+int64_t front_time_parse(const char *text)
+{
+    struct tm tm = { 0 };
+    int ms = 0;
+
+    if (!text
+        || sscanf(text, "%d-%d-%dT%d:%d:%d.%dZ", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &tm.tm_hour, &tm.tm_min, &tm.tm_sec, &ms) != 7)
+        return 0;
+    tm.tm_year -= 1900;
+    tm.tm_mon -= 1;
+    return (int64_t)timegm(&tm) * 1000 + ms;
+}
+
 void front_make_id(char prefix, char id[16])
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz234567";

@@ -45,6 +45,7 @@ extern const char *const front_outcomes[8];
 /* Milliseconds since 1970, and the same as "2026-01-31T12:00:00.123Z". */
 int64_t front_now_ms(void);
 void    front_time_text(int64_t ms, char text[32]);
+int64_t front_time_parse(const char *text);     /* 0 if it is none */
 
 /* "b" or "x" followed by 12 random characters of a-z2-7. */
 void    front_make_id(char prefix, char id[16]);

@@ -1,6 +1,9 @@
-/* What outlives the front: boxes, execs, tokens, events, in one SQLite database with one connection. A box's or exec's body is
- * the JSON object that the API shows; the columns beside it are what is searched by. Nothing here waits for the disk on the path
- * of a create (WAL, synchronous=NORMAL); a crash of the machine may lose the last moments, a crash of the front nothing. */
+/* What outlives the front: boxes, execs, tokens, events, in one SQLite database with one connection. A box's or exec's body
+ * is the JSON object that the API shows; the columns beside it are what is searched by. Nothing here waits for the disk on the
+ * path of a create (WAL, synchronous=NORMAL); a crash of the machine may lose the last moments, a crash of the front nothing.
+ *
+ * Failures: -ENOSPC (or -EDQUOT) the disk is full, -EROFS or -EACCES it cannot be written, -EIO it is damaged, -EBUSY another
+ * process holds it; each with a sentence. After a failure nothing is changed, and the next call may succeed. */
 #ifndef CARREL_FRONT_STORE_H
 #define CARREL_FRONT_STORE_H
 
@@ -37,7 +40,8 @@ struct store_event {
 };
 
 struct store_token {
-    const char   *id, *identity, *scopes;   /* scopes: "boxes:read boxes:write exec files ports admin" separated by blanks */
+    const char   *id, *identity;
+    const char   *scopes;                   /* "boxes:read boxes:write exec files ports admin", separated by blanks */
     unsigned char hash[32];                 /* SHA-256 of the secret */
     int64_t       created_ms, expires_ms, used_ms;      /* expires 0: never */
     bool          revoked;
@@ -47,27 +51,40 @@ struct store_token {
 MUST_CHECK int  store_open(const char *state, struct store **ret, struct err *e);
 void            store_close(struct store *s);
 
+/* Moves the log into the database, with fsync: for moments without requests, every few seconds if something changed. */
+MUST_CHECK int  store_maintain(struct store *s, struct err *e);
+
 /* Strings given to a callback live during the call. A callback that returns non-zero stops the listing. */
-MUST_CHECK int  store_box_insert(struct store *s, struct store_box *box, struct err *e);        /* sets number; -EEXIST: name or key taken */
-MUST_CHECK int  store_box_update(struct store *s, const struct store_box *box, struct err *e);  /* by number: phase, body, name, alive */
-MUST_CHECK int  store_box_by_key(struct store *s, const char *owner, const char *key, uint64_t *ret_number, struct err *e);   /* -ENOENT */
-MUST_CHECK int  store_boxes(struct store *s, bool alive_only, int (*each)(const struct store_box *, void *), void *arg, struct err *e);
+/* Sets number. -EEXIST: name or key taken. */
+MUST_CHECK int  store_box_insert(struct store *s, struct store_box *box, struct err *e);
+/* By number: phase, body, name, alive. -ENOENT, -EEXIST. The first time that alive is false is when the box ended. */
+MUST_CHECK int  store_box_update(struct store *s, const struct store_box *box, struct err *e);
+/* -ENOENT. Also finds dead boxes, as long as they are not pruned. */
+MUST_CHECK int  store_box_by_key(struct store *s, const char *owner, const char *key, uint64_t *ret_number, struct err *e);
+MUST_CHECK int  store_boxes(struct store *s, bool alive_only, int (*each)(const struct store_box *, void *), void *arg,
+                            struct err *e);
 /* Forgets dead boxes, their execs and events that ended before this time. */
 MUST_CHECK int  store_prune(struct store *s, int64_t before_ms, struct err *e);
 
+/* Sets number. -ENOENT: no such box. */
 MUST_CHECK int  store_exec_insert(struct store *s, struct store_exec *exec, struct err *e);
 MUST_CHECK int  store_exec_update(struct store *s, const struct store_exec *exec, struct err *e);
-MUST_CHECK int  store_execs(struct store *s, uint64_t box, int (*each)(const struct store_exec *, void *), void *arg, struct err *e);
+MUST_CHECK int  store_execs(struct store *s, uint64_t box, int (*each)(const struct store_exec *, void *), void *arg,
+                            struct err *e);
 
+/* Sets number. box 0: of the server. */
 MUST_CHECK int  store_event_insert(struct store *s, struct store_event *event, struct err *e);
 /* Of one box (0: all), with number > after, at most limit. */
-MUST_CHECK int  store_events(struct store *s, uint64_t box, uint64_t after, unsigned limit, int (*each)(const struct store_event *, void *),
-                             void *arg, struct err *e);
+MUST_CHECK int  store_events(struct store *s, uint64_t box, uint64_t after, unsigned limit,
+                             int (*each)(const struct store_event *, void *), void *arg, struct err *e);
 
 MUST_CHECK int  store_token_insert(struct store *s, const struct store_token *token, struct err *e);
-MUST_CHECK int  store_token_by_hash(struct store *s, const unsigned char hash[32], int (*each)(const struct store_token *, void *), void *arg,
-                                    struct err *e);
+/* Not to be found is no error: each is not called. */
+MUST_CHECK int  store_token_by_hash(struct store *s, const unsigned char hash[32],
+                                    int (*each)(const struct store_token *, void *), void *arg, struct err *e);
 MUST_CHECK int  store_token_revoke(struct store *s, const char *id, struct err *e);     /* -ENOENT */
-MUST_CHECK int  store_tokens(struct store *s, int (*each)(const struct store_token *, void *), void *arg, struct err *e);
+MUST_CHECK int  store_token_used(struct store *s, const char *id, int64_t used_ms, struct err *e);  /* -ENOENT */
+MUST_CHECK int  store_tokens(struct store *s, int (*each)(const struct store_token *, void *), void *arg,
+                             struct err *e);
 
 #endif

@@ -285,7 +285,7 @@ void loop_signal_close(struct loop *l, struct loop_signal *s)
 int loop_turn(struct loop *l, int wait_ms)
 {
     run_tasks(l);
-    if (l->tasks.next != &l->tasks)
+    if (l->tasks.next != &l->tasks || l->stopping)
         wait_ms = 0;
     int n = epoll_wait(l->epoll, l->batch, BATCH, wait_for_timers(l, wait_ms));
     if (n < 0 && errno != EINTR)
@@ -304,13 +304,11 @@ int loop_turn(struct loop *l, int wait_ms)
 
 int loop_run(struct loop *l)
 {
+    int r = 0;
+    while (r == 0 && !l->stopping)
+        r = loop_turn(l, -1);
     l->stopping = false;
-    while (!l->stopping) {
-        int r = loop_turn(l, -1);
-        if (r < 0)
-            return r;
-    }
-    return 0;
+    return r;
 }
 
 void loop_stop(struct loop *l)

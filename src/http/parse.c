@@ -71,30 +71,36 @@ static int take_length(struct http_head *h, struct http_text v)
     return 0;
 }
 
+/* A name, an address or a bracketed IPv6 address, and perhaps a port. */
+static bool is_authority(struct http_text v)
+{
+    size_t i = 0;
+    if (v.size && v.data[0] == '[') {
+        while (++i < v.size && v.data[i] != ']')
+            if (!char_is_hex(v.data[i]) && v.data[i] != ':' && v.data[i] != '.')
+                return false;
+        if (i++ == v.size)
+            return false;
+    } else {
+        while (i < v.size && char_is(v.data[i], CHAR_HOST))
+            i++;
+    }
+    if (i == 0 || (i < v.size && v.data[i++] != ':'))
+        return false;
+    for (; i < v.size; i++)
+        if (v.data[i] < '0' || v.data[i] > '9')
+            return false;
+    return true;
+}
+
 static int take_host(struct http_head *h, struct http_text v)
 {
     if (h->is_response)
         return 0;
     if (h->n_hosts++)
         return refuse(h, HTTP_MANY_HOSTS);
-    size_t i = 0;
-    if (v.size && v.data[0] == '[') {
-        while (++i < v.size && v.data[i] != ']')
-            if (!char_is_hex(v.data[i]) && v.data[i] != ':' && v.data[i] != '.')
-                return refuse(h, HTTP_BAD_HOST);
-        if (i++ == v.size)
-            return refuse(h, HTTP_BAD_HOST);
-    } else {
-        while (i < v.size && char_is(v.data[i], CHAR_HOST))
-            i++;
-    }
-    if (i == 0)
+    if (!is_authority(v))
         return refuse(h, HTTP_BAD_HOST);
-    if (i < v.size && v.data[i++] != ':')
-        return refuse(h, HTTP_BAD_HOST);
-    for (; i < v.size; i++)
-        if (v.data[i] < '0' || v.data[i] > '9')
-            return refuse(h, HTTP_BAD_HOST);
     h->host_at = (uint16_t)(v.data - h->base);
     h->host_size = (uint16_t)v.size;
     return 0;
@@ -247,6 +253,8 @@ static int split_target(struct http_head *h)
         if (end == t.size || t.data[end] != '/')    /* a client must send "/" for an empty path */
             return refuse(h, HTTP_BAD_TARGET);
         struct http_text authority = { t.data + scheme, end - scheme };
+        if (!is_authority(authority))
+            return refuse(h, HTTP_BAD_TARGET);
         if (h->n_hosts && (authority.size != h->host.size ||
                            strncasecmp(authority.data, h->host.data, authority.size) != 0))
             return refuse(h, HTTP_OTHER_HOST);

@@ -5,18 +5,23 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
 #include "box/payload.h"
 
-enum { EVENTS = 64, FRAME_MAX = sizeof(struct request_create) };
+enum { EVENTS = 64, FRAME_MAX = sizeof(struct request_create), FRONT_PATIENCE_S = 5, DRAIN_MAX = 8 };
 
 static uint64_t key(enum watch what, uint32_t box, uint32_t payload)
 {
@@ -39,7 +44,7 @@ void keeper_tell(struct keeper *keeper, const struct event *event, const int *fd
 {
     if (keeper->front < 0)
         return;
-    /* The socket blocks: a front that does not read stops only itself and the making of its own boxes. It cannot be lost silently. */
+    /* The socket blocks for a while, so that nothing is lost silently; a front that does not read for that long is no front. */
     if (link_send(keeper->front, event, sizeof *event, fds, n_fds) < 0)
         drop_front(keeper);
 }
@@ -170,7 +175,8 @@ static void payload_ended(struct keeper *keeper, struct kept_box *box, unsigned 
 
     if (payload_reap(&p->payload, &end) <= 0)
         return;
-    if (p->payload.link >= 0)
+    /* All that it said, up to the end of the link: its last word may be why it never ran. */
+    for (int i = 0; i < DRAIN_MAX && p->payload.link >= 0; i++)
         payload_speaks(keeper, box, slot);
     p->ended = true;
     p->deadline_us = 0;
@@ -179,6 +185,10 @@ static void payload_ended(struct keeper *keeper, struct kept_box *box, unsigned 
                                  .wall_us = clock_monotonic_us() - p->started_us, .cpu_us = end.cpu_us,
                                  .peak_bytes = end.peak_bytes, .code = end.code, .signal = end.signal };
         keeper_usage(&box->box, &p->end.usage, &full);
+        box->oom_kills = full.cgroup.oom_kills;
+        box->pids_refused = full.cgroup.pids_refused;
+        full.cgroup.oom_kills -= p->oom_kills_before;
+        full.cgroup.pids_refused -= p->pids_refused_before;
         p->end.outcome = (uint32_t)box_outcome(&end, p->timed_out ? OUTCOME_TIMEOUT : OUTCOME_OK, &full);
     }
     keeper_tell(keeper, &p->end, NULL, 0);
@@ -194,9 +204,11 @@ void keeper_tell_all(struct keeper *keeper)
     keeper_tell(keeper, &hello, NULL, 0);
     for (uint32_t i = 0; i < KEEPER_BOXES; i++) {
         struct kept_box *box = keeper->box[i];
-        if (!box || box->dying)
+        if (!box)
             continue;
-        box->create_serial = 0;
+        box->create_serial = box->destroy_serial = 0;   /* the last front's numbers mean nothing to this one */
+        if (box->dying)
+            continue;
         struct event event = { .type = EVENT_BOX, .box = i, .token = box->token, .state = (uint32_t)box->box.state };
         keeper_tell(keeper, &event, NULL, 0);
         for (unsigned k = 0; k < KEEPER_PAYLOADS; k++) {
@@ -232,6 +244,21 @@ static void front_speaks(struct keeper *keeper)
         drop_front(keeper);
 }
 
+/* The last front may be gone without our having noticed yet: what it said is worked off, and it makes room. */
+static void notice_gone_front(struct keeper *keeper)
+{
+    struct pollfd front = { .fd = keeper->front };
+
+    while (keeper->front >= 0 && poll(&front, 1, 0) > 0 && (front.revents & POLLHUP))
+        front_speaks(keeper);
+}
+
+static int set_patience(int front)
+{
+    struct timeval patience = { .tv_sec = FRONT_PATIENCE_S };
+    return setsockopt(front, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience) < 0 ? -errno : 0;
+}
+
 static void front_connects(struct keeper *keeper)
 {
     struct ucred peer;
@@ -240,10 +267,11 @@ static void front_connects(struct keeper *keeper)
 
     if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
         return;
+    notice_gone_front(keeper);
     /* One front at a time, and only the one we serve; root may take its place. */
     if ((peer.uid != keeper->front_uid && peer.uid != 0) || keeper->front >= 0)
         return;
-    if (keeper_watch(keeper, fd, WATCH_FRONT, 0, 0) < 0)
+    if (set_patience(fd) < 0 || keeper_watch(keeper, fd, WATCH_FRONT, 0, 0) < 0)
         return;
     keeper->front = TAKE_FD(fd);
     keeper_tell_all(keeper);
@@ -303,7 +331,10 @@ static int keep_deadlines(struct keeper *keeper)
                 next = p->deadline_us;
             }
         }
-    return next == UINT64_MAX ? -1 : (int)((next - now) / 1000 + 1);
+    if (next == UINT64_MAX)
+        return -1;
+    uint64_t wait_ms = (next - now) / 1000 + 1;
+    return wait_ms < INT_MAX ? (int)wait_ms : INT_MAX;
 }
 
 static void end_all(struct keeper *keeper)
@@ -326,15 +357,45 @@ static void end_all(struct keeper *keeper)
     }
 }
 
+/* SIGTERM and SIGINT end the boxes first. Children get a mask of their own before they become anything else. */
+static int watch_signals(struct keeper *keeper)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    if (sigprocmask(SIG_BLOCK, &set, NULL) < 0 || (keeper->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
+        return -errno;
+    return keeper_watch(keeper, keeper->signals, WATCH_SIGNALS, 0, 0);
+}
+
+/* A box takes some twenty descriptors of ours. */
+static void raise_descriptors(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)!setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
 int keeper_run(struct keeper *keeper, int front, int listener, uid_t front_uid, struct err *e)
 {
     keeper->front = front;
     keeper->listener = listener;
     keeper->front_uid = front_uid;
+    keeper->signals = -1;
+    raise_descriptors();
     keeper->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (keeper->epoll < 0)
         return err_at(e, errno, STEP_HOST, 0, "epoll");
-    int r = listener >= 0 ? keeper_watch(keeper, listener, WATCH_LISTENER, 0, 0) : 0;
+    int r = watch_signals(keeper);
+    if (r == 0 && listener >= 0)
+        r = keeper_watch(keeper, listener, WATCH_LISTENER, 0, 0);
+    if (r == 0 && front >= 0)
+        r = set_patience(front);
     if (r == 0 && front >= 0)
         r = keeper_watch(keeper, front, WATCH_FRONT, 0, 0);
     if (r < 0)
@@ -354,6 +415,7 @@ int keeper_run(struct keeper *keeper, int front, int listener, uid_t front_uid, 
     }
     end_all(keeper);
     keeper->front = fd_close(keeper->front);
+    keeper->signals = fd_close(keeper->signals);
     keeper->epoll = fd_close(keeper->epoll);
     return r;
 }

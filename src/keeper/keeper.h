@@ -18,6 +18,7 @@ struct kept_payload {
     struct payload payload;
     uint64_t       token, started_us, deadline_us;  /* deadline 0: none */
     bool           timed_out;
+    uint64_t       oom_kills_before, pids_refused_before;   /* of the box, when it started: not its doing */
     int            n_held;
     int            held[KEEPER_HELD];               /* owned */
     struct event   end;                             /* told to a front that comes later */
@@ -32,12 +33,13 @@ struct kept_box {
     uint32_t             destroy_serial;    /* answered when it is gone; 0: nobody asked */
     bool                 dying;
     struct err           cause;             /* why it is dying, if nobody asked for it */
+    uint64_t             oom_kills, pids_refused;   /* when last looked */
     struct kept_payload *payload[KEEPER_PAYLOADS];
 };
 
 struct keeper {
     struct box_host  host;
-    int              epoll, listener, front;    /* owned; -1: none */
+    int              epoll, listener, front, signals;   /* owned; -1: none */
     uid_t            front_uid;
     bool             end_with_front;            /* a private keeper: no front, no boxes */
     bool             stopping;

@@ -37,13 +37,13 @@ static bool target_is_plain(const char *path, size_t size)
     size_t length = strnlen(path, size);
     if (length == size || length < 2 || path[0] != '/' || path[length - 1] == '/')
         return false;
-    for (const char *part = path + 1; part; part = strchr(part, '/')) {
-        part += *part == '/';
-        size_t n = strcspn(part, "/");
+    for (const char *part = path; part; part = strchr(part, '/')) {
+        size_t n = strcspn(++part, "/");
         if (n == 0 || n > 255 || (n == 1 && part[0] == '.') || (n == 2 && part[0] == '.' && part[1] == '.'))
             return false;
     }
-    return strncmp(path, "/proc", 5) != 0 && strncmp(path, "/dev", 4) != 0;
+    size_t first = strcspn(path + 1, "/");
+    return !(first == 4 && memcmp(path + 1, "proc", 4) == 0) && !(first == 3 && memcmp(path + 1, "dev", 3) == 0);
 }
 
 static bool hostname_is_plain(const char *name, size_t size)
@@ -112,15 +112,17 @@ static int do_create(struct call *c, struct err *e)
         free(box);
         return r;
     }
-    keeper->box[box->slot] = box;
-    keeper->n_boxes++;
-    if (keeper_watch(keeper, box->box.init.pidfd, WATCH_INIT, box->slot, 0) < 0
-        || keeper_watch(keeper, box->box.link, WATCH_BOX_LINK, box->slot, 0) < 0
-        || keeper_watch(keeper, box->box.first.link, WATCH_FIRST_LINK, box->slot, 0) < 0) {
-        r = err_at(e, errno, STEP_MEMORY, 0, "watching the box");
-        keeper_end_box(keeper, box, NULL);
+    if ((r = keeper_watch(keeper, box->box.init.pidfd, WATCH_INIT, box->slot, 0)) < 0
+        || (r = keeper_watch(keeper, box->box.link, WATCH_BOX_LINK, box->slot, 0)) < 0
+        || (r = keeper_watch(keeper, box->box.first.link, WATCH_FIRST_LINK, box->slot, 0)) < 0) {
+        struct process_end end;
+        r = err_at(e, -r, STEP_MEMORY, 0, "watching the box");
+        box_destroy(&keeper->host, &box->box, &end);
+        free(box);
         return r;
     }
+    keeper->box[box->slot] = box;
+    keeper->n_boxes++;
     box->create_serial = q->head.serial;
     c->later = true;
     return 0;
@@ -130,14 +132,19 @@ static int do_create(struct call *c, struct err *e)
 static int keep_payload(struct call *c, unsigned slot, struct kept_payload *p, struct err *e)
 {
     p->started_us = clock_monotonic_us();
+    p->oom_kills_before = c->box->oom_kills;
+    p->pids_refused_before = c->box->pids_refused;
     c->box->payload[slot] = p;
     int r = keeper_watch(c->keeper, p->payload.link, WATCH_PAYLOAD_LINK, c->box->slot, slot);
     if (r == 0)
         r = keeper_watch(c->keeper, p->payload.process.pidfd, WATCH_PAYLOAD_END, c->box->slot, slot);
     if (r < 0) {
         /* A child that nobody watches would never be reaped. */
+        struct process_end end;
         r = err_at(e, -r, STEP_MEMORY, 0, "watching the payload");
-        keeper_end_box(c->keeper, c->box, e);
+        (void)!process_signal(&p->payload.process, SIGKILL);
+        (void)!process_reap(&p->payload.process, 1, &end);
+        keeper_free_payload(c->box, slot);
     }
     return r;
 }
@@ -161,7 +168,9 @@ static int do_start(struct call *c, struct err *e)
         return r;
     }
     p->token = q->token;
-    p->deadline_us = q->timeout_ms ? clock_monotonic_us() + q->timeout_ms * 1000 : 0;
+    /* A century is as good as none, and cannot overflow. */
+    if (q->timeout_ms && q->timeout_ms < UINT64_C(100) * 365 * 86400 * 1000)
+        p->deadline_us = clock_monotonic_us() + q->timeout_ms * 1000;
     for (p->n_held = 0; p->n_held < q->n_held; p->n_held++)
         p->held[p->n_held] = TAKE_FD(c->fds[n + (size_t)p->n_held]);
     return keep_payload(c, q->head.payload, p, e);

@@ -32,6 +32,13 @@ struct frame_limits {
     uint32_t pids, cpu_milli;
 };
 
+/* What a command's memfd begins with; argv, env and working directory ("": home) follow, each with its NUL. */
+struct packed_command {
+    uint32_t argc, envc;
+    uint32_t bytes;         /* of all strings */
+    uint32_t terminal;
+};
+
 struct request_head {
     uint16_t type;
     uint16_t payload;       /* slot */
@@ -94,7 +101,7 @@ enum event_type {
     EVENT_DONE,             /* the answer to a request; result 0 or -errno with err */
     EVENT_READY,            /* a box is complete */
     EVENT_STARTED,          /* exec happened; fd: the PTY's master, if one was asked for */
-    EVENT_FAILED,           /* a payload never ran, err says why; its slot is free */
+    EVENT_FAILED,           /* a payload never ran, err says why; like one that ended, it is to be forgotten */
     EVENT_ENDED,            /* a payload ended */
     EVENT_GONE,             /* a box is gone; its slot is free; err says why if it was not asked for */
 };

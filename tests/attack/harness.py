@@ -392,7 +392,8 @@ def verdicts(topic, variant):
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     try:
         with open(world().host_file, "rb") as standard_input:
-            box = Box(["/probe/probe", "all", topic, *world().probe_arguments()], stdin=standard_input, pass_fds=(directory,),
+            arguments = world().probe_arguments() + (["rootless=1"] if variant == "rootless" else [])
+            box = Box(["/probe/probe", "all", topic, *arguments], stdin=standard_input, pass_fds=(directory,),
                       **{**options, "options": ("-i", *options.get("options", ()))})
     finally:
         signal.signal(signal.SIGUSR1, signal.SIG_DFL)

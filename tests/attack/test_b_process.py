@@ -212,3 +212,14 @@ def test_root_of_the_system_profile_is_nobody_outside(tmp_path):
     assert b"private\n" not in result.stdout.replace(b"/host/private", b"")
     if os.getuid() == 0:
         assert (tmp_path / "private").stat().st_uid == 12345 or not (tmp_path / "private").exists()
+
+
+@pytest.mark.parametrize("user", [None, 65534], ids=["root", "rootless"])
+def test_a_process_of_a_box_is_never_the_hosts_root(user):
+    if os.getuid() != 0:
+        pytest.skip("needs root, to become an ordinary user")
+    box = Box(["/probe/probe", "bomb", "wait"], user=user, limits=())
+    box.readline()
+    for pid in [pid for pid in descendants() if below(pid, box.pid) and host_status(pid, "NSpid").count("\t")]:
+        assert "0" not in host_status(pid, "Uid").split()[1:], host_status(pid, "Name")
+    box.end()

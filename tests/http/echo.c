@@ -269,6 +269,10 @@ static void handle_pipe(struct http_request *r, const struct http_match *m, void
         abort();
     if (fork() == 0) {
         char piece[4096];
+        dup2(ends[1], 0);               /* nothing else stays open: it must get EPIPE when the server lets go */
+        ends[1] = 0;
+        close_range(1, ~0U, 0);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         memset(piece, 'p', sizeof piece);
         for (uint64_t left = size; left;) {
             ssize_t n = write(ends[1], piece, left < sizeof piece ? (size_t)left : sizeof piece);

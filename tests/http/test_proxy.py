@@ -8,7 +8,7 @@ import time
 import pytest
 from websockets.sync.client import connect
 
-from conftest import DEADLINE, Answer, get, post
+from conftest import DEADLINE, Answer, get, post, say
 
 
 @pytest.fixture
@@ -186,5 +186,5 @@ def test_the_proxy_adds_little(start):
                 times.append(time.perf_counter() - begin)
         return statistics.median(times) * 1e6
     direct, proxied = median_us(back, "/hello"), median_us(front, "/proxy/hello")
-    print("\ndirect %.0f µs, through the proxy %.0f µs: adds %.0f µs" % (direct, proxied, proxied - direct))
+    say("direct %.0f µs, through the proxy %.0f µs: adds %.0f µs" % (direct, proxied, proxied - direct))
     assert proxied - direct < 300

@@ -1,4 +1,5 @@
-/* Resource abuse by processes, memory and time. Each is the command of a box of its own; what it reached it says as one JSON line. */
+/* Resource abuse by processes, memory and time. Each is the command of a box of its own; what it reached it says as one
+ * JSON line. */
 #define _GNU_SOURCE
 #include "probe.h"
 
@@ -73,7 +74,8 @@ static int thread_bomb(int argc, char **argv)
     unsigned long long count = 0;
     for (; count < 10000; count++) {
         char *stack = mmap(NULL, 16384, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (clone(thread_main, stack + 16384, CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM, NULL) < 0)
+        if (clone(thread_main, stack + 16384,
+                  CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM, NULL) < 0)
             break;
     }
     say_end(count);
@@ -116,7 +118,8 @@ static int populate_bomb(int argc, char **argv)
 {
     (void)argc, (void)argv;
     for (int i = 0; i < 16; i++)
-        if (mmap(NULL, 64 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0) == MAP_FAILED) {
+        if (mmap(NULL, 64 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0) ==
+            MAP_FAILED) {
             say_end((unsigned long long)i * (64 << 20));
             return 0;
         }
@@ -184,9 +187,14 @@ static int flight_fill(int argc, char **argv)
         int pair[2];
         if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, pair) < 0)
             break;
-        union { struct cmsghdr header; char space[CMSG_SPACE(sizeof(int))]; } control = {0};
-        struct iovec    data = {(char *)"x", 1};
-        struct msghdr   message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+        union {
+            struct cmsghdr header;
+            char space[CMSG_SPACE(sizeof(int))];
+        } control = { 0 };
+        struct iovec data = { (char *)"x", 1 };
+        struct msghdr message = {
+            .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
+        };
         struct cmsghdr *header = CMSG_FIRSTHDR(&message);
         header->cmsg_level = SOL_SOCKET;
         header->cmsg_type = SCM_RIGHTS;
@@ -207,7 +215,7 @@ static int page_table_fill(int argc, char **argv)
 {
     (void)argc, (void)argv;
     size_t size = (size_t)1 << 40;
-    char  *p = mmap(NULL, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *p = mmap(NULL, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) {
         say_end(0);
         return 0;
@@ -263,7 +271,8 @@ static int spin(int argc, char **argv)
     uint64_t end = now_ms() + (uint64_t)number(argc, argv, 1, 2000);
     for (long i = 1; i < threads; i++) {
         char *stack = mmap(NULL, 16384, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        clone(spin_main, stack + 16384, CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM, NULL);
+        clone(spin_main, stack + 16384,
+              CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM, NULL);
     }
     while (now_ms() < end)
         ;
@@ -283,16 +292,16 @@ static void tick(int signal)
 static int timer_storm(int argc, char **argv)
 {
     (void)argc, (void)argv;
-    struct sigaction action = {.sa_handler = tick, .sa_flags = SA_RESTART};
+    struct sigaction action = { .sa_handler = tick, .sa_flags = SA_RESTART };
     for (int i = 1; i <= 64; i++)
         sigaction(i, &action, NULL);
-    struct itimerval fast = {{0, 1}, {0, 1}};
+    struct itimerval fast = { { 0, 1 }, { 0, 1 } };
     for (int which = 0; which < 3; which++)
         setitimer(which, &fast, NULL);
     uint64_t end = now_ms() + (uint64_t)number(argc, argv, 0, 700);
     while (now_ms() < end)
         kill(0, SIGRTMIN + 3);
-    struct itimerval off = {0};
+    struct itimerval off = { 0 };
     for (int which = 0; which < 3; which++)
         setitimer(which, &off, NULL);
     say("{\"count\":%lu}", ticks);
@@ -408,11 +417,27 @@ static int ignore_all(int argc, char **argv)
 }
 
 const struct bomb bombs[] = {
-    {"fork-bomb", fork_bomb},       {"fork-storm", fork_storm},     {"thread-bomb", thread_bomb},     {"memory-bomb", memory_bomb},
-    {"memory-bomb-child", memory_bomb_child}, {"populate-bomb", populate_bomb}, {"memfd-fill", memfd_fill}, {"pipe-fill", pipe_fill},
-    {"socket-fill", socket_fill},   {"flight-fill", flight_fill},   {"page-table-fill", page_table_fill}, {"sysv-fill", sysv_fill},
-    {"mapping-fill", mapping_fill}, {"spin", spin},                 {"timer-storm", timer_storm},     {"flood", flood},
-    {"hold-output", hold_output},   {"zombies", zombies},           {"orphans", orphans},             {"burn-pids", burn_pids},
-    {"stop-self", stop_self},       {"ignore-all", ignore_all},
+    { "fork-bomb", fork_bomb },
+    { "fork-storm", fork_storm },
+    { "thread-bomb", thread_bomb },
+    { "memory-bomb", memory_bomb },
+    { "memory-bomb-child", memory_bomb_child },
+    { "populate-bomb", populate_bomb },
+    { "memfd-fill", memfd_fill },
+    { "pipe-fill", pipe_fill },
+    { "socket-fill", socket_fill },
+    { "flight-fill", flight_fill },
+    { "page-table-fill", page_table_fill },
+    { "sysv-fill", sysv_fill },
+    { "mapping-fill", mapping_fill },
+    { "spin", spin },
+    { "timer-storm", timer_storm },
+    { "flood", flood },
+    { "hold-output", hold_output },
+    { "zombies", zombies },
+    { "orphans", orphans },
+    { "burn-pids", burn_pids },
+    { "stop-self", stop_self },
+    { "ignore-all", ignore_all },
 };
 const size_t bombs_count = COUNT(bombs);

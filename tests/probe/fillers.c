@@ -196,7 +196,10 @@ static int lock_fill(int argc, char **argv)
     unsigned long long count = 0;
     uint64_t end = now_ms() + 3000;
     for (; count < 1000000 && now_ms() < end; count++) {
-        struct flock lock = {.l_type = count & 1 ? F_RDLCK : F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)(4000000 - 2 * count), .l_len = 1};
+        struct flock lock = { .l_type = count & 1 ? F_RDLCK : F_WRLCK,
+                              .l_whence = SEEK_SET,
+                              .l_start = (off_t)(4000000 - 2 * count),
+                              .l_len = 1 };
         if (fcntl(fd, F_SETLK, &lock) < 0)
             break;
     }
@@ -222,7 +225,7 @@ static int queue_fill(int argc, char **argv)
     char name[64];
     for (int i = 0; i < 10000; i++) {
         snprintf(name, sizeof(name), "/fill-%d", i);
-        struct mq_attr attr = {.mq_maxmsg = 10, .mq_msgsize = 8192};
+        struct mq_attr attr = { .mq_maxmsg = 10, .mq_msgsize = 8192 };
         mqd_t queue = mq_open(name, O_CREAT | O_RDWR | O_NONBLOCK, 0600, &attr);
         if (queue == (mqd_t)-1)
             break;
@@ -266,7 +269,7 @@ static int tcp_fill(int argc, char **argv)
     static char block[65536];
     unsigned long long total = 0;
     int listener = socket(AF_INET, SOCK_STREAM, 0);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t length = sizeof(address);
     if (bind(listener, (void *)&address, sizeof(address)) < 0 || listen(listener, 4096) < 0)
         return 9;
@@ -287,7 +290,7 @@ static int tcp_fill(int argc, char **argv)
 static int missing_names(int argc, char **argv)
 {
     long want = argc > 0 ? strtol(argv[0], NULL, 10) : 100000;
-    static const char *const dirs[] = {"/usr/lib", "/tmp", "/usr/share", "/proc", "/probe"};
+    static const char *const dirs[] = { "/usr/lib", "/tmp", "/usr/share", "/proc", "/probe" };
     char path[300];
     struct stat info;
     for (long i = 0; i < want; i++) {
@@ -319,10 +322,22 @@ static int sync_storm(int argc, char **argv)
 }
 
 const struct bomb more_bombs[] = {
-    {"disk-fill", disk_fill},       {"disk-allocate", disk_allocate}, {"disk-many", disk_many},         {"inode-fill", inode_fill},
-    {"sparse-file", sparse_file},   {"deep-directories", deep_directories}, {"file-limit", file_limit}, {"file-limit-all", file_limit_all},
-    {"xattr-fill", xattr_fill},     {"lock-fill", lock_fill},         {"terminal-fill", terminal_fill}, {"queue-fill", queue_fill},
-    {"semaphore-fill", semaphore_fill}, {"watch-fill", watch_fill},   {"tcp-fill", tcp_fill},           {"missing-names", missing_names},
-    {"sync-storm", sync_storm},
+    { "disk-fill", disk_fill },
+    { "disk-allocate", disk_allocate },
+    { "disk-many", disk_many },
+    { "inode-fill", inode_fill },
+    { "sparse-file", sparse_file },
+    { "deep-directories", deep_directories },
+    { "file-limit", file_limit },
+    { "file-limit-all", file_limit_all },
+    { "xattr-fill", xattr_fill },
+    { "lock-fill", lock_fill },
+    { "terminal-fill", terminal_fill },
+    { "queue-fill", queue_fill },
+    { "semaphore-fill", semaphore_fill },
+    { "watch-fill", watch_fill },
+    { "tcp-fill", tcp_fill },
+    { "missing-names", missing_names },
+    { "sync-storm", sync_storm },
 };
 const size_t more_bombs_count = COUNT(more_bombs);

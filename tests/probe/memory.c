@@ -19,7 +19,8 @@ static void page_zero(void)
 {
     MUST_FAIL(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), EPERM, EACCES);
     /* Growing down to page zero passed the check once (CVE-2019-9213). */
-    void *low = mmap((void *)0x10000, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_GROWSDOWN, -1, 0);
+    void *low = mmap((void *)0x10000, 4096, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_GROWSDOWN, -1, 0);
     if (low == MAP_FAILED)
         held("%s", errno_name(errno));
     int mem = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
@@ -30,12 +31,13 @@ static void page_zero(void)
 
 static void kernel_addresses(void)
 {
-    MUST_FAIL(mmap((void *)0xffffffff80000000, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), EPERM, EINVAL, ENOMEM, EACCES);
+    MUST_FAIL(mmap((void *)0xffffffff80000000, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), EPERM,
+              EINVAL, ENOMEM, EACCES);
     int mem = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
     char text[8];
     if (mem >= 0)
         MUST_FAIL(syscall(SYS_pread64, mem, text, 8, 0xffffffff80000000), EIO, EINVAL, EFAULT);
-    struct iovec kernel = {(void *)0xffffffff80000000, 8}, here = {text, 8};
+    struct iovec kernel = { (void *)0xffffffff80000000, 8 }, here = { text, 8 };
     MUST_FAIL(syscall(SYS_process_vm_readv, getpid(), &here, 1, &kernel, 1, 0), EPERM, ENOSYS, EFAULT);
     int pipes[2];
     if (pipe(pipes) == 0) {
@@ -48,7 +50,8 @@ static void mremap_tricks(void)
 {
     char *p = mmap(NULL, 8 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     MUST_FAIL(mremap(p, 4096, (size_t)-4096, MREMAP_MAYMOVE), EINVAL, ENOMEM, EFAULT);
-    MUST_FAIL(mremap(p, 4096, 8192, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)0xffffffffff600000), EINVAL, ENOMEM, EFAULT, EPERM);
+    MUST_FAIL(mremap(p, 4096, 8192, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)0xffffffffff600000), EINVAL, ENOMEM, EFAULT,
+              EPERM);
     MUST_FAIL(mremap((void *)0xffffffffff600000, 4096, 4096, MREMAP_MAYMOVE), EINVAL, EFAULT, EPERM);
     MUST_FAIL(mremap(p, 4096, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, NULL), EPERM, EINVAL, EACCES);
     /* A read-only shared file stays read-only after it moved. */
@@ -82,8 +85,9 @@ static void futexes(void)
     uint32_t word = 0;
     MUST_FAIL(syscall(SYS_futex, 0xffffffff80000000, FUTEX_WAKE, 1, 0, 0, 0), EFAULT, EINVAL);
     MUST_FAIL(syscall(SYS_futex, &word, FUTEX_CMP_REQUEUE_PI, 1, 1, &word, 7), EINVAL, EAGAIN, EPERM, ENOSYS);
-    word = 1;   /* claims that init owns the lock */
-    MUST_FAIL(syscall(SYS_futex, &word, FUTEX_LOCK_PI, 0, &(struct timespec){0, 1000}, 0, 0), ETIMEDOUT, EPERM, ESRCH, ENOSYS, EINVAL);
+    word = 1; /* claims that init owns the lock */
+    MUST_FAIL(syscall(SYS_futex, &word, FUTEX_LOCK_PI, 0, &(struct timespec){ 0, 1000 }, 0, 0), ETIMEDOUT, EPERM, ESRCH,
+              ENOSYS, EINVAL);
 }
 
 static void own_text(void)
@@ -98,7 +102,7 @@ static void own_text(void)
         held("write: %s", errno_name(EPERM));
     pid_t pid = fork();
     if (pid == 0) {
-        char *args[] = {(char *)"probe", (char *)"bomb", (char *)"nothing", NULL};
+        char *args[] = { (char *)"probe", (char *)"bomb", (char *)"nothing", NULL };
         execv("/proc/self/exe", args);
         _exit(1);
     }
@@ -113,14 +117,14 @@ static void wild_exec(void)
     /* Arguments beyond the limit, unmapped vectors, a script that is its own interpreter. */
     static char big[3 << 20];
     memset(big, 'a', sizeof(big) - 1);
-    char *args[] = {(char *)"probe", big, NULL};
+    char *args[] = { (char *)"probe", big, NULL };
     MUST_FAIL(execve("/probe/probe", args, NULL), E2BIG, ENOMEM);
     MUST_FAIL(syscall(SYS_execve, "/probe/probe", (void *)0xdead0000, NULL), EFAULT);
     int fd = open("/tmp/loop", O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0755);
     if (fd < 0 || write(fd, "#!/tmp/loop\n", 12) != 12)
         broken("cannot write a script");
     close(fd);
-    char *loop[] = {(char *)"loop", NULL};
+    char *loop[] = { (char *)"loop", NULL };
     MUST_FAIL(execve("/tmp/loop", loop, NULL), ELOOP, ENOEXEC, EACCES);
     unlink("/tmp/loop");
 }
@@ -128,8 +132,21 @@ static void wild_exec(void)
 static void hostile_elf(void)
 {
     /* Headers whose sizes overflow; the kernel must answer, or kill only the child that asked. */
-    uint64_t header[15] = {0x00010102464c457f, 0, 0x00000001003e0002, 0x400000, 64, 0, 0x0038004000000000, 0xffff, 0x0000000700000001, 0,
-                           0x400000, 0x400000, ~0ull, ~0ull, 0x1000};
+    uint64_t header[15] = { 0x00010102464c457f,
+                            0,
+                            0x00000001003e0002,
+                            0x400000,
+                            64,
+                            0,
+                            0x0038004000000000,
+                            0xffff,
+                            0x0000000700000001,
+                            0,
+                            0x400000,
+                            0x400000,
+                            ~0ull,
+                            ~0ull,
+                            0x1000 };
     int fd = open("/tmp/elf", O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0755);
     if (fd < 0 || write(fd, header, sizeof(header)) < 0)
         broken("cannot write");
@@ -137,7 +154,7 @@ static void hostile_elf(void)
     for (int variant = 0; variant < 4; variant++) {
         pid_t pid = fork();
         if (pid == 0) {
-            char *args[] = {(char *)"elf", NULL};
+            char *args[] = { (char *)"elf", NULL };
             execve("/tmp/elf", args, NULL);
             _exit(9);
         }
@@ -163,7 +180,8 @@ static void vfork_games(void)
 {
     int status = in_child(kept_after_vfork, NULL);
     note("status %x", status);
-    /* A child that shares files but not memory, and one with CLONE_PARENT: its parent would be the probe's, never the keeper. */
+    /* A child that shares files but not memory, and one with CLONE_PARENT: its parent would be the probe's, never the
+     * keeper. */
     long pid = syscall(SYS_clone, 0x8000 /* CLONE_PARENT */ | SIGCHLD, 0, 0, 0, 0);
     if (pid == 0)
         _exit(0);
@@ -172,14 +190,14 @@ static void vfork_games(void)
 }
 
 static const struct attack attacks[] = {
-    {"page_zero_cannot_be_mapped", page_zero},
-    {"kernel_addresses_cannot_be_read", kernel_addresses},
-    {"mremap_does_not_lift_limits", mremap_tricks},
-    {"seals_hold_after_reopening", seals},
-    {"wild_futexes_are_refused", futexes},
-    {"writing_own_text_stays_in_the_process", own_text},
-    {"wild_exec_arguments_are_refused", wild_exec},
-    {"a_hostile_program_header_hurts_nothing", hostile_elf},
-    {"vfork_and_clone_parent_hurt_nothing", vfork_games},
+    { "page_zero_cannot_be_mapped", page_zero },
+    { "kernel_addresses_cannot_be_read", kernel_addresses },
+    { "mremap_does_not_lift_limits", mremap_tricks },
+    { "seals_hold_after_reopening", seals },
+    { "wild_futexes_are_refused", futexes },
+    { "writing_own_text_stays_in_the_process", own_text },
+    { "wild_exec_arguments_are_refused", wild_exec },
+    { "a_hostile_program_header_hurts_nothing", hostile_elf },
+    { "vfork_and_clone_parent_hurt_nothing", vfork_games },
 };
-const struct topic topic_memory = {"memory", attacks, COUNT(attacks)};
+const struct topic topic_memory = { "memory", attacks, COUNT(attacks) };

@@ -21,7 +21,7 @@
 static void clean_signals(void)
 {
     char text[64];
-    static const char *const keys[] = {"SigBlk:", "SigIgn:", "SigCgt:", "SigPnd:", "ShdPnd:"};
+    static const char *const keys[] = { "SigBlk:", "SigIgn:", "SigCgt:", "SigPnd:", "ShdPnd:" };
     for (size_t i = 0; i < COUNT(keys); i++) {
         read_status(keys[i], text, sizeof(text));
         if (strtoull(text, NULL, 16) != 0)
@@ -98,7 +98,7 @@ static void watches(void)
 
 static void posix_timers(void)
 {
-    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1};
+    struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1 };
     timer_t timer;
     int made = 0;
     while (made < 200000 && timer_create(CLOCK_MONOTONIC, &event, &timer) == 0)
@@ -115,7 +115,7 @@ static void queued_signals(void)
     sigaddset(&set, SIGRTMIN);
     sigprocmask(SIG_BLOCK, &set, NULL);
     int made = 0;
-    union sigval value = {.sival_int = 1};
+    union sigval value = { .sival_int = 1 };
     while (made < 200000 && sigqueue(getpid(), SIGRTMIN, value) == 0)
         made++;
     note("%d signals, then %s", made, errno_name(errno));
@@ -133,7 +133,8 @@ static void aio_contexts(void)
 
 static void host_locks(void)
 {
-    /* A lock on a shared read-only file is visible to everybody who has it: a covert channel, and a way to block programs. */
+    /* A lock on a shared read-only file is visible to everybody who has it: a covert channel, and a way to block
+     * programs. */
     int fd = open("/usr/bin/env", O_RDONLY | O_CLOEXEC);
     if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
         note("flock on /usr/bin/env works");
@@ -144,7 +145,7 @@ static void host_locks(void)
 static void epoll_nests(void)
 {
     int inner = (int)syscall(SYS_epoll_create1, 0), first = inner;
-    char event[12] = {1};
+    char event[12] = { 1 };
     int depth = 0;
     for (; depth < 64; depth++) {
         int outer = (int)syscall(SYS_epoll_create1, 0);
@@ -212,7 +213,8 @@ static void no_standard(void)
 
 static void hostile_names(void)
 {
-    static const char *const names[] = {"\n", "-rf", "a\033[2Jb", "\xff\xfe", "..a", "...", " ", "%s%n", "$(reboot)", "'\"`", "a\tb", "\xe2\x80\xae"};
+    static const char *const names[] = { "\n", "-rf",  "a\033[2Jb", "\xff\xfe", "..a",  "...",
+                                         " ",  "%s%n", "$(reboot)", "'\"`",     "a\tb", "\xe2\x80\xae" };
     if (mkdir("/tmp/names", 0700) < 0 && errno != EEXIST)
         broken("mkdir");
     int dir = open("/tmp/names", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -233,22 +235,22 @@ static void comm_games(void)
 }
 
 static const struct attack attacks[] = {
-    {"the_command_starts_with_clean_signals", clean_signals},
-    {"the_command_starts_with_a_sane_umask_and_priority", clean_umask},
-    {"terminals_of_the_host_are_not_in_dev_pts", ptmx},
-    {"the_callers_terminal_cannot_be_stolen", steal_terminal},
-    {"line_disciplines_cannot_be_loaded", line_disciplines},
-    {"inotify_instances_are_bounded", watches},
-    {"posix_timers_are_bounded", posix_timers},
-    {"queued_signals_are_bounded", queued_signals},
-    {"aio_contexts_are_bounded", aio_contexts},
-    {"leases_on_shared_files_are_refused", host_locks},
-    {"epoll_nests_are_bounded", epoll_nests},
-    {"refused_calls_in_a_row_change_nothing", fork_server},
-    {"time_namespaces_are_refused", time_namespace},
-    {"no_core_is_dumped", core_dump},
-    {"standard_descriptors_may_be_closed", no_standard},
-    {"hostile_file_names_are_only_names", hostile_names},
-    {"a_hostile_process_name_is_only_a_name", comm_games},
+    { "the_command_starts_with_clean_signals", clean_signals },
+    { "the_command_starts_with_a_sane_umask_and_priority", clean_umask },
+    { "terminals_of_the_host_are_not_in_dev_pts", ptmx },
+    { "the_callers_terminal_cannot_be_stolen", steal_terminal },
+    { "line_disciplines_cannot_be_loaded", line_disciplines },
+    { "inotify_instances_are_bounded", watches },
+    { "posix_timers_are_bounded", posix_timers },
+    { "queued_signals_are_bounded", queued_signals },
+    { "aio_contexts_are_bounded", aio_contexts },
+    { "leases_on_shared_files_are_refused", host_locks },
+    { "epoll_nests_are_bounded", epoll_nests },
+    { "refused_calls_in_a_row_change_nothing", fork_server },
+    { "time_namespaces_are_refused", time_namespace },
+    { "no_core_is_dumped", core_dump },
+    { "standard_descriptors_may_be_closed", no_standard },
+    { "hostile_file_names_are_only_names", hostile_names },
+    { "a_hostile_process_name_is_only_a_name", comm_games },
 };
-const struct topic topic_misc = {"misc", attacks, COUNT(attacks)};
+const struct topic topic_misc = { "misc", attacks, COUNT(attacks) };

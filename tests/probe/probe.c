@@ -3,10 +3,12 @@
  *   probe list                       one line "GROUP NAME" for each attack
  *   probe all GROUP [KEY=VALUE]...   every attack of a group, each in a forked child; one JSON line per attack
  *   probe one NAME [KEY=VALUE]...    a single attack
- *   probe bomb NAME [ARG]...         something that would hurt its neighbours: gets a box of its own, and is its command
+ *   probe bomb NAME [ARG]...         something that would hurt its neighbours: gets a box of its own, and is its
+ * command
  *
- * The parent only forks, waits with a deadline and prints; so an attack may crash, hang or be killed by a filter, and is still judged.
- * Nothing but `list` runs in the initial user namespace: there these programs could hurt the machine. */
+ * The parent only forks, waits with a deadline and prints; so an attack may crash, hang or be killed by a filter, and
+ * is still judged. Nothing but `list` runs in the initial user namespace: there these programs could hurt the machine.
+ */
 #include "probe.h"
 
 #include <fcntl.h>
@@ -23,12 +25,13 @@
 
 enum { ATTACK_DEADLINE_MS = 8000 };
 
-static const struct topic *const topics[] = {&topic_process, &topic_identity, &topic_procfs, &topic_files, &topic_mounts,
-                                             &topic_network, &topic_kernel,   &topic_cpu,    &topic_memory, &topic_misc};
+static const struct topic *const topics[] = { &topic_process, &topic_identity, &topic_procfs, &topic_files,
+                                              &topic_mounts,  &topic_network,  &topic_kernel, &topic_cpu,
+                                              &topic_memory,  &topic_misc };
 
-static char **settings;         /* KEY=VALUE, NULL-terminated */
-static int    verdict_fd = -1;
-static char   notes[1200];
+static char **settings; /* KEY=VALUE, NULL-terminated */
+static int verdict_fd = -1;
+static char notes[1200];
 
 const char *arg_get(const char *key)
 {
@@ -233,7 +236,7 @@ static void run_attack(const struct attack *attack)
     }
     close(pipes[1]);
     char text[2100];
-    struct pollfd wait = {.fd = pipes[0], .events = POLLIN};
+    struct pollfd wait = { .fd = pipes[0], .events = POLLIN };
     int ready = poll(&wait, 1, ATTACK_DEADLINE_MS);
     ssize_t n = ready > 0 ? read(pipes[0], text, sizeof(text) - 1) : -1;
     close(pipes[0]);

@@ -78,8 +78,8 @@ static void foreign_cmdlines(void)
 
 static void own_environment(void)
 {
-    static const char *const known[] = {"PATH=", "LANG=", "LC_ALL=", "HOME=", "TERM=", "USER=", "LOGNAME=", "HOSTNAME=", "PWD=", "SHELL=",
-                                        "TMPDIR=", "OLDPWD=", "SHLVL=", "_="};
+    static const char *const known[] = { "PATH=",     "LANG=", "LC_ALL=", "HOME=",   "TERM=",   "USER=",  "LOGNAME=",
+                                         "HOSTNAME=", "PWD=",  "SHELL=",  "TMPDIR=", "OLDPWD=", "SHLVL=", "_=" };
     for (char **e = environ; *e; e++) {
         if (strstr(*e, secret()))
             broken("the caller's environment is inside: %s", *e);
@@ -93,9 +93,30 @@ static void own_environment(void)
 
 static void files_of_init(void)
 {
-    static const char *const files[] = {"mem", "maps", "smaps", "pagemap", "auxv", "environ", "stack", "syscall", "personality", "io", "exe",
-                                        "cwd", "root", "fd/0", "fdinfo/0", "map_files", "root/etc/passwd", "cwd/etc", "ns/user", "ns/mnt",
-                                        "clear_refs", "patch_state", "task/1/mem", "task/1/environ"};
+    static const char *const files[] = { "mem",
+                                         "maps",
+                                         "smaps",
+                                         "pagemap",
+                                         "auxv",
+                                         "environ",
+                                         "stack",
+                                         "syscall",
+                                         "personality",
+                                         "io",
+                                         "exe",
+                                         "cwd",
+                                         "root",
+                                         "fd/0",
+                                         "fdinfo/0",
+                                         "map_files",
+                                         "root/etc/passwd",
+                                         "cwd/etc",
+                                         "ns/user",
+                                         "ns/mnt",
+                                         "clear_refs",
+                                         "patch_state",
+                                         "task/1/mem",
+                                         "task/1/environ" };
     char path[64], text[64];
     for (size_t i = 0; i < COUNT(files); i++) {
         snprintf(path, sizeof(path), "/proc/1/%s", files[i]);
@@ -118,7 +139,7 @@ static void files_of_init(void)
 static void exec_init(void)
 {
     /* The program that init runs could be overwritten through this link while it runs (CVE-2019-5736). */
-    char *args[] = {(char *)"carrel", (char *)"version", NULL};
+    char *args[] = { (char *)"carrel", (char *)"version", NULL };
     MUST_FAIL(execv("/proc/1/exe", args), EACCES, EPERM, ENOENT);
     MUST_FAIL(open("/proc/1/exe", O_WRONLY), EACCES, EPERM, ENOENT, ETXTBSY, EROFS);
     MUST_FAIL(open("/proc/1/exe", O_PATH), EACCES, EPERM, ENOENT);
@@ -159,13 +180,31 @@ static void only_own_processes(void)
 /* Nothing may come out of these. */
 static void secret_files(void)
 {
-    static const char *const files[] = {"/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sched_debug", "/proc/kmsg",
-                                        "/proc/vmallocinfo", "/proc/slabinfo", "/proc/kpagecount", "/proc/kpageflags", "/proc/kpagecgroup",
-                                        "/proc/latency_stats", "/dev/kmsg",
-                                        "/sys/kernel/debug/sched/debug", "/proc/vmcore",
-                                        "/sys/kernel/tracing/trace", "/sys/kernel/notes", "/sys/firmware/dmi/tables/DMI",
-                                        "/sys/class/dmi/id/product_uuid", "/proc/bus/pci/devices", "/proc/scsi/scsi", "/proc/mtrr",
-                                        "/proc/driver/rtc", "/proc/kallsyms", "/proc/modules", "/proc/sysrq-trigger"};
+    static const char *const files[] = { "/proc/kcore",
+                                         "/proc/keys",
+                                         "/proc/timer_list",
+                                         "/proc/sched_debug",
+                                         "/proc/kmsg",
+                                         "/proc/vmallocinfo",
+                                         "/proc/slabinfo",
+                                         "/proc/kpagecount",
+                                         "/proc/kpageflags",
+                                         "/proc/kpagecgroup",
+                                         "/proc/latency_stats",
+                                         "/dev/kmsg",
+                                         "/sys/kernel/debug/sched/debug",
+                                         "/proc/vmcore",
+                                         "/sys/kernel/tracing/trace",
+                                         "/sys/kernel/notes",
+                                         "/sys/firmware/dmi/tables/DMI",
+                                         "/sys/class/dmi/id/product_uuid",
+                                         "/proc/bus/pci/devices",
+                                         "/proc/scsi/scsi",
+                                         "/proc/mtrr",
+                                         "/proc/driver/rtc",
+                                         "/proc/kallsyms",
+                                         "/proc/modules",
+                                         "/proc/sysrq-trigger" };
     char text[4096];
     for (size_t i = 0; i < COUNT(files); i++) {
         ssize_t n = read_text(files[i], text, sizeof(text));
@@ -183,23 +222,56 @@ static void no_write_anywhere(const char *path, const char *text)
 
 static void kernel_controls(void)
 {
-    static const struct { const char *path, *text; } files[] = {
-        {"/proc/sysrq-trigger", "h"}, {"/proc/sys/kernel/core_pattern", "|/tmp/x"}, {"/proc/sys/kernel/modprobe", "/tmp/x"},
-        {"/proc/sys/kernel/hostname", "owned"}, {"/proc/sys/kernel/domainname", "owned"}, {"/proc/sys/kernel/hotplug", "/tmp/x"},
-        {"/proc/sys/kernel/poweroff_cmd", "/tmp/x"}, {"/proc/sys/vm/overcommit_memory", "1"}, {"/proc/sys/vm/drop_caches", "3"},
-        {"/proc/sys/vm/panic_on_oom", "1"}, {"/proc/sys/fs/binfmt_misc/register", ":x:M::x::/tmp/x:"}, {"/proc/sys/fs/suid_dumpable", "2"},
-        {"/proc/sys/kernel/pid_max", "400"}, {"/proc/sys/kernel/ns_last_pid", "300"}, {"/proc/sys/kernel/shmmax", "1"},
-        {"/proc/sys/kernel/shm_rmid_forced", "1"}, {"/proc/sys/kernel/msgmax", "1"}, {"/proc/sys/kernel/sem", "1 1 1 1"},
-        {"/proc/sys/fs/mqueue/msg_max", "1000"}, {"/proc/sys/net/ipv4/ip_forward", "1"}, {"/proc/sys/net/core/somaxconn", "1"},
-        {"/proc/sys/net/ipv4/ip_unprivileged_port_start", "0"}, {"/proc/sys/net/ipv4/ping_group_range", "0 2147483647"},
-        {"/proc/sys/kernel/sched_rt_runtime_us", "-1"}, {"/proc/sys/kernel/unprivileged_bpf_disabled", "0"},
-        {"/proc/sys/kernel/dmesg_restrict", "0"}, {"/proc/sys/kernel/kptr_restrict", "0"}, {"/proc/sys/kernel/randomize_va_space", "0"},
-        {"/proc/sys/kernel/panic", "1"}, {"/proc/sys/kernel/sysrq", "1"}, {"/proc/sys/dev/tty/legacy_tiocsti", "1"},
-        {"/proc/sys/user/max_pid_namespaces", "9"}, {"/proc/irq/default_smp_affinity", "1"}, {"/proc/irq/0/smp_affinity", "1"},
-        {"/proc/bus/pci/00/00.0", "x"}, {"/proc/acpi/wakeup", "x"}, {"/proc/asound/card0/id", "x"}, {"/proc/mtrr", "x"},
-        {"/proc/scsi/scsi", "scsi remove-single-device 0 0 0 0"}, {"/proc/self/timens_offsets", "1 100 0"},
-        {"/proc/fs/nfsd/threads", "1"}, {"/proc/dynamic_debug/control", "x"}, {"/proc/pressure/cpu", "some 1 2"},
-        {"/proc/1/coredump_filter", "0x7f"}, {"/proc/1/sched", "0"}, {"/proc/1/comm", "owned"}, {"/proc/1/clear_refs", "1"},
+    static const struct {
+        const char *path, *text;
+    } files[] = {
+        { "/proc/sysrq-trigger", "h" },
+        { "/proc/sys/kernel/core_pattern", "|/tmp/x" },
+        { "/proc/sys/kernel/modprobe", "/tmp/x" },
+        { "/proc/sys/kernel/hostname", "owned" },
+        { "/proc/sys/kernel/domainname", "owned" },
+        { "/proc/sys/kernel/hotplug", "/tmp/x" },
+        { "/proc/sys/kernel/poweroff_cmd", "/tmp/x" },
+        { "/proc/sys/vm/overcommit_memory", "1" },
+        { "/proc/sys/vm/drop_caches", "3" },
+        { "/proc/sys/vm/panic_on_oom", "1" },
+        { "/proc/sys/fs/binfmt_misc/register", ":x:M::x::/tmp/x:" },
+        { "/proc/sys/fs/suid_dumpable", "2" },
+        { "/proc/sys/kernel/pid_max", "400" },
+        { "/proc/sys/kernel/ns_last_pid", "300" },
+        { "/proc/sys/kernel/shmmax", "1" },
+        { "/proc/sys/kernel/shm_rmid_forced", "1" },
+        { "/proc/sys/kernel/msgmax", "1" },
+        { "/proc/sys/kernel/sem", "1 1 1 1" },
+        { "/proc/sys/fs/mqueue/msg_max", "1000" },
+        { "/proc/sys/net/ipv4/ip_forward", "1" },
+        { "/proc/sys/net/core/somaxconn", "1" },
+        { "/proc/sys/net/ipv4/ip_unprivileged_port_start", "0" },
+        { "/proc/sys/net/ipv4/ping_group_range", "0 2147483647" },
+        { "/proc/sys/kernel/sched_rt_runtime_us", "-1" },
+        { "/proc/sys/kernel/unprivileged_bpf_disabled", "0" },
+        { "/proc/sys/kernel/dmesg_restrict", "0" },
+        { "/proc/sys/kernel/kptr_restrict", "0" },
+        { "/proc/sys/kernel/randomize_va_space", "0" },
+        { "/proc/sys/kernel/panic", "1" },
+        { "/proc/sys/kernel/sysrq", "1" },
+        { "/proc/sys/dev/tty/legacy_tiocsti", "1" },
+        { "/proc/sys/user/max_pid_namespaces", "9" },
+        { "/proc/irq/default_smp_affinity", "1" },
+        { "/proc/irq/0/smp_affinity", "1" },
+        { "/proc/bus/pci/00/00.0", "x" },
+        { "/proc/acpi/wakeup", "x" },
+        { "/proc/asound/card0/id", "x" },
+        { "/proc/mtrr", "x" },
+        { "/proc/scsi/scsi", "scsi remove-single-device 0 0 0 0" },
+        { "/proc/self/timens_offsets", "1 100 0" },
+        { "/proc/fs/nfsd/threads", "1" },
+        { "/proc/dynamic_debug/control", "x" },
+        { "/proc/pressure/cpu", "some 1 2" },
+        { "/proc/1/coredump_filter", "0x7f" },
+        { "/proc/1/sched", "0" },
+        { "/proc/1/comm", "owned" },
+        { "/proc/1/clear_refs", "1" },
     };
     for (size_t i = 0; i < COUNT(files); i++)
         if (strcmp(files[i].path, "/proc/pressure/cpu") != 0)
@@ -208,12 +280,23 @@ static void kernel_controls(void)
 
 static void sysfs_controls(void)
 {
-    static const struct { const char *path, *text; } files[] = {
-        {"/sys/kernel/uevent_helper", "/tmp/x"}, {"/sys/power/state", "mem"}, {"/sys/kernel/mm/ksm/run", "1"},
-        {"/sys/kernel/mm/transparent_hugepage/enabled", "never"}, {"/sys/devices/system/cpu/cpu1/online", "0"},
-        {"/sys/module/printk/parameters/time", "0"}, {"/sys/block/vda/queue/scheduler", "none"}, {"/sys/class/net/lo/mtu", "100"},
-        {"/sys/kernel/debug/clear_warn_once", "1"}, {"/sys/fs/cgroup/cgroup.procs", "0"}, {"/sys/kernel/security/lockdown", "none"},
-        {"/sys/kernel/tracing/tracing_on", "1"}, {"/sys/kernel/profiling", "1"}, {"/sys/kernel/kexec_crash_size", "0"},
+    static const struct {
+        const char *path, *text;
+    } files[] = {
+        { "/sys/kernel/uevent_helper", "/tmp/x" },
+        { "/sys/power/state", "mem" },
+        { "/sys/kernel/mm/ksm/run", "1" },
+        { "/sys/kernel/mm/transparent_hugepage/enabled", "never" },
+        { "/sys/devices/system/cpu/cpu1/online", "0" },
+        { "/sys/module/printk/parameters/time", "0" },
+        { "/sys/block/vda/queue/scheduler", "none" },
+        { "/sys/class/net/lo/mtu", "100" },
+        { "/sys/kernel/debug/clear_warn_once", "1" },
+        { "/sys/fs/cgroup/cgroup.procs", "0" },
+        { "/sys/kernel/security/lockdown", "none" },
+        { "/sys/kernel/tracing/tracing_on", "1" },
+        { "/sys/kernel/profiling", "1" },
+        { "/sys/kernel/kexec_crash_size", "0" },
     };
     for (size_t i = 0; i < COUNT(files); i++)
         no_write_anywhere(files[i].path, files[i].text);
@@ -221,10 +304,17 @@ static void sysfs_controls(void)
 
 static void no_cgroups(void)
 {
-    static const char *const files[] = {
-        "/sys/fs/cgroup/cgroup.procs", "/sys/fs/cgroup/memory/tasks", "/sys/fs/cgroup/pids/tasks", "/sys/fs/cgroup/unified/cgroup.procs",
-        "/sys/fs/cgroup/memory/release_agent", "/sys/fs/cgroup/memory/notify_on_release", "/sys/fs/cgroup/release_agent",
-        "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/cgroup.subtree_control", "/sys/fs/cgroup/cgroup.kill"};
+    static const char *const files[] = { "/sys/fs/cgroup/cgroup.procs",
+                                         "/sys/fs/cgroup/memory/tasks",
+                                         "/sys/fs/cgroup/pids/tasks",
+                                         "/sys/fs/cgroup/unified/cgroup.procs",
+                                         "/sys/fs/cgroup/memory/release_agent",
+                                         "/sys/fs/cgroup/memory/notify_on_release",
+                                         "/sys/fs/cgroup/release_agent",
+                                         "/sys/fs/cgroup/memory.max",
+                                         "/sys/fs/cgroup/pids.max",
+                                         "/sys/fs/cgroup/cgroup.subtree_control",
+                                         "/sys/fs/cgroup/cgroup.kill" };
     for (size_t i = 0; i < COUNT(files); i++)
         no_write_anywhere(files[i], "0");
     MUST_FAIL(mkdir("/sys/fs/cgroup/sub", 0700), ENOENT, EROFS, EACCES, EPERM);
@@ -255,13 +345,16 @@ static void mount_paths(void)
     char *save = NULL;
     for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
         char root[1024], point[1024], type[64], source[1024], *dash = strstr(line, " - ");
-        if (sscanf(line, "%*s %*s %*s %1023s %1023s", root, point) != 2 || !dash || sscanf(dash, " - %63s %1023s", type, source) != 2)
+        if (sscanf(line, "%*s %*s %*s %1023s %1023s", root, point) != 2 || !dash ||
+            sscanf(dash, " - %63s %1023s", type, source) != 2)
             broken("cannot read: %s", line);
         if (strcmp(root, "/") == 0 || strncmp(point, "/probe", 6) == 0 || strncmp(point, "/host", 5) == 0)
             continue;
-        if (strncmp(root, "/etc/", 5) == 0 && strcmp(root, point) == 0)     /* a file of the system, where it is on the host too */
+        if (strncmp(root, "/etc/", 5) == 0 &&
+            strcmp(root, point) == 0) /* a file of the system, where it is on the host too */
             continue;
-        if (strncmp(root, "/usr", 4) == 0 || strcmp(type, "devtmpfs") == 0 || strcmp(type, "tmpfs") == 0 || strcmp(type, "proc") == 0)
+        if (strncmp(root, "/usr", 4) == 0 || strcmp(type, "devtmpfs") == 0 || strcmp(type, "tmpfs") == 0 ||
+            strcmp(type, "proc") == 0)
             continue;
         broken("%s", line);
     }
@@ -283,9 +376,10 @@ static void mount_flags(void)
         int of_the_root = (strcmp(point, "/") == 0 || strncmp(point, "/proc/", 6) == 0) && strncmp(flags, "ro", 2) == 0;
         if (!strstr(flags, "nodev") && strncmp(point, "/dev", 4) != 0 && !of_the_root)
             broken("%s is not nodev (%s)", point, flags);
-        int scratch = strncmp(point, "/tmp", 4) == 0 || strncmp(point, "/home", 5) == 0 || strncmp(point, "/dev/shm", 8) == 0 ||
-                      strncmp(point, "/host", 5) == 0;
-        if (!scratch && strncmp(flags, "ro", 2) != 0 && strncmp(point, "/dev/", 5) != 0 && strncmp(point, "/proc", 5) != 0)
+        int scratch = strncmp(point, "/tmp", 4) == 0 || strncmp(point, "/home", 5) == 0 ||
+                      strncmp(point, "/dev/shm", 8) == 0 || strncmp(point, "/host", 5) == 0;
+        if (!scratch && strncmp(flags, "ro", 2) != 0 && strncmp(point, "/dev/", 5) != 0 &&
+            strncmp(point, "/proc", 5) != 0)
             broken("%s is writable (%s)", point, flags);
     }
 }
@@ -312,7 +406,8 @@ static void network_tables(void)
 
 static void other_tables(void)
 {
-    static const char *const files[] = {"/proc/locks", "/proc/sysvipc/shm", "/proc/swaps", "/proc/diskstats", "/proc/self/mountstats"};
+    static const char *const files[] = { "/proc/locks", "/proc/sysvipc/shm", "/proc/swaps", "/proc/diskstats",
+                                         "/proc/self/mountstats" };
     for (size_t i = 0; i < COUNT(files); i++)
         must_not_tell(files[i]);
     char text[4096];
@@ -323,8 +418,9 @@ static void other_tables(void)
 static void told_limits(void)
 {
     /* These tell the box's own limits; they are files of the keeper's. */
-    static const char *const files[] = {"/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/proc/uptime", "/proc/loadavg", "/proc/swaps",
-                                        "/proc/diskstats", "/etc/passwd", "/etc/hostname", "/etc/resolv.conf"};
+    static const char *const files[] = { "/proc/meminfo", "/proc/cpuinfo",   "/proc/stat",      "/proc/uptime",
+                                         "/proc/loadavg", "/proc/swaps",     "/proc/diskstats", "/etc/passwd",
+                                         "/etc/hostname", "/etc/resolv.conf" };
     for (size_t i = 0; i < COUNT(files); i++) {
         no_write_anywhere(files[i], "owned");
         if (access(files[i], F_OK) == 0)
@@ -333,25 +429,25 @@ static void told_limits(void)
 }
 
 static const struct attack attacks[] = {
-    {"environments_of_others_do_not_hold_the_callers", foreign_environments},
-    {"the_environment_of_init_is_empty_or_closed", init_environment},
-    {"the_command_line_of_init_does_not_show_the_keepers", foreign_cmdlines},
-    {"the_callers_environment_stays_outside", own_environment},
-    {"files_of_init_in_proc_are_closed", files_of_init},
-    {"the_program_of_init_can_be_neither_run_nor_written", exec_init},
-    {"the_own_program_file_cannot_be_overwritten", overwrite_self},
-    {"only_processes_of_the_box_are_visible", only_own_processes},
-    {"kernel_secrets_in_proc_and_sys_are_masked", secret_files},
-    {"kernel_controls_in_proc_cannot_be_written", kernel_controls},
-    {"kernel_controls_in_sys_cannot_be_written", sysfs_controls},
-    {"files_that_tell_the_boxs_limits_cannot_be_written", told_limits},
-    {"there_is_no_cgroup_file_to_write", no_cgroups},
-    {"the_cgroup_path_is_of_no_use", cgroup_path},
-    {"boot_parameters_tell_no_secret", boot_parameters},
-    {"mountinfo_shows_no_host_path_that_was_not_asked_for", mount_paths},
-    {"every_mount_is_nosuid_and_nodev_and_read_only_unless_scratch", mount_flags},
-    {"the_hosts_name_is_not_inside", host_name},
-    {"network_tables_show_nothing_of_the_host", network_tables},
-    {"lock_and_ipc_tables_show_nothing_of_the_host", other_tables},
+    { "environments_of_others_do_not_hold_the_callers", foreign_environments },
+    { "the_environment_of_init_is_empty_or_closed", init_environment },
+    { "the_command_line_of_init_does_not_show_the_keepers", foreign_cmdlines },
+    { "the_callers_environment_stays_outside", own_environment },
+    { "files_of_init_in_proc_are_closed", files_of_init },
+    { "the_program_of_init_can_be_neither_run_nor_written", exec_init },
+    { "the_own_program_file_cannot_be_overwritten", overwrite_self },
+    { "only_processes_of_the_box_are_visible", only_own_processes },
+    { "kernel_secrets_in_proc_and_sys_are_masked", secret_files },
+    { "kernel_controls_in_proc_cannot_be_written", kernel_controls },
+    { "kernel_controls_in_sys_cannot_be_written", sysfs_controls },
+    { "files_that_tell_the_boxs_limits_cannot_be_written", told_limits },
+    { "there_is_no_cgroup_file_to_write", no_cgroups },
+    { "the_cgroup_path_is_of_no_use", cgroup_path },
+    { "boot_parameters_tell_no_secret", boot_parameters },
+    { "mountinfo_shows_no_host_path_that_was_not_asked_for", mount_paths },
+    { "every_mount_is_nosuid_and_nodev_and_read_only_unless_scratch", mount_flags },
+    { "the_hosts_name_is_not_inside", host_name },
+    { "network_tables_show_nothing_of_the_host", network_tables },
+    { "lock_and_ipc_tables_show_nothing_of_the_host", other_tables },
 };
-const struct topic topic_procfs = {"procfs", attacks, COUNT(attacks)};
+const struct topic topic_procfs = { "procfs", attacks, COUNT(attacks) };

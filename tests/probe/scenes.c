@@ -1,4 +1,5 @@
-/* Single scenes for tests that look from outside: who am I, kill everybody, forge a status, leave something behind, try every system call. */
+/* Single scenes for tests that look from outside: who am I, kill everybody, forge a status, leave something behind, try
+ * every system call. */
 #define _GNU_SOURCE
 #include "probe.h"
 
@@ -36,8 +37,8 @@ static int whoami(int argc, char **argv)
     int fds = 0;
     for (int fd = 0; fd < 1024; fd++)
         fds += fcntl(fd, F_GETFD) >= 0;
-    say("uid %d %d gid %d %d caps %llx nnp %s seccomp %s fds %d", getuid(), geteuid(), getgid(), getegid(), strtoull(caps, NULL, 16), nnp, seccomp,
-        fds);
+    say("uid %d %d gid %d %d caps %llx nnp %s seccomp %s fds %d", getuid(), geteuid(), getgid(), getegid(),
+        strtoull(caps, NULL, 16), nnp, seccomp, fds);
     return 0;
 }
 
@@ -81,7 +82,8 @@ static int kill_group(int argc, char **argv)
 static int kill_group_gently(int argc, char **argv)
 {
     (void)argc, (void)argv;
-    static const int numbers[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH, SIGCONT};
+    static const int numbers[] = { SIGHUP,  SIGINT,  SIGQUIT, SIGTERM,  SIGTSTP,
+                                   SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH, SIGCONT };
     for (size_t i = 0; i < COUNT(numbers); i++) {
         signal(numbers[i], SIG_IGN);
         kill(0, numbers[i]);
@@ -121,7 +123,8 @@ static int echo_arguments(int argc, char **argv)
 
 static int listen_on(int argc, char **argv)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)strtol(argc > 0 ? argv[0] : "0", NULL, 10))};
+    struct sockaddr_in address = { .sin_family = AF_INET,
+                                   .sin_port = htons((uint16_t)strtol(argc > 0 ? argv[0] : "0", NULL, 10)) };
     int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (bind(fd, (void *)&address, sizeof(address)) < 0 || listen(fd, 8) < 0) {
@@ -132,7 +135,7 @@ static int listen_on(int argc, char **argv)
     char byte;
     ssize_t ignored = read(0, &byte, 1);
     (void)ignored;
-    struct pollfd ready = {.fd = fd, .events = POLLIN};
+    struct pollfd ready = { .fd = fd, .events = POLLIN };
     say("{\"connections\":%d}", poll(&ready, 1, 0));
     return 0;
 }
@@ -146,7 +149,8 @@ static int wait_for_end(int argc, char **argv)
     return 0;
 }
 
-static const char *const places[] = {"/tmp/left", "/dev/shm/left", "/home/box/left", "/var/tmp/left", "/run/left", "/dev/mqueue/left"};
+static const char *const places[] = { "/tmp/left",     "/dev/shm/left", "/home/box/left",
+                                      "/var/tmp/left", "/run/left",     "/dev/mqueue/left" };
 
 static int leave_data(int argc, char **argv)
 {
@@ -158,7 +162,7 @@ static int leave_data(int argc, char **argv)
     }
     int shm = shmget(0x0ca22e1, 4096, IPC_CREAT | 0666), sem = semget(0x0ca22e1, 1, IPC_CREAT | 0666);
     int msg = (int)syscall(SYS_msgget, 0x0ca22e1, IPC_CREAT | 0666);
-    struct mq_attr attr = {.mq_maxmsg = 4, .mq_msgsize = 64};
+    struct mq_attr attr = { .mq_maxmsg = 4, .mq_msgsize = 64 };
     mqd_t queue = mq_open("/left", O_CREAT | O_RDWR, 0666, &attr);
     say("{\"files\":%d,\"ipc\":%d}", made, (shm >= 0) + (sem >= 0) + (msg >= 0) + (queue != (mqd_t)-1));
     return 0;
@@ -179,7 +183,8 @@ static int look_for_data(int argc, char **argv)
 static int escapes(int argc, char **argv)
 {
     (void)argc, (void)argv;
-    static const char text[] = "\033[2J\033]0;owned\007\033[6n\033P+q544e\033\\\x9b" "5n\x05\x00\x7f\xff\xfe\r\n";
+    static const char text[] = "\033[2J\033]0;owned\007\033[6n\033P+q544e\033\\\x9b"
+                               "5n\x05\x00\x7f\xff\xfe\r\n";
     ssize_t ignored = write(1, text, sizeof(text) - 1);
     (void)ignored;
     return 0;
@@ -196,15 +201,16 @@ static int terminal_tricks(int argc, char **argv)
 {
     (void)argc, (void)argv;
     int tty = open("/dev/tty", O_RDWR | O_CLOEXEC);
-    int fds[] = {0, 1, 2, tty};
+    int fds[] = { 0, 1, 2, tty };
     for (size_t i = 0; i < COUNT(fds); i++) {
         int plain = fds[i] < 0 ? -1 : ioctl(fds[i], 0x5412, "!");
         int e1 = errno;
         long high = fds[i] < 0 ? -1 : syscall(SYS_ioctl, fds[i], 0x5412 | 0xdeadbeefL << 32, "!");
         int e2 = errno;
         int linux_console = fds[i] < 0 ? -1 : ioctl(fds[i], 0x541C, "\x03");
-        say("{\"fd\":%d,\"tty\":%d,\"sti\":%d,\"sti_errno\":\"%s\",\"high\":%ld,\"high_errno\":\"%s\",\"tioclinux\":%d}", fds[i],
-            fds[i] >= 0 && isatty(fds[i]), plain, errno_name(e1), high, errno_name(e2), linux_console);
+        say("{\"fd\":%d,\"tty\":%d,\"sti\":%d,\"sti_errno\":\"%s\",\"high\":%ld,\"high_errno\":\"%s\",\"tioclinux\":%"
+            "d}",
+            fds[i], fds[i] >= 0 && isatty(fds[i]), plain, errno_name(e1), high, errno_name(e2), linux_console);
     }
     return 0;
 }
@@ -212,7 +218,9 @@ static int terminal_tricks(int argc, char **argv)
 static long raw_int80(long n)
 {
     long result;
-    __asm__ volatile("int $0x80" : "=a"(result) : "a"(n), "b"(-1L), "c"(-1L), "d"(-1L), "S"(-1L), "D"(-1L)
+    __asm__ volatile("int $0x80"
+                     : "=a"(result)
+                     : "a"(n), "b"(-1L), "c"(-1L), "d"(-1L), "S"(-1L), "D"(-1L)
                      : "r8", "r9", "r10", "r11", "memory");
     return result;
 }
@@ -228,14 +236,15 @@ static void try_one(char how, long number)
         close(shared[0]);
         setpgid(0, 0);
         errno = 0;
-        long r = how == 'i' ? raw_int80(number) : syscall(how == 'x' ? number | 0x40000000 : number, -1L, -1L, -1L, -1L, -1L, -1L);
+        long r = how == 'i' ? raw_int80(number)
+                            : syscall(how == 'x' ? number | 0x40000000 : number, -1L, -1L, -1L, -1L, -1L, -1L);
         int error = how == 'i' ? (r < 0 && r > -4096 ? (int)-r : 0) : r == -1 ? errno : 0;
         ssize_t ignored = write(shared[1], &error, sizeof(error));
         (void)ignored;
         _exit(0);
     }
     close(shared[1]);
-    struct pollfd ready = {.fd = shared[0], .events = POLLIN};
+    struct pollfd ready = { .fd = shared[0], .events = POLLIN };
     int error = 0, status = 0;
     if (poll(&ready, 1, 200) == 0) {
         kill(pid, SIGKILL);
@@ -265,9 +274,22 @@ static int system_calls(int argc, char **argv)
 }
 
 const struct bomb scenes[] = {
-    {"nothing", nothing},       {"whoami", whoami},         {"exit", leave},            {"die", die_by},           {"kill-all", kill_all},
-    {"kill-group", kill_group}, {"kill-group-gently", kill_group_gently}, {"forge", forge}, {"echo", echo_arguments}, {"listen", listen_on},
-    {"wait", wait_for_end},     {"leave-data", leave_data}, {"look-for-data", look_for_data}, {"escapes", escapes}, {"close-early", close_early},
-    {"terminal", terminal_tricks}, {"system-calls", system_calls},
+    { "nothing", nothing },
+    { "whoami", whoami },
+    { "exit", leave },
+    { "die", die_by },
+    { "kill-all", kill_all },
+    { "kill-group", kill_group },
+    { "kill-group-gently", kill_group_gently },
+    { "forge", forge },
+    { "echo", echo_arguments },
+    { "listen", listen_on },
+    { "wait", wait_for_end },
+    { "leave-data", leave_data },
+    { "look-for-data", look_for_data },
+    { "escapes", escapes },
+    { "close-early", close_early },
+    { "terminal", terminal_tricks },
+    { "system-calls", system_calls },
 };
 const size_t scenes_count = COUNT(scenes);

@@ -4,8 +4,8 @@
 A round is one `carrel run` whose process gets SIGKILL after a random time: before the box exists, while it is made,
 while its command runs, while it is taken down. Some are let go to their end. Several run at once. The times are drawn
 between nothing and twice what an undisturbed run takes, so that every phase is hit. Afterwards, within a deadline,
-there must be no process that descends from these runs, no cgroup directory of theirs and no new mount, and one more run must
-succeed. Strangers' boxes do not matter: cgroups carry their owner's pid in their names.
+there must be no process that descends from these runs, no cgroup directory of theirs and no new mount, and one more run
+must succeed. Strangers' boxes do not matter: cgroups carry their owner's pid in their names.
 """
 
 import argparse

@@ -1,0 +1,19 @@
+# Families: boxes whose payloads are forked from a zygote. The stand-in for an interpreter is a static program of ours.
+TEST_TARGETS     += family
+ZYGOTE           := $(BUILD)/tests/zygote
+# What guest/zygote shares with the engine: the sealing of a payload, and what that needs.
+ZYGOTE_LIBRARY   := guest/zygote/zygote.c $(addprefix src/,box/seal.c box/link.c box/command.c sys/rights.c sys/landlock.c policy/policy.c \
+                    base/err.c base/fd.c)
+ZYGOTE_SOURCES   := $(ZYGOTE_LIBRARY) $(wildcard tests/zygote/*.c)
+
+.PHONY: family zygote
+zygote: $(ZYGOTE)
+$(ZYGOTE): $(ZYGOTE_SOURCES) $(POLICY_GENERATED) $(wildcard guest/zygote/*.h tests/zygote/*.h src/box/*.h src/sys/*.h) \
+           | packages $(KERNEL_HEADERS)/linux
+	@mkdir -p $(@D)
+	$(call say,link,$@)$(CC) $(CFLAGS) -Iguest/zygote -I. $(LDFLAGS) -o $@ $(ZYGOTE_SOURCES) $(POLICY_GENERATED)
+
+## family: boxes whose payloads are forked from a zygote
+family: $(BUILD)/carrel $(ZYGOTE) venv
+	@CARREL=$(abspath $(BUILD)/carrel) CARREL_ZYGOTE=$(abspath $(ZYGOTE)) timeout 600 $(PYTHON) -B -m pytest -q -p no:cacheprovider \
+	    tests/family $(FAMILY_ARGS)

@@ -1,0 +1,263 @@
+/* From pipe to log: the header of a frame is written first, then exactly that many bytes are spliced. Whenever we are killed, each byte is either in the pipe or in the file. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "front/box_private.h"
+#include "front/exec_private.h"
+#include "front/front.h"
+
+enum { FRAME_MAX = 1 << 20, PIPE_BYTES = 1 << 18, TERMINAL_BYTES = 16384 };
+
+static void on_out(struct loop_fd *w, uint32_t events);
+static void on_err(struct loop_fd *w, uint32_t events);
+static void on_in(struct loop_fd *w, uint32_t events);
+
+void exec_streams_init(struct exec *x)
+{
+    x->in = (struct loop_fd){ .fd = -1, .on_event = on_in };
+    x->out = (struct loop_fd){ .fd = -1, .on_event = on_out };
+    x->err = (struct loop_fd){ .fd = -1, .on_event = on_err };
+}
+
+static void close_stream(struct exec *x, struct loop_fd *w)
+{
+    loop_fd_remove(x->box->front->loop, w);
+    w->fd = fd_close(w->fd);
+}
+
+void exec_streams_close(struct exec *x)
+{
+    close_stream(x, &x->in);
+    close_stream(x, &x->out);
+    close_stream(x, &x->err);
+}
+
+static int make_pipe(int *ret_ours, int *ret_theirs, bool we_read)
+{
+    int pair[2];
+    if (pipe2(pair, O_CLOEXEC) < 0)
+        return -errno;
+    *ret_ours = pair[we_read ? 0 : 1];
+    *ret_theirs = pair[we_read ? 1 : 0];
+    (void)fcntl(*ret_ours, F_SETPIPE_SZ, PIPE_BYTES);
+    return fcntl(*ret_ours, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
+}
+
+static int watch(struct exec *x, struct loop_fd *w, int fd, uint32_t events)
+{
+    int r = loop_fd_add(x->box->front->loop, w, fd, events);
+    w->fd = fd;
+    return r;
+}
+
+int exec_streams_open(struct exec *x, bool with_stdin, int ret_theirs[3], struct err *e)
+{
+    int ours[3] = { -1, -1, -1 };
+    int r = with_stdin ? make_pipe(&ours[0], &ret_theirs[0], false) : 0;
+
+    if (r == 0)
+        r = make_pipe(&ours[1], &ret_theirs[1], true);
+    if (r == 0)
+        r = make_pipe(&ours[2], &ret_theirs[2], true);
+    x->in.fd = ours[0];     /* watched only when somebody waits for room */
+    if (r == 0)
+        r = watch(x, &x->out, ours[1], EPOLLIN);
+    if (r == 0)
+        r = watch(x, &x->err, ours[2], EPOLLIN);
+    return r < 0 ? err_at(e, -r, STEP_STDIO, 0, "pipes") : 0;
+}
+
+void exec_streams_adopt(struct exec *x, int *fds, size_t n_fds, size_t n_held)
+{
+    size_t next = 0;
+
+    if (x->terminal) {
+        struct winsize size = { .ws_row = x->rows, .ws_col = x->columns };
+        int master = n_fds > n_held ? fds[n_held] : -1;
+        if (master < 0)
+            return;
+        fds[n_held] = -1;
+        if (size.ws_row)
+            (void)ioctl(master, TIOCSWINSZ, &size);
+        (void)fcntl(master, F_SETFL, O_NONBLOCK);
+        x->in.fd = fcntl(master, F_DUPFD_CLOEXEC, 3);
+        if (watch(x, &x->out, master, EPOLLIN) < 0)
+            close_stream(x, &x->out);
+        return;
+    }
+    if (n_held == 3)
+        x->in.fd = TAKE_FD(fds[next++]);
+    if (n_held >= 2 && n_fds >= n_held) {
+        (void)!watch(x, &x->out, TAKE_FD(fds[next++]), EPOLLIN);
+        (void)!watch(x, &x->err, TAKE_FD(fds[next++]), EPOLLIN);
+    }
+}
+
+/* Puts what is owed to the open frame into the log. 1: the frame is complete; 0: the pipe is empty; -errno. */
+static int pay(struct exec *x, int pipe)
+{
+    while (x->owed > 0) {
+        off_t at = (off_t)x->log_at;
+        ssize_t n = splice(pipe, NULL, x->log, &at, x->owed, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
+        if (n <= 0)
+            return n == 0 || errno == EAGAIN ? 0 : -errno;
+        x->log_at += (uint64_t)n;
+        x->owed -= (uint32_t)n;
+        x->output_bytes += (uint64_t)n;
+        x->box->front->metrics.output_bytes += (uint64_t)n;
+    }
+    x->log_bytes = x->log_at;
+    return 1;
+}
+
+static void stop_over_limit(struct exec *x)
+{
+    struct err e;
+
+    if (x->over_limit)
+        return;
+    x->over_limit = true;
+    (void)!exec_signal(x, 9, &e);
+}
+
+/* One frame from a pipe. False: nothing more for now. */
+static bool take_pipe(struct exec *x, struct loop_fd *w, uint8_t stream)
+{
+    int waiting = 0;
+
+    if (w->fd < 0 || (x->owed > 0 && x->owed_stream != stream))
+        return false;
+    if (x->owed == 0) {
+        if (ioctl(w->fd, FIONREAD, &waiting) < 0 || waiting == 0)
+            return false;
+        uint64_t room = x->output_limit > x->output_bytes ? x->output_limit - x->output_bytes : 0;
+        uint64_t size = (uint64_t)waiting < FRAME_MAX ? (uint64_t)waiting : FRAME_MAX;
+        if (size > room) {
+            stop_over_limit(x);
+            size = room;
+        }
+        if (size == 0)
+            return false;
+        if (exec_log_begin(x, stream, (uint32_t)size) < 0)
+            return false;
+    }
+    return pay(x, w->fd) == 1;
+}
+
+/* A terminal cannot be spliced from; what was read and not yet written when we die is lost. */
+static bool take_terminal(struct exec *x)
+{
+    char data[TERMINAL_BYTES];
+    ssize_t n = x->out.fd < 0 ? -1 : read(x->out.fd, data, sizeof data);
+
+    if (n <= 0)
+        return false;
+    uint64_t room = x->output_limit > x->output_bytes ? x->output_limit - x->output_bytes : 0;
+    if ((uint64_t)n > room) {
+        stop_over_limit(x);
+        n = (ssize_t)room;
+    }
+    if (n == 0 || exec_log_begin(x, 1, (uint32_t)n) < 0 || pwrite(x->log, data, (size_t)n, (off_t)x->log_at) != n)
+        return false;
+    x->log_at += (uint64_t)n;
+    x->log_bytes = x->log_at;
+    x->output_bytes += (uint64_t)n;
+    x->owed = 0;
+    return true;
+}
+
+static bool take(struct exec *x, struct loop_fd *w, uint8_t stream)
+{
+    return x->terminal ? take_terminal(x) : take_pipe(x, w, stream);
+}
+
+static void on_stream(struct exec *x, struct loop_fd *w, uint8_t stream, uint32_t events)
+{
+    bool more = false;
+
+    for (int i = 0; i < 16 && take(x, w, stream); i++)
+        more = true;
+    if (!more && (events & (EPOLLHUP | EPOLLERR)))
+        close_stream(x, w);
+    else if (!more && x->over_limit && w->fd >= 0)
+        close_stream(x, w);     /* nothing more is wanted; the command is being ended */
+    if (more)
+        exec_changed(x);
+}
+
+static void on_out(struct loop_fd *w, uint32_t events)
+{
+    on_stream((struct exec *)((char *)w - offsetof(struct exec, out)), w, 1, events);
+}
+
+static void on_err(struct loop_fd *w, uint32_t events)
+{
+    on_stream((struct exec *)((char *)w - offsetof(struct exec, err)), w, 2, events);
+}
+
+void exec_streams_drain(struct exec *x)
+{
+    /* A frame may be owed to either; the one that is served first does not matter. */
+    bool more;
+
+    do {
+        more = take(x, &x->out, 1);
+        more |= !x->terminal && take(x, &x->err, 2);
+    } while (more);
+    if (x->owed > 0) {
+        /* What was promised never came (the pipe is gone): the frame is made as long as it is. */
+        struct exec_frame frame;
+        if (pread(x->log, &frame, sizeof frame, (off_t)x->log_bytes) == sizeof frame) {
+            frame.size -= x->owed;
+            (void)!pwrite(x->log, &frame, sizeof frame, (off_t)x->log_bytes);
+        }
+        x->owed = 0;
+        x->log_bytes = x->log_at;
+    }
+}
+
+/* ---- stdin ---- */
+
+static void on_in(struct loop_fd *w, uint32_t events)
+{
+    struct exec *x = (struct exec *)((char *)w - offsetof(struct exec, in));
+
+    (void)events;
+    loop_fd_remove(x->box->front->loop, w);
+    if (x->on_stdin)
+        x->on_stdin(x, x->stdin_arg);
+}
+
+ssize_t exec_stdin_write(struct exec *x, const void *data, size_t size)
+{
+    if (x->in.fd < 0)
+        return -EPIPE;
+    ssize_t n = write(x->in.fd, data, size);
+    if (n >= 0) {
+        box_touch(x->box);
+        return n;
+    }
+    if (errno != EAGAIN && errno != EINTR) {
+        exec_stdin_close(x);
+        return -EPIPE;
+    }
+    if (!x->in.watching && watch(x, &x->in, x->in.fd, EPOLLOUT) < 0)
+        return -EPIPE;
+    return -EAGAIN;
+}
+
+void exec_stdin_close(struct exec *x)
+{
+    static const char end_of_file = 4;
+
+    if (x->terminal && x->in.fd >= 0)
+        (void)!write(x->in.fd, &end_of_file, 1);
+    close_stream(x, &x->in);
+}

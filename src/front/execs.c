@@ -1,0 +1,500 @@
+/* An exec's life. The front makes the pipes; the command gets one end of each through the keeper, and the keeper holds duplicates of our ends, so that the next
+ * front gets them if this one dies. Everything that must not be lost is therefore in a pipe, in the log, or in the keeper. */
+#define _GNU_SOURCE
+#include "front/execs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "front/box_private.h"
+#include "front/exec_private.h"
+#include "front/front.h"
+#include "front/keeper_link.h"
+#include "front/store.h"
+
+enum { COMMAND_BYTES_MAX = 8 << 20, EXECS_KEPT = 256 };
+
+struct exec *exec_find(struct box *box, const char *id)
+{
+    for (struct exec *x = box->execs; x; x = x->next)
+        if (strcmp(x->id, id) == 0)
+            return x;
+    return NULL;
+}
+
+void exec_follow(struct exec *x, struct exec_follower *f)
+{
+    f->next = x->followers;
+    f->back = &x->followers;
+    if (f->next)
+        f->next->back = &f->next;
+    x->followers = f;
+}
+
+void exec_unfollow(struct exec_follower *f)
+{
+    if (!f->back)
+        return;
+    *f->back = f->next;
+    if (f->next)
+        f->next->back = f->back;
+    f->back = NULL;
+}
+
+void exec_changed(struct exec *x)
+{
+    for (struct exec_follower *f = x->followers, *next; f; f = next) {
+        next = f->next;
+        f->on_change(f);
+    }
+}
+
+static json_t *time_json(int64_t ms)
+{
+    char text[32];
+
+    if (!ms)
+        return json_null();
+    front_time_text(ms, text);
+    return json_string(text);
+}
+
+static void add_end(const struct exec *x, json_t *o)
+{
+    const struct event *end = &x->end;
+
+    json_object_set_new(o, "exit_code", end->signal || x->failure.code ? json_null() : json_integer(end->code));
+    json_object_set_new(o, "signal", end->signal ? json_integer(end->signal) : json_null());
+    json_object_set_new(o, "wall_ms", json_real((double)end->wall_us / 1000));
+    json_object_set_new(o, "cpu_ms", json_real((double)end->cpu_us / 1000));
+    json_object_set_new(o, "memory_peak_bytes", json_integer((json_int_t)end->peak_bytes));
+    if (x->failure.code) {
+        char text[256];
+        err_text(&x->failure, text, sizeof text);
+        json_object_set_new(o, "error", json_pack("{s:s,s:s}", "step", err_step_name(x->failure.step), "message", text));
+    }
+}
+
+json_t *exec_json(const struct exec *x)
+{
+    static const char *const states[] = { "starting", "running", "ended" };
+    json_t *o = json_object();
+
+    json_object_set_new(o, "id", json_string(x->id));
+    json_object_set_new(o, "box", json_string(x->box->id));
+    json_object_set_new(o, "argv", json_incref(x->argv));
+    json_object_set_new(o, "cwd", x->cwd ? json_string(x->cwd) : json_null());
+    json_object_set_new(o, "tty", json_boolean(x->terminal));
+    json_object_set_new(o, "background", json_boolean(x->background));
+    json_object_set_new(o, "state", json_string(states[x->state]));
+    json_object_set_new(o, "started_at", time_json(x->started_ms));
+    json_object_set_new(o, "ended_at", time_json(x->ended_ms));
+    json_object_set_new(o, "output_bytes", json_integer((json_int_t)x->output_bytes));
+    json_object_set_new(o, "output_limit", json_integer((json_int_t)x->output_limit));
+    json_object_set_new(o, "outcome", x->outcome ? json_string(x->outcome) : json_null());
+    if (x->state == EXEC_ENDED)
+        add_end(x, o);
+    return o;
+}
+
+void exec_save(struct exec *x)
+{
+    struct err e;
+    json_t *body = exec_json(x);
+    char *text = json_dumps(body, JSON_COMPACT);
+    struct store_exec row = { .number = x->number, .box = x->box->number, .id = x->id, .body = text, .ended = x->state == EXEC_ENDED };
+
+    if (!text || store_exec_update(x->box->front->store, &row, &e) < 0)
+        front_log("error", "cannot store an exec", "exec", x->id, NULL);
+    free(text);
+    json_decref(body);
+}
+
+/* ---- starting ---- */
+
+static size_t count(char *const *list, size_t *bytes)
+{
+    size_t n = 0;
+    for (; list && list[n]; n++)
+        *bytes += strlen(list[n]) + 1;
+    return n;
+}
+
+/* The layout is that of struct packed_command in proto.h, then argv, env and cwd, each with its NUL. */
+static int pack(const struct exec_options *o, int *ret, struct err *e)
+{
+    const char *cwd = o->cwd ? o->cwd : "";
+    size_t bytes = strlen(cwd) + 1;
+    size_t argc = count(o->argv, &bytes), envc = count(o->env, &bytes);
+    struct packed_command header = { .argc = (uint32_t)argc, .envc = (uint32_t)envc, .bytes = (uint32_t)bytes, .terminal = o->terminal };
+
+    if (argc == 0 || bytes > COMMAND_BYTES_MAX)
+        return err_set(e, argc ? E2BIG : EINVAL, STEP_USAGE, argc ? "the command and its environment are too long" : "the command is empty");
+    FD fd = memfd_create("command", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return err_at(e, errno, STEP_MEMORY, 0, "command");
+    char *data = malloc(bytes), *at = data;
+    if (!data)
+        return err_at(e, ENOMEM, STEP_MEMORY, 0, "command");
+    for (size_t i = 0; i < argc; i++)
+        at = stpcpy(at, o->argv[i]) + 1;
+    for (size_t i = 0; i < envc; i++)
+        at = stpcpy(at, o->env[i]) + 1;
+    stpcpy(at, cwd);
+    int r = fd_write_all(fd, &header, sizeof header);
+    if (r == 0)
+        r = fd_write_all(fd, data, bytes);
+    free(data);
+    if (r == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
+        r = -errno;
+    if (r < 0)
+        return err_at(e, -r, STEP_MEMORY, 0, "command");
+    *ret = TAKE_FD(fd);
+    return 0;
+}
+
+static unsigned free_slot(const struct box *box)
+{
+    for (unsigned i = 0; i < KEEPER_PAYLOADS; i++)
+        if (!(box->slots_used >> i & 1))
+            return i;
+    return KEEPER_PAYLOADS;
+}
+
+static void forget_answer(const struct event *event, int *fds, size_t n_fds, void *arg)
+{
+    (void)event;
+    (void)fds;
+    (void)n_fds;
+    (void)arg;
+}
+
+static void forget(struct exec *x)
+{
+    struct request_head q = { .type = REQUEST_FORGET, .box = x->box->slot, .payload = (uint16_t)x->slot };
+
+    x->box->slots_used &= ~(UINT64_C(1) << x->slot);
+    if (x->box->slot != BOX_NO_SLOT)
+        keeper_link_request(x->box->front->keeper, &q, sizeof q, NULL, 0, forget_answer, NULL);
+}
+
+void exec_end(struct exec *x)
+{
+    struct front *front = x->box->front;
+
+    if (x->state == EXEC_ENDED)
+        return;
+    exec_streams_close(x);
+    x->state = EXEC_ENDED;
+    x->ended_ms = front_now_ms();
+    x->box->running--;
+    if (x->outcome)
+        for (unsigned i = 0; i < 8; i++)
+            front->metrics.outcome[i] += strcmp(x->outcome, front_outcomes[i]) == 0;
+    front->metrics.exec_us_sum += x->end.wall_us;
+    front->metrics.execs_failed += x->failure.code != 0;
+    exec_save(x);
+    box_touch(x->box);
+    box_event(x->box, "exec_ended", json_pack("{s:s,s:s?}", "exec", x->id, "outcome", x->outcome));
+    exec_changed(x);
+}
+
+/* The keeper's answer to the request: if it failed, there is no payload. */
+static void on_asked(const struct event *event, int *fds, size_t n_fds, void *arg)
+{
+    struct exec *x = arg;
+
+    (void)fds;
+    (void)n_fds;
+    if (event->result == 0 || x->state == EXEC_ENDED)
+        return;
+    x->failure = event->err;
+    x->box->slots_used &= ~(UINT64_C(1) << x->slot);
+    exec_end(x);
+}
+
+static int ask_keeper(struct exec *x, const struct exec_options *o, int command, const int theirs[3], struct err *e)
+{
+    struct request_start q = {
+        .head = { .type = REQUEST_START, .box = x->box->slot, .payload = (uint16_t)x->slot },
+        .token = x->number,
+        .timeout_ms = o->timeout_ms,
+    };
+    int fds[8];
+    size_t n = 0;
+
+    fds[n++] = command;
+    for (int i = 0; i < 3; i++)
+        if (theirs[i] >= 0) {
+            q.has_stdio[i] = 1;
+            fds[n++] = theirs[i];
+        }
+    const int ours[3] = { x->in.fd, x->out.fd, x->err.fd };
+    for (int i = 0; i < 3 && !o->terminal; i++)
+        if (ours[i] >= 0) {
+            q.n_held++;
+            fds[n++] = ours[i];
+        }
+    (void)e;
+    keeper_link_request(x->box->front->keeper, &q, sizeof q, fds, n, on_asked, x);
+    return 0;
+}
+
+static struct exec *exec_new(struct box *box)
+{
+    struct exec *x = calloc(1, sizeof *x);
+
+    if (!x)
+        return NULL;
+    x->box = box;
+    x->log = -1;
+    exec_streams_init(x);
+    return x;
+}
+
+static void exec_free(struct exec *x)
+{
+    exec_streams_close(x);
+    fd_close(x->log);
+    json_decref(x->argv);
+    free(x->cwd);
+    free(x);
+}
+
+/* Ended execs beyond a bound are forgotten in memory, with their logs. */
+static void forget_oldest(struct box *box)
+{
+    struct exec **at = &box->execs;
+    unsigned n = 0;
+
+    for (struct exec *x; (x = *at);) {
+        if (++n > EXECS_KEPT && x->state == EXEC_ENDED && !x->followers) {
+            *at = x->next;
+            exec_log_unlink(x);
+            exec_free(x);
+        } else {
+            at = &x->next;
+        }
+    }
+}
+
+static int store_new(struct exec *x, struct err *e)
+{
+    struct store_exec row = { .box = x->box->number, .id = x->id, .body = "{}" };
+    int r = store_exec_insert(x->box->front->store, &row, e);
+
+    if (r < 0)
+        return r;
+    x->number = row.number;
+    exec_save(x);
+    return 0;
+}
+
+int exec_start(struct box *box, const struct exec_options *options, struct exec **ret, struct err *e)
+{
+    struct front *front = box->front;
+    int theirs[3] = { -1, -1, -1 };
+    FD command = -1;
+
+    if (box->phase != PHASE_RUNNING)
+        return err_set(e, EBUSY, STEP_USAGE, "the box is %s; only in a running one can a command be started", phase_names[box->phase]);
+    unsigned slot = free_slot(box);
+    if (slot == KEEPER_PAYLOADS)
+        return err_set(e, EAGAIN, STEP_USAGE, "%d commands run in this box already", KEEPER_PAYLOADS);
+    int r = pack(options, &command, e);
+    if (r < 0)
+        return r;
+    struct exec *x = exec_new(box);
+    if (!x)
+        return err_at(e, ENOMEM, STEP_MEMORY, 0, "exec");
+    front_make_id('x', x->id);
+    x->slot = slot;
+    x->background = options->background;
+    x->terminal = options->terminal;
+    x->output_limit = options->output_bytes ? options->output_bytes : front->config.output_limit_bytes;
+    x->argv = json_array();
+    for (char **a = options->argv; *a; a++)
+        json_array_append_new(x->argv, json_string(*a) ?: json_string("?"));
+    x->cwd = options->cwd ? strdup(options->cwd) : NULL;
+    x->started_ms = front_now_ms();
+    x->rows = options->rows;
+    x->columns = options->columns;
+    r = options->terminal ? 0 : exec_streams_open(x, options->with_stdin, theirs, e);
+    if (r == 0)
+        r = store_new(x, e);
+    if (r < 0) {
+        for (int i = 0; i < 3; i++)
+            fd_close(theirs[i]);
+        exec_free(x);
+        return r;
+    }
+    x->next = box->execs;
+    box->execs = x;
+    box->slots_used |= UINT64_C(1) << slot;
+    box->running++;
+    box_touch(box);
+    front->metrics.execs_started++;
+    r = ask_keeper(x, options, command, theirs, e);
+    for (int i = 0; i < 3; i++)
+        fd_close(theirs[i]);
+    forget_oldest(box);
+    *ret = x;
+    return r;
+}
+
+int exec_resize(struct exec *x, uint16_t rows, uint16_t columns, struct err *e)
+{
+    struct winsize size = { .ws_row = rows, .ws_col = columns };
+
+    if (!x->terminal)
+        return err_set(e, ENOTTY, STEP_USAGE, "this command has no terminal");
+    x->rows = rows;
+    x->columns = columns;
+    if (x->state == EXEC_RUNNING && ioctl(x->out.fd, TIOCSWINSZ, &size) < 0)
+        return err_at(e, errno, STEP_STDIO, 0, "terminal");
+    return 0;
+}
+
+int exec_signal(struct exec *x, int signal, struct err *e)
+{
+    struct request_signal q = { .head = { .type = REQUEST_SIGNAL, .box = x->box->slot, .payload = (uint16_t)x->slot }, .signal = signal,
+                                .group = 1 };
+
+    if (signal < 1 || signal > 64)
+        return err_set(e, EINVAL, STEP_USAGE, "there is no signal %d", signal);
+    if (x->state == EXEC_ENDED)
+        return err_set(e, ESRCH, STEP_USAGE, "the command has ended");
+    if (signal == SIGKILL)
+        x->killed_by_caller = true;
+    keeper_link_request(x->box->front->keeper, &q, sizeof q, NULL, 0, forget_answer, NULL);
+    return 0;
+}
+
+/* ---- what the keeper tells ---- */
+
+static struct exec *by_slot(struct box *box, unsigned slot)
+{
+    for (struct exec *x = box->execs; x; x = x->next)
+        if (x->slot == slot && x->state != EXEC_ENDED)
+            return x;
+    return NULL;
+}
+
+static void ended(struct exec *x, const struct event *event)
+{
+    x->end = *event;
+    if (event->type == EVENT_FAILED || (event->type == EVENT_PAYLOAD && event->err.code))
+        x->failure = event->err;
+    exec_streams_drain(x);
+    if (!x->failure.code)
+        x->outcome = x->over_limit ? "output_limit" : front_outcomes[event->outcome < 8 ? event->outcome : 1];
+    forget(x);
+    exec_end(x);
+}
+
+/* After a restart: the exec goes on with the descriptors that the keeper held. */
+static void resume(struct exec *x, const struct event *event, int *fds, size_t n_fds)
+{
+    exec_streams_adopt(x, fds, n_fds, event->n_held);
+    x->state = EXEC_RUNNING;
+    if (event->state)
+        ended(x, event);
+}
+
+void execs_on_keeper_event(struct box *box, const struct event *event, int *fds, size_t n_fds)
+{
+    struct exec *x = NULL;
+
+    if (event->type == EVENT_PAYLOAD) {
+        for (x = box->execs; x && x->number != event->token; x = x->next)
+            ;
+        if (!x || x->state == EXEC_ENDED) {
+            /* A file helper, or one whose end was noted just before the front died. */
+            struct request_head q = { .type = event->state ? REQUEST_FORGET : 0, .box = box->slot, .payload = event->payload };
+            if (q.type)
+                keeper_link_request(box->front->keeper, &q, sizeof q, NULL, 0, forget_answer, NULL);
+            return;
+        }
+        x->slot = event->payload;
+        box->slots_used |= UINT64_C(1) << x->slot;
+        resume(x, event, fds, n_fds);
+        return;
+    }
+    x = by_slot(box, event->payload);
+    if (!x)
+        return;
+    if (event->type == EVENT_STARTED) {
+        x->state = EXEC_RUNNING;
+        if (x->terminal && n_fds > 0)
+            exec_streams_adopt(x, fds, n_fds, 0);
+        exec_changed(x);
+    } else {
+        ended(x, event);
+    }
+}
+
+void execs_lost(struct box *box, const char *reason)
+{
+    for (struct exec *x = box->execs; x; x = x->next)
+        if (x->state != EXEC_ENDED) {
+            exec_streams_drain(x);
+            x->outcome = "killed";
+            x->end.code = -1;
+            x->end.signal = SIGKILL;
+            (void)reason;
+            exec_end(x);
+        }
+    box->slots_used = 0;
+}
+
+static int load_one(const struct store_exec *row, void *arg)
+{
+    struct box *box = arg;
+    struct exec *x = exec_new(box);
+    json_t *body = json_loads(row->body, 0, NULL);
+
+    if (!x || !body || json_object_size(body) == 0) {
+        json_decref(body);
+        if (x)
+            exec_free(x);
+        return 0;
+    }
+    snprintf(x->id, sizeof x->id, "%s", row->id);
+    x->number = row->number;
+    exec_from_json(x, body);
+    exec_log_open(x);
+    json_decref(body);
+    x->state = row->ended ? EXEC_ENDED : EXEC_STARTING;
+    box->running += !row->ended;
+    x->next = box->execs;
+    box->execs = x;
+    return 0;
+}
+
+int execs_load(struct box *box, struct err *e)
+{
+    return store_execs(box->front->store, box->number, load_one, box, e);
+}
+
+void execs_forget(struct box *box)
+{
+    for (struct exec *x = box->execs; x; x = x->next)
+        exec_log_unlink(x);
+}
+
+void execs_free(struct box *box)
+{
+    while (box->execs) {
+        struct exec *x = box->execs;
+        box->execs = x->next;
+        exec_free(x);
+    }
+}

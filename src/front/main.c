@@ -1,0 +1,25 @@
+/* carrel-server: the server, and the commands that talk to it. The static `carrel` hands over to it. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <string.h>
+
+#include "front/program.h"
+#include "front/supervise.h"
+
+static const struct {
+    const char *name;
+    int       (*run)(int argc, char **argv);
+} commands[] = {
+    { "front", front_main },
+    { "serve", serve_main },
+    { "config", config_main },
+};
+
+int main(int argc, char **argv)
+{
+    for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof *commands; i++)
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    fputs("carrel-server: started by carrel; see 'carrel help'\n", stderr);
+    return 125;
+}

@@ -1,0 +1,289 @@
+/* The front's main loop. It is started with its listeners open and the keeper's socket named; whatever else it needs it opens before it confines itself. */
+#define _GNU_SOURCE
+#include "front/program.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/parse.h"
+#include "doors/native/native.h"
+#include "front/auth.h"
+#include "front/front.h"
+#include "front/keeper_link.h"
+#include "front/store.h"
+
+enum { LISTENERS = 8, TAG_UNIX = 1, TAG_TCP = 2, PRUNE_MS = 60000, KEEP_DEAD_MS = 3600000, DRAIN_MS = 5000 };
+
+struct front_options {
+    const char *keeper, *config;
+    uint32_t    uid, gid;
+    uid_t       owner_uid;              /* who runs the server: an admin */
+    size_t      n_listeners;
+    int         listener[LISTENERS];
+    unsigned    tag[LISTENERS];
+};
+
+struct server {
+    struct front       front;
+    struct loop_signal signals;
+    struct loop_timer  prune;
+    bool               draining;
+};
+
+static int read_listener(struct front_options *o, const char *value, struct err *e)
+{
+    char *end;
+    long fd = strtol(value, &end, 10);
+
+    if (o->n_listeners == LISTENERS || fd < 3 || *end != ':' || (strcmp(end + 1, "unix") != 0 && strcmp(end + 1, "tcp") != 0))
+        return err_set(e, EINVAL, STEP_USAGE, "--listen-fd wants N:unix or N:tcp, not %s", value);
+    o->listener[o->n_listeners] = (int)fd;
+    o->tag[o->n_listeners++] = end[1] == 'u' ? TAG_UNIX : TAG_TCP;
+    return fcntl((int)fd, F_SETFD, FD_CLOEXEC) < 0 ? err_set(e, errno, STEP_USAGE, "--listen-fd %s", value) : 0;
+}
+
+static int read_set(struct config *config, const char *value, struct err *e)
+{
+    const char *equals = strchr(value, '=');
+    char key[64];
+
+    if (!equals || (size_t)(equals - value) >= sizeof key)
+        return err_set(e, EINVAL, STEP_USAGE, "--set wants KEY=VALUE, not %s", value);
+    snprintf(key, sizeof key, "%.*s", (int)(equals - value), value);
+    return config_set(config, key, equals + 1, e);
+}
+
+/* Twice: the file first, so that flags win. */
+static int read_options(int argc, char **argv, struct front_options *o, struct config *config, bool only_config, struct err *e)
+{
+    int r = 0;
+
+    for (int i = 1; i < argc && r == 0; i += 2) {
+        const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (!value)
+            return err_set(e, EINVAL, STEP_USAGE, "%s wants a value", name);
+        if (strcmp(name, "--config") == 0) {
+            if (only_config)
+                r = config_load(config, value, true, e);
+        } else if (only_config) {
+            continue;
+        } else if (strcmp(name, "--keeper") == 0) {
+            o->keeper = value;
+        } else if (strcmp(name, "--state") == 0) {
+            r = config_set(config, "state", value, e);
+        } else if (strcmp(name, "--set") == 0) {
+            r = read_set(config, value, e);
+        } else if (strcmp(name, "--listen-fd") == 0) {
+            r = read_listener(o, value, e);
+        } else if (strcmp(name, "--uid") == 0) {
+            r = parse_count(name, value, 0, UINT32_MAX - 1, &o->uid, e);
+        } else if (strcmp(name, "--gid") == 0) {
+            r = parse_count(name, value, 0, UINT32_MAX - 1, &o->gid, e);
+        } else if (strcmp(name, "--owner-uid") == 0) {
+            r = parse_count(name, value, 0, UINT32_MAX - 1, &o->owner_uid, e);
+        } else {
+            r = err_set(e, EINVAL, STEP_USAGE, "carrel-server front: unknown option %s", name);
+        }
+    }
+    return r;
+}
+
+/* What boxes may request in all, if the configuration does not say. */
+static void measure_host(struct config *c)
+{
+    struct sysinfo info;
+
+    if (!c->host_memory_bytes && sysinfo(&info) == 0) {
+        uint64_t total = (uint64_t)info.totalram * info.mem_unit;
+        c->host_memory_bytes = total - total / 8;
+    }
+    if (!c->host_cpu_milli)
+        c->host_cpu_milli = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN) * 1000;
+}
+
+static int become(uint32_t uid, uint32_t gid, struct err *e)
+{
+    if (geteuid() == uid)
+        return 0;
+    if (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
+        return err_set(e, errno, STEP_RIGHTS, "becoming uid %u", uid);
+    return 0;
+}
+
+static int open_state(struct front *front, struct err *e)
+{
+    char path[300];
+
+    snprintf(path, sizeof path, "%s/execs", front->config.state);
+    if ((mkdir(front->config.state, 0700) < 0 && errno != EEXIST) || (mkdir(path, 0700) < 0 && errno != EEXIST))
+        return err_set(e, errno, STEP_HOST, "%s", path);
+    front->execs_dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (front->execs_dir < 0)
+        return err_set(e, errno, STEP_HOST, "%s", path);
+    return store_open(front->config.state, &front->store, e);
+}
+
+static void on_request(struct http_request *r, void *owner)
+{
+    struct front *front = owner;
+
+    front->metrics.requests++;
+    http_router_dispatch(front->router, r, front);
+}
+
+static void on_access(const struct http_access *a, void *owner)
+{
+    struct front *front = owner;
+    char status[16], us[24], method[16], target[256];
+
+    front->metrics.requests_refused += a->status >= 400;
+    if (strcmp(front->config.log_level, "debug") != 0 && a->status < 500)
+        return;
+    snprintf(status, sizeof status, "%d", a->status);
+    snprintf(us, sizeof us, "%llu", (unsigned long long)a->duration_us);
+    snprintf(method, sizeof method, "%.*s", (int)a->method.size, a->method.data);
+    snprintf(target, sizeof target, "%.*s", (int)a->target.size, a->target.data);
+    front_log(a->status < 500 ? "debug" : "error", "request", "id", a->id, "method", method, "target", target, "status", status, "us", us,
+              NULL);
+}
+
+static void on_keeper_event(const struct event *event, int *fds, size_t n_fds, void *arg)
+{
+    boxes_on_keeper_event(arg, event, fds, n_fds);
+}
+
+static void on_synced(void *arg)
+{
+    boxes_on_synced(arg);
+    front_log("info", "the keeper is there", NULL);
+}
+
+static void on_lost(void *arg)
+{
+    struct front *front = arg;
+
+    if (front->ready)
+        front_log("error", "the keeper is gone", NULL);
+    boxes_on_lost(front);
+}
+
+static void on_drained(void *owner)
+{
+    struct front *front = owner;
+    loop_stop(front->loop);
+}
+
+static void on_signal(struct loop_signal *s, const struct signalfd_siginfo *info)
+{
+    struct server *server = (struct server *)((char *)s - offsetof(struct server, signals));
+
+    (void)info;
+    if (server->draining)
+        loop_stop(server->front.loop);
+    server->draining = true;
+    http_server_drain(server->front.http, DRAIN_MS);
+}
+
+static void on_prune(struct loop_timer *t)
+{
+    struct server *server = (struct server *)((char *)t - offsetof(struct server, prune));
+    struct err e;
+
+    boxes_prune(&server->front, front_now_ms() - KEEP_DEAD_MS);
+    if (store_prune(server->front.store, front_now_ms() - KEEP_DEAD_MS, &e) < 0)
+        front_log("error", "cannot prune the database", NULL);
+    loop_timer_set(server->front.loop, t, PRUNE_MS);
+}
+
+static int open_http(struct front *front, const struct front_options *o, struct err *e)
+{
+    struct http_server_config config = { .on_request = on_request, .on_access = on_access, .on_drained = on_drained, .owner = front };
+    const struct http_route *routes;
+    size_t n;
+
+    native_routes(&routes, &n);
+    int r = http_router_new(routes, n, &front->router);
+    if (r == 0)
+        r = http_server_new(front->loop, &config, &front->http);
+    for (size_t i = 0; i < o->n_listeners && r == 0; i++)
+        r = http_server_listen(front->http, o->listener[i], o->tag[i]);
+    return r < 0 ? err_at(e, -r, STEP_HOST, 0, "HTTP server") : 0;
+}
+
+static int open_all(struct server *server, const struct front_options *o, struct err *e)
+{
+    struct front *front = &server->front;
+    sigset_t signals;
+
+    signal(SIGPIPE, SIG_IGN);
+    umask(077);
+    measure_host(&front->config);
+    int r = config_check(&front->config, e);
+    if (r == 0)
+        r = become(o->uid, o->gid, e);
+    if (r == 0)
+        r = open_state(front, e);
+    if (r == 0)
+        r = auth_new(front->store, &front->config, o->owner_uid, &front->auth, e);
+    if (r == 0 && (r = loop_new(&front->loop)) < 0)
+        r = err_at(e, -r, STEP_HOST, 0, "event loop");
+    if (r < 0)
+        return r;
+    front->started_ms = front_now_ms();
+    r = boxes_load(front, e);
+    if (r == 0)
+        r = open_http(front, o, e);
+    if (r < 0)
+        return r;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    server->signals.on_signal = on_signal;
+    if ((r = loop_signal_open(front->loop, &server->signals, &signals)) < 0)
+        return err_at(e, -r, STEP_HOST, 0, "signals");
+    server->prune.on_expire = on_prune;
+    loop_timer_set(front->loop, &server->prune, PRUNE_MS);
+    const struct keeper_handlers handlers = { .on_event = on_keeper_event, .on_synced = on_synced, .on_lost = on_lost, .arg = front };
+    r = keeper_link_new(front->loop, o->keeper, &handlers, &front->keeper, e);
+    return r < 0 ? r : front_confine(front->config.state, o->keeper, e);
+}
+
+int front_main(int argc, char **argv)
+{
+    static struct server server;
+    struct front_options o = { .uid = geteuid(), .gid = getegid(), .owner_uid = geteuid() };
+    struct err e = { 0 };
+
+    server.front.execs_dir = -1;
+    config_defaults(&server.front.config, geteuid() == 0);
+    int r = read_options(argc, argv, &o, &server.front.config, true, &e);
+    if (r == 0)
+        r = read_options(argc, argv, &o, &server.front.config, false, &e);
+    if (r == 0 && !o.keeper)
+        r = err_set(&e, EINVAL, STEP_USAGE, "carrel-server front: --keeper is missing");
+    if (r == 0)
+        r = open_all(&server, &o, &e);
+    if (r == 0 && (r = loop_run(server.front.loop)) < 0)
+        r = err_at(&e, -r, STEP_WAIT, 0, "event loop");
+    if (r < 0) {
+        char text[512];
+        err_text(&e, text, sizeof text);
+        front_log("error", text, NULL);
+        return 125;
+    }
+    http_server_free(server.front.http);
+    keeper_link_free(server.front.keeper);
+    boxes_free(&server.front);
+    store_close(server.front.store);
+    return 0;
+}

@@ -1,0 +1,40 @@
+/* Shared by store.c (the database as a whole), store_box.c and store_token.c (what is in it). */
+#ifndef CARREL_FRONT_STORE_PRIVATE_H
+#define CARREL_FRONT_STORE_PRIVATE_H
+
+#include <sqlite3.h>
+
+#include "front/store.h"
+
+/* Texts, in the same order, are in store.c. */
+enum store_query {
+    QUERY_BOX_INSERT, QUERY_BOX_UPDATE, QUERY_BOX_BY_KEY, QUERY_BOXES, QUERY_BOXES_ALIVE,
+    QUERY_PRUNE_BOXES, QUERY_PRUNE_EVENTS,
+    QUERY_EXEC_INSERT, QUERY_EXEC_UPDATE, QUERY_EXECS,
+    QUERY_EVENT_INSERT, QUERY_EVENTS, QUERY_EVENTS_ALL,
+    QUERY_TOKEN_INSERT, QUERY_TOKEN_BY_HASH, QUERY_TOKEN_REVOKE, QUERY_TOKEN_USED, QUERY_TOKENS,
+    QUERY_COUNT
+};
+
+struct store {
+    sqlite3      *db;
+    sqlite3_stmt *query[QUERY_COUNT];
+    char          path[300];
+};
+
+/* Parameters by types: s text (NULL: null), i int64_t, h 32 bytes. 0, -ENOENT if no row was changed, or what failed. */
+MUST_CHECK int store_change(struct store *s, enum store_query query, struct err *e, const char *types, ...);
+
+/* Calls row for each row until it returns non-zero; returns that if it is negative. No row is no error. */
+MUST_CHECK int store_each(struct store *s, enum store_query query, int (*row)(sqlite3_stmt *, void *), void *arg, struct err *e,
+                          const char *types, ...);
+
+/* An open database's last failure as errno and sentence. */
+int store_fail(struct store *s, int code, struct err *e);
+
+/* Brings a database to version n by the scripts that it has not seen, each in a transaction of its own. */
+MUST_CHECK int store_migrate(struct store *s, const char *const *scripts, int n, struct err *e);
+
+const char *store_text(sqlite3_stmt *q, int column);    /* NULL for null */
+
+#endif

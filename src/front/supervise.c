@@ -1,0 +1,370 @@
+/* The supervisor parses the configuration, opens the listeners and starts two children: the keeper (privileged) and the front (which drops its rights and confines
+ * itself). If the front dies it is started again with the same listeners, so that no client is refused meanwhile; if the keeper dies its boxes are gone, and a new
+ * one is started. */
+#define _GNU_SOURCE
+#include "front/supervise.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "front/config.h"
+#include "front/front.h"
+#include "front/supervise.h"
+
+enum { FRONT_UID_DEFAULT = 64998, RESTART_MS = 100, BACKLOG = 1024, ARGS_MAX = 96 };
+
+struct supervisor {
+    struct config config;
+    const char   *config_path;
+    const char   *keeper_path;      /* of a keeper that somebody else runs; NULL: ours */
+    char          keeper_socket[300], program[4096], engine[4096];
+    uid_t         uid;              /* the front's */
+    gid_t         gid;
+    int           unix_fd, tcp_fd;
+    pid_t         keeper, front;
+    int           argc;             /* --set options to hand on */
+    char         *set[32];
+};
+
+static const char usage[] =
+    "usage: carrel serve [--listen 127.0.0.1:7070] [--socket PATH] [--state DIR] [--config FILE] [--set KEY=VALUE]...\n"
+    "                    [--allow-anonymous] [--keeper SOCKET]\n"
+    "\n"
+    "Serves the API on a unix socket and, if asked, on TCP. --keeper: use a keeper that runs already.\n";
+
+static int fail(const struct err *e)
+{
+    char text[512];
+
+    err_text(e, text, sizeof text);
+    fprintf(stderr, "carrel: %s\n", text);
+    return 125;
+}
+
+static int load_config(struct config *c, const char *path, struct err *e)
+{
+    char own[300];
+    const char *home = getenv("XDG_CONFIG_HOME");
+
+    config_defaults(c, geteuid() == 0);
+    if (path)
+        return config_load(c, path, true, e);
+    if (geteuid() == 0)
+        return config_load(c, "/etc/carrel/carrel.yaml", false, e);
+    if (home)
+        snprintf(own, sizeof own, "%s/carrel/carrel.yaml", home);
+    else
+        snprintf(own, sizeof own, "%s/.config/carrel/carrel.yaml", getenv("HOME") ? getenv("HOME") : "");
+    return config_load(c, own, false, e);
+}
+
+static int read_options(int argc, char **argv, struct supervisor *s, struct err *e)
+{
+    static const struct {
+        const char *option, *key;
+    } keys[] = { { "--listen", "listen" }, { "--socket", "socket" }, { "--state", "state" }, { "--run", "run" } };
+    int r = 0;
+
+    for (int i = 1; i + 1 < argc; i++)
+        if (strcmp(argv[i], "--config") == 0)
+            s->config_path = argv[i + 1];
+    r = load_config(&s->config, s->config_path, e);
+    for (int i = 1; i < argc && r == 0; i++) {
+        const char *key = NULL, *value = i + 1 < argc ? argv[i + 1] : NULL;
+        char text[512];
+
+        if (strcmp(argv[i], "--allow-anonymous") == 0) {
+            r = config_set(&s->config, "allow_anonymous", "true", e);
+            s->set[s->argc++] = strdup("allow_anonymous=true");
+            continue;
+        }
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+            if (strcmp(argv[i], keys[k].option) == 0)
+                key = keys[k].key;
+        if (!value || s->argc == (int)(sizeof s->set / sizeof *s->set))
+            return err_set(e, EINVAL, STEP_USAGE, "%s wants a value; 'carrel serve --help' shows how", argv[i]);
+        if (key)
+            snprintf(text, sizeof text, "%s=%s", key, value);
+        else if (strcmp(argv[i], "--set") == 0)
+            snprintf(text, sizeof text, "%s", value);
+        else if (strcmp(argv[i], "--keeper") == 0)
+            s->keeper_path = value;
+        else if (strcmp(argv[i], "--config") != 0)
+            return err_set(e, EINVAL, STEP_USAGE, "unknown option %s; 'carrel serve --help' lists them", argv[i]);
+        if (key || strcmp(argv[i], "--set") == 0) {
+            char *equals = strchr(text, '=');
+            if (!equals)
+                return err_set(e, EINVAL, STEP_USAGE, "--set wants KEY=VALUE, not %s", value);
+            s->set[s->argc++] = strdup(text);
+            *equals = '\0';
+            r = config_set(&s->config, text, equals + 1, e);
+        }
+        i++;
+    }
+    return r < 0 ? r : config_check(&s->config, e);
+}
+
+/* carrel and carrel-server lie side by side, or in bin and libexec. */
+static int find_programs(struct supervisor *s, struct err *e)
+{
+    ssize_t n = readlink("/proc/self/exe", s->program, sizeof s->program - 1);
+
+    if (n <= 0)
+        return err_at(e, errno, STEP_HOST, 0, "/proc/self/exe");
+    s->program[n] = '\0';
+    const char *own = getenv("CARREL_ENGINE");
+    if (own) {
+        snprintf(s->engine, sizeof s->engine, "%s", own);
+        return 0;
+    }
+    char *slash = strrchr(s->program, '/');
+    snprintf(s->engine, sizeof s->engine, "%.*s/carrel", (int)(slash - s->program), s->program);
+    if (access(s->engine, X_OK) == 0)
+        return 0;
+    snprintf(s->engine, sizeof s->engine, "%.*s/../bin/carrel", (int)(slash - s->program), s->program);
+    return access(s->engine, X_OK) == 0 ? 0 : err_set(e, errno, STEP_HOST, "carrel is not beside %s", s->program);
+}
+
+static int make_directory(const char *path, mode_t mode, uid_t uid, gid_t gid, struct err *e)
+{
+    char part[300];
+
+    for (const char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        snprintf(part, sizeof part, "%.*s", (int)(slash - path), path);
+        if (mkdir(part, 0755) < 0 && errno != EEXIST)
+            return err_set(e, errno, STEP_HOST, "%s", part);
+    }
+    if (mkdir(path, mode) < 0 && errno != EEXIST)
+        return err_set(e, errno, STEP_HOST, "%s", path);
+    if (geteuid() == 0 && chown(path, uid, gid) < 0)
+        return err_set(e, errno, STEP_HOST, "%s", path);
+    return 0;
+}
+
+static void choose_user(struct supervisor *s)
+{
+    struct passwd *user = s->config.user[0] ? getpwnam(s->config.user) : NULL;
+
+    s->uid = geteuid() != 0 ? geteuid() : user ? user->pw_uid : FRONT_UID_DEFAULT;
+    s->gid = geteuid() != 0 ? getegid() : user ? user->pw_gid : FRONT_UID_DEFAULT;
+}
+
+static int listen_unix(const char *path, int *ret, struct err *e)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+
+    if (strlen(path) >= sizeof address.sun_path)
+        return err_set(e, ENAMETOOLONG, STEP_USAGE, "--socket %s", path);
+    memcpy(address.sun_path, path, strlen(path));
+    FD probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (probe >= 0 && connect(probe, (struct sockaddr *)&address, sizeof address) == 0)
+        return err_set(e, EADDRINUSE, STEP_HOST, "a server is running at %s already", path);
+    FD fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    (void)unlink(path);
+    /* Anybody may connect: who it is, the kernel tells, and everybody sees only his own boxes. */
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) < 0 || chmod(path, 0666) < 0 || listen(fd, BACKLOG) < 0)
+        return err_set(e, errno, STEP_HOST, "listening at %s", path);
+    *ret = TAKE_FD(fd);
+    return 0;
+}
+
+static int listen_tcp(const char *address, int *ret, struct err *e)
+{
+    char host[128];
+    const char *colon = strrchr(address, ':');
+    struct addrinfo hints = { .ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM }, *found = NULL;
+    int one = 1;
+
+    if (!colon)
+        return err_set(e, EINVAL, STEP_USAGE, "--listen wants ADDRESS:PORT, not %s", address);
+    const char *start = address[0] == '[' ? address + 1 : address;
+    snprintf(host, sizeof host, "%.*s", (int)(colon - start - (address[0] == '[')), start);
+    if (getaddrinfo(host, colon + 1, &hints, &found) != 0)
+        return err_set(e, EINVAL, STEP_USAGE, "--listen %s: not an address", address);
+    FD fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int r = 0;
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) < 0 || bind(fd, found->ai_addr, found->ai_addrlen) < 0
+        || listen(fd, BACKLOG) < 0)
+        r = err_set(e, errno, STEP_HOST, "listening at %s", address);
+    freeaddrinfo(found);
+    if (r == 0)
+        *ret = TAKE_FD(fd);
+    return r;
+}
+
+static pid_t spawn(char *const *argv, const int *keep, size_t n)
+{
+    sigset_t none;
+    pid_t pid = fork();
+
+    if (pid != 0)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    for (size_t i = 0; i < n; i++)
+        if (keep[i] >= 0)
+            fcntl(keep[i], F_SETFD, 0);
+    execv(argv[0], argv);
+    fprintf(stderr, "carrel: cannot start %s: %s\n", argv[0], strerror(errno));
+    _exit(127);
+}
+
+static void start_keeper(struct supervisor *s)
+{
+    char uid[16];
+    char *argv[16 + 2 * CONFIG_ROOTS] = { s->engine, "keeper", "--listen", s->keeper_socket, "--front-uid", uid };
+    int n = 6;
+
+    snprintf(uid, sizeof uid, "%u", s->uid);
+    for (uint32_t i = 0; i < s->config.n_roots; i++) {
+        argv[n++] = "--root";
+        argv[n++] = s->config.root_path[i];
+    }
+    argv[n] = NULL;
+    s->keeper = spawn(argv, NULL, 0);
+}
+
+static void start_front(struct supervisor *s)
+{
+    char uid[16], gid[16], owner[16], unix_arg[32], tcp_arg[32];
+    char *argv[ARGS_MAX];
+    int n = 0;
+
+    snprintf(uid, sizeof uid, "%u", s->uid);
+    snprintf(gid, sizeof gid, "%u", s->gid);
+    snprintf(owner, sizeof owner, "%u", geteuid());
+    snprintf(unix_arg, sizeof unix_arg, "%d:unix", s->unix_fd);
+    snprintf(tcp_arg, sizeof tcp_arg, "%d:tcp", s->tcp_fd);
+    const char *fixed[] = { s->program, "front", "--keeper", s->keeper_socket, "--state", s->config.state, "--uid", uid, "--gid", gid,
+                            "--owner-uid", owner, "--listen-fd", unix_arg };
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
+        argv[n++] = (char *)(uintptr_t)fixed[i];
+    if (s->tcp_fd >= 0) {
+        argv[n++] = "--listen-fd";
+        argv[n++] = tcp_arg;
+    }
+    if (s->config_path) {
+        argv[n++] = "--config";
+        argv[n++] = (char *)(uintptr_t)s->config_path;
+    }
+    for (int i = 0; i < s->argc; i++) {
+        argv[n++] = "--set";
+        argv[n++] = s->set[i];
+    }
+    argv[n] = NULL;
+    s->front = spawn(argv, (int[]){ s->unix_fd, s->tcp_fd }, 2);
+}
+
+static void end_child(pid_t *pid)
+{
+    if (*pid <= 0)
+        return;
+    kill(*pid, SIGTERM);
+    while (waitpid(*pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    *pid = 0;
+}
+
+/* Returns when told to stop. */
+static void supervise(struct supervisor *s)
+{
+    const struct timespec pause = { .tv_nsec = RESTART_MS * 1000000L };
+    sigset_t signals;
+    int status;
+
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP);
+    sigaddset(&signals, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &signals, NULL);
+    if (!s->keeper_path)
+        start_keeper(s);
+    start_front(s);
+    for (;;) {
+        int number = sigwaitinfo(&signals, NULL);
+        if (number > 0 && number != SIGCHLD)
+            return;
+        for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+            bool is_keeper = pid == s->keeper;
+            if (!is_keeper && pid != s->front)
+                continue;
+            front_log("error", is_keeper ? "the keeper ended; starting another" : "the front ended; starting another", NULL);
+            nanosleep(&pause, NULL);
+            if (is_keeper)
+                start_keeper(s);
+            else
+                start_front(s);
+        }
+    }
+}
+
+int serve_main(int argc, char **argv)
+{
+    static struct supervisor s = { .unix_fd = -1, .tcp_fd = -1 };
+    struct err e = { 0 };
+
+    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
+        fputs(usage, stdout);
+        return 0;
+    }
+    umask(022);
+    int r = read_options(argc, argv, &s, &e);
+    if (r == 0)
+        r = find_programs(&s, &e);
+    choose_user(&s);
+    if (r == 0)
+        r = make_directory(s.config.run, 0755, 0, 0, &e);
+    if (r == 0)
+        r = make_directory(s.config.state, 0700, s.uid, s.gid, &e);
+    if (r == 0)
+        r = listen_unix(s.config.socket, &s.unix_fd, &e);
+    if (r == 0 && s.config.listen[0])
+        r = listen_tcp(s.config.listen, &s.tcp_fd, &e);
+    if (r < 0)
+        return fail(&e);
+    snprintf(s.keeper_socket, sizeof s.keeper_socket, "%s", s.keeper_path ? s.keeper_path : "");
+    if (!s.keeper_path)
+        snprintf(s.keeper_socket, sizeof s.keeper_socket, "%s/keeper.sock", s.config.run);
+    front_log("info", "serving", "socket", s.config.socket, "listen", s.config.listen, "state", s.config.state, NULL);
+    supervise(&s);
+    end_child(&s.front);
+    end_child(&s.keeper);
+    (void)unlink(s.config.socket);
+    return 0;
+}
+
+int config_main(int argc, char **argv)
+{
+    struct config c;
+    struct err e = { 0 };
+
+    if (argc < 2 || strcmp(argv[1], "check") != 0 || argc > 3) {
+        fputs("usage: carrel config check [FILE]\n", stderr);
+        return 125;
+    }
+    int r = load_config(&c, argc > 2 ? argv[2] : NULL, &e);
+    if (r == 0)
+        r = config_check(&c, &e);
+    if (r < 0)
+        return fail(&e);
+    puts("the configuration is good");
+    return 0;
+}
