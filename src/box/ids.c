@@ -148,19 +148,19 @@ uint32_t ids_family_shift(const struct ids_host *host, uint32_t inside)
 
 void ids_family_text(const struct ids_host *host, const struct ids *ids, uint32_t inside, char text[IDS_MAP_TEXT])
 {
-    uint32_t shift = ids_family_shift(host, inside), end = host->first + host->count;
-    /* A user's reserve begins above the user's own id, which a box may have to know. */
-    uint32_t first = host->first == 1 ? 0 : host->first;
+    uint32_t shift = ids_family_shift(host, inside), end = host->first + host->count, after = ids->base + ids->size;
 
     ids_map_text(ids, inside, false, 0, text);
     if (ids->size == 1)
         return;
     size_t n = strlen(text);
-    if (ids->base > first)
-        n += (size_t)snprintf(text + n, IDS_MAP_TEXT - n, "%u %u %u\n", first + shift, first, ids->base - first);
-    if (end > ids->base + ids->size)
-        snprintf(text + n, IDS_MAP_TEXT - n, "%u %u %u\n", ids->base + ids->size + shift, ids->base + ids->size,
-                 end - ids->base - ids->size);
+    /* A user's reserve begins after the user's own id, which a box may have to know; the two are no range in the map above us. */
+    if (host->first == 1)
+        n += (size_t)snprintf(text + n, IDS_MAP_TEXT - n, "%u 0 1\n", shift);
+    if (ids->base > host->first)
+        n += (size_t)snprintf(text + n, IDS_MAP_TEXT - n, "%u %u %u\n", host->first + shift, host->first, ids->base - host->first);
+    if (end > after)
+        snprintf(text + n, IDS_MAP_TEXT - n, "%u %u %u\n", after + shift, after, end - after);
 }
 
 uint32_t ids_outside(const struct ids *ids, uint32_t inside, bool keep_own)

@@ -1,6 +1,6 @@
-/* Request bodies are pulled. A body with a length is received straight into the handler's memory, never beyond its end, so
- * that pipelined bytes stay in the kernel; a chunked one goes through the input buffer, where bytes beyond its end stay
- * for the next request. */
+/* Request bodies are pulled. A body with a length is received straight into the handler's memory, never beyond its
+ * end, so that pipelined bytes stay in the kernel; a chunked one goes through the input buffer, where bytes beyond
+ * its end stay for the next request. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,7 +145,8 @@ ssize_t http_body_read(struct http_request *r, void *data, size_t size)
         q->sent_continue = true;
         static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
         if (q->in_at == q->in_end) {        /* else the client did not wait */
-            memcpy(q->out + q->out_end, go_on, sizeof go_on - 1);      /* the first thing in the buffer: there is room */
+            /* The first thing in the buffer: there is room. */
+            memcpy(q->out + q->out_end, go_on, sizeof go_on - 1);
             q->out_end += sizeof go_on - 1;
             conn_wake(c);
         }

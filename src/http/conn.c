@@ -396,6 +396,8 @@ static void conn_run(struct http_conn *c, uint32_t fired)
     if (c->state)
         c->state->turn_bytes = 0;
     while (again) {
+        if (!c->state && (c->phase == CONN_ACTIVE || c->phase == CONN_DISCARD))
+            c->phase = CONN_DEAD;       /* never so; said for readers and for the analyzer */
         switch (c->phase) {
         case CONN_IDLE:
         case CONN_HEAD:    again = run_head(c); break;

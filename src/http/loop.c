@@ -262,13 +262,13 @@ int loop_signal_open(struct loop *l, struct loop_signal *s, const sigset_t *sign
 {
     if (sigprocmask(SIG_BLOCK, signals, NULL) < 0)
         return -errno;
-    FD fd = signalfd(-1, signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    int fd = signalfd(-1, signals, SFD_CLOEXEC | SFD_NONBLOCK);
     if (fd < 0)
         return -errno;
     s->watch.on_event = on_signal_readable;
     int r = loop_fd_add(l, &s->watch, fd, EPOLLIN);
-    if (r == 0)
-        fd = -1;
+    if (r < 0)
+        fd_close(fd);
     return r;
 }
 

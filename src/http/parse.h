@@ -72,8 +72,8 @@ struct http_head {
 
 void http_head_init(struct http_head *h, bool is_response);
 
-/* data holds all bytes of the message so far; it may move between calls. Returns the head's size once it is complete, 0 if
- * more bytes are needed, -EBADMSG with h->fault set if it is refused. Work is linear however the bytes arrive. */
+/* data holds all bytes of the message so far; it may move between calls. Returns the head's size once it is complete,
+ * 0 if more bytes are needed, -EBADMSG with h->fault set if it is refused. Work is linear however the bytes arrive. */
 ssize_t http_head_parse(struct http_head *h, const char *data, size_t size) MUST_CHECK;
 
 void http_head_field(const struct http_head *h, unsigned i, struct http_text *ret_name, struct http_text *ret_value);
@@ -111,7 +111,8 @@ int http_chunked_decode(struct http_chunked *c, const char *in, size_t size, cha
 
 /* ---- paths and queries ---- */
 
-/* Decodes %XX (and '+' to a space when plus is true) to a NUL-terminated text. 0, -EBADMSG (bad escape, NUL), -ENOMEM. */
+/* Decodes %XX (and '+' to a space when plus is true) to a NUL-terminated text. 0, -EBADMSG (bad escape, NUL),
+ * -ENOMEM. */
 int http_unescape(struct arena *a, struct http_text raw, bool plus, struct http_text *ret) MUST_CHECK;
 
 /* HTTP_OK, HTTP_BAD_TARGET, HTTP_BAD_ESCAPE or HTTP_DOT_SEGMENT. An escaped slash counts as a slash. */

@@ -1,10 +1,10 @@
 /* CONNECTING ─ fd → HEAD ─ answer's head → BODY ─ its end → OVER
  *                            └─ 101 → TUNNEL ──────────────┘
  *
- * run() moves what can be moved: up (head, then the client's body) and down (the answer). Both directions read to the stack
- * and send at once; what the other side does not take is kept, and nothing more is read in that direction until it is
- * gone. So a fast server behind a slow client is held back by TCP, and the other way round. One upstream connection serves
- * one request. proxy_head.c makes the two heads. */
+ * run() moves what can be moved: up (head, then the client's body) and down (the answer). Both directions read to the
+ * stack and send at once; what the other side does not take is kept, and nothing more is read in that direction until
+ * it is gone. So a fast server behind a slow client is held back by TCP, and the other way round. One upstream
+ * connection serves one request. proxy_head.c makes the two heads. */
 #include "http/proxy.h"
 
 #include <errno.h>
@@ -68,7 +68,8 @@ static int send_rest(struct http_proxy *p)
     return 0;
 }
 
-/* One piece of the client's body. Returns 1 if there may be more at once, 0 if not, -errno of the upstream connection. */
+/* One piece of the client's body. Returns 1 if there may be more at once, 0 if not, -errno of the upstream
+ * connection. */
 static int pump_piece_up(struct http_proxy *p)
 {
     char piece[PIECE_BYTES + 16];
@@ -330,7 +331,8 @@ static void on_timer(struct loop_timer *t)
     bool connecting = p->phase == PROXY_CONNECTING;
     if (connecting && p->config.cancel)
         p->config.cancel(p, p->config.owner);
-    fail(p, 504, connecting ? "the server behind could not be reached in time" : "the server behind did not answer in time");
+    fail(p, 504, connecting ? "the server behind could not be reached in time"
+                            : "the server behind did not answer in time");
 }
 
 static void on_request_event(struct http_request *r)

@@ -1,6 +1,6 @@
 /* Hands a request on to another HTTP server over a socket that somebody else connects. Bodies stream both ways with
- * back-pressure; after 101 both directions are bytes. The other server is not trusted: its answers are parsed as strictly
- * as requests are, and what cannot be understood becomes 502. */
+ * back-pressure; after 101 both directions are bytes. The other server is not trusted: its answers are parsed as
+ * strictly as requests are, and what cannot be understood becomes 502. */
 #ifndef CARREL_HTTP_PROXY_H
 #define CARREL_HTTP_PROXY_H
 
@@ -20,7 +20,7 @@ struct http_proxy_config {
     const char *const *drop_reply;          /* the same for the answer */
     const struct http_proxy_field *add;     /* fields to add; ended by a NULL name, or NULL */
     uint32_t connect_ms;                    /* 0: 10,000; then 504 */
-    uint32_t reply_ms;                      /* 0: 300,000: from the last byte of the request to the head of the answer */
+    uint32_t reply_ms;                      /* 0: 300,000: from the request's last byte to the answer's head */
     void *owner;
     /* Is to call http_proxy_connected() or http_proxy_failed(), now or later. */
     void (*connect)(struct http_proxy *p, void *owner);

@@ -49,7 +49,7 @@ struct builder {
 
 static void put(struct builder *b, const char *data, size_t size)
 {
-    if (b->error)
+    if (b->error || !size)
         return;
     if (b->room - b->size < size) {
         size_t room = (b->room + size) * 2;
@@ -108,7 +108,8 @@ static void put_own_fields(struct builder *b, struct http_proxy *p)
 {
     struct http_request *r = p->request;
     char text[INET6_ADDRSTRLEN + 1];
-    const void *address = r->peer->family == AF_INET ? (const void *)&((const struct sockaddr_in *)&r->peer->address)->sin_addr
+    const struct sockaddr_in *four = (const struct sockaddr_in *)&r->peer->address;
+    const void *address = r->peer->family == AF_INET ? (const void *)&four->sin_addr
                                                      : (const void *)&r->peer->address.sin6_addr;
     if (r->peer->family != AF_UNIX && inet_ntop(r->peer->family, address, text, sizeof text))
         put_field_text(b, "X-Forwarded-For", text);

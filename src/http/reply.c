@@ -1,6 +1,6 @@
-/* Answers. Small pieces are gathered in the output buffer and sent when the handler returns to the loop; a large piece is
- * sent straight from the handler's memory, and only what the kernel does not take is copied. The buffer holds at most the
- * high-water mark and one piece more; a handler that goes on writing gets -EAGAIN. */
+/* Answers. Small pieces are gathered in the output buffer and sent when the handler returns to the loop; a large
+ * piece is sent straight from the handler's memory, and only what the kernel does not take is copied. The buffer
+ * holds at most the high-water mark and one piece more; a handler that goes on writing gets -EAGAIN. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

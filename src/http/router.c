@@ -1,6 +1,6 @@
-/* Patterns become a tree of segments. A node has literal children, at most one parameter child and at most one "rest"; the
- * handlers of a node are the routes that end there, by method. Looking up tries literal, parameter, rest in this order
- * and goes back if a branch has no end; depth is bounded by the longest pattern, so is the work. */
+/* Patterns become a tree of segments. A node has literal children, at most one parameter child and at most one
+ * "rest"; the handlers of a node are the routes that end there, by method. Looking up tries literal, parameter, rest
+ * in this order and goes back if a branch has no end; depth is bounded by the longest pattern, so is the work. */
 #include "http/router.h"
 
 #include <errno.h>

@@ -1,9 +1,9 @@
 /* Listeners, the table of connections, draining. What happens on one connection is in conn.c.
  *
- * An idle connection costs its struct http_conn and an epoll entry; buffers come with the first byte of a request, from a
- * short list of spares. Over max_connections a client is accepted only to be told 503. When the process has no more fds,
- * a reserve fd is given up for a moment to accept and drop one client: otherwise the listener would stay readable and the
- * loop would spin. */
+ * An idle connection costs its struct http_conn and an epoll entry; buffers come with the first byte of a request,
+ * from a short list of spares. Over max_connections a client is accepted only to be told 503. When the process has no
+ * more fds, a reserve fd is given up for a moment to accept and drop one client: otherwise the listener would stay
+ * readable and the loop would spin. */
 #include "http/server.h"
 
 #include <errno.h>
@@ -103,8 +103,8 @@ const char *server_date(struct http_server *s)
     int64_t doy = doe - (365 * yoe + yoe / 4 - yoe / 100), mp = (5 * doy + 2) / 153;
     int64_t mday = doy - (153 * mp + 2) / 5 + 1, month = mp < 10 ? mp + 2 : mp - 10;
     int64_t year = yoe + era * 400 + (month < 2);
-    snprintf(s->date, sizeof s->date, "%.3s, %02u %.3s %04u %02u:%02u:%02u GMT", days + day % 7 * 3, (unsigned)mday & 31,
-             months + month * 3, (unsigned)year % 10000, (unsigned)(second / 3600) & 31,
+    snprintf(s->date, sizeof s->date, "%.3s, %02u %.3s %04u %02u:%02u:%02u GMT", days + day % 7 * 3,
+             (unsigned)mday & 31, months + month * 3, (unsigned)year % 10000, (unsigned)(second / 3600) & 31,
              (unsigned)(second / 60 % 60) & 63, (unsigned)(second % 60) & 63);
     return s->date;
 }
@@ -230,13 +230,11 @@ static void on_acceptable(struct loop_fd *w, uint32_t events)
     }
 }
 
-int http_server_listen(struct http_server *s, int fd, unsigned tag)
+static int listener_prepare(int fd, int *ret_family)
 {
-    FD owned = fd;
-    struct sockaddr_storage name;
-    socklen_t size = sizeof name;
+    struct sockaddr_storage name = { 0 };
+    socklen_t size = sizeof name, int_size = sizeof(int);
     int type = 0, listening = 0;
-    socklen_t int_size = sizeof(int);
     if (getsockname(fd, (struct sockaddr *)&name, &size) < 0 ||
         getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &int_size) < 0 ||
         getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &int_size) < 0)
@@ -256,19 +254,29 @@ int http_server_listen(struct http_server *s, int fd, unsigned tag)
             setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes) < 0)
             return -errno;
     }
-    struct http_listener *l = calloc(1, sizeof *l);
-    if (!l)
-        return -ENOMEM;
-    l->server = s;
-    l->family = family;
-    l->tag = tag;
-    l->watch.on_event = on_acceptable;
-    int r = loop_fd_add(s->loop, &l->watch, fd, EPOLLIN);
+    *ret_family = family;
+    return 0;
+}
+
+int http_server_listen(struct http_server *s, int fd, unsigned tag)
+{
+    int family = AF_UNSPEC;
+    int r = listener_prepare(fd, &family);
+    struct http_listener *l = r < 0 ? NULL : calloc(1, sizeof *l);
+    if (l) {
+        l->server = s;
+        l->family = family;
+        l->tag = tag;
+        l->watch.on_event = on_acceptable;
+        r = loop_fd_add(s->loop, &l->watch, fd, EPOLLIN);
+    } else if (r == 0) {
+        r = -ENOMEM;
+    }
     if (r < 0) {
         free(l);
+        fd_close(fd);
         return r;
     }
-    owned = -1;
     l->next = s->listeners;
     s->listeners = l;
     return 0;
@@ -357,8 +365,8 @@ void http_server_free(struct http_server *s)
         return;
     listeners_close(s);
     s->draining = false;
-    while (s->conns.next != &s->conns) {
-        struct http_conn *c = s->conns.next;
+    for (struct http_conn *c = s->conns.next, *next; c != &s->conns; c = next) {
+        next = c->next;
         c->running = true;      /* what on_end() still calls must not start anything */
         conn_close(c, HTTP_END_ABORTED);
         server_conn_free(c);

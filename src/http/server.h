@@ -1,9 +1,10 @@
 /* The HTTP/1.1 server: listeners, connections, requests. One loop, no threads, constant memory per connection.
  *
- * A request lives from on_request() until its on_end(), which is called exactly once, also when the client vanishes in the
- * middle. Callbacks come from the loop, never from inside one of the functions below. The handler pulls the body with
- * http_body_read() and pushes the answer with http_reply_*(); both say -EAGAIN when the other side must catch up first,
- * and then on_body() or on_writable() tells when to go on. What the handler does not read is not received. */
+ * A request lives from on_request() until its on_end(), which is called exactly once, also when the client vanishes
+ * in the middle. Callbacks come from the loop, never from inside one of the functions below. The handler pulls the
+ * body with http_body_read() and pushes the answer with http_reply_*(); both say -EAGAIN when the other side must
+ * catch up first, and then on_body() or on_writable() tells when to go on. What the handler does not read is not
+ * received. */
 #ifndef CARREL_HTTP_SERVER_H
 #define CARREL_HTTP_SERVER_H
 
@@ -52,7 +53,7 @@ struct http_server_config {
     unsigned max_connections;       /* 10,000; more get 503 */
     uint32_t idle_ms;               /* 75,000: between requests, and before the first byte */
     uint32_t head_ms;               /* 10,000: for a whole head from its first byte; then 408 */
-    uint32_t body_ms;               /* 30,000: while the handler waits for body, body_min_bytes must come in this time */
+    uint32_t body_ms;               /* 30,000: body_min_bytes must come in this time while the handler waits */
     uint32_t body_min_bytes;        /* 1,024 */
     uint32_t send_ms;               /* 60,000: for any byte of an answer to be accepted */
     uint32_t high_water_bytes;      /* 262,144: an answer's unsent bytes beyond which writes get -EAGAIN */
@@ -97,13 +98,14 @@ unsigned http_server_connections(const struct http_server *s);
 
 /* ---- the request's body ---- */
 
-/* Returns bytes put into data, 0 at the end of the body, or -EAGAIN (on_body() will come), -EBADMSG (bad chunk; answer 400),
- * -EFBIG (beyond body_max_bytes; answer 413), -EPIPE (the client is gone; on_end() will come). The first read sends
- * 100 Continue if the client waits for it. After http_reply_upgrade() it reads the raw stream. size must not be 0. */
+/* Returns bytes put into data, 0 at the end of the body, or -EAGAIN (on_body() will come), -EBADMSG (bad chunk;
+ * answer 400), -EFBIG (beyond body_max_bytes; answer 413), -EPIPE (the client is gone; on_end() will come). The first
+ * read sends 100 Continue if the client waits for it. After http_reply_upgrade() it reads the raw stream. size must
+ * not be 0. */
 ssize_t http_body_read(struct http_request *r, void *data, size_t size) MUST_CHECK;
 
-/* Reads the whole body, NUL-terminated, to the request's arena, then calls back; answers 400 or 413 itself if it cannot be
- * had. Uses on_body. The callback may come before this returns. */
+/* Reads the whole body, NUL-terminated, to the request's arena, then calls back; answers 400 or 413 itself if it
+ * cannot be had. Uses on_body. The callback may come before this returns. */
 void http_body_collect(struct http_request *r, size_t max_bytes,
                        void (*on_collected)(struct http_request *r, const char *data, size_t size));
 
@@ -118,7 +120,8 @@ int  http_reply_header(struct http_request *r, const char *name, const char *val
 /* Sends the head. size is what will be written, or HTTP_CHUNKED. Bodies of HEAD, 204 and 304 are swallowed. */
 int  http_reply_start(struct http_request *r, int status, int64_t size);
 
-/* Takes all or nothing. 0, -EAGAIN above the high-water mark, -EPIPE if the client is gone, -EMSGSIZE beyond the size told. */
+/* Takes all or nothing. 0, -EAGAIN above the high-water mark, -EPIPE if the client is gone, -EMSGSIZE beyond the size
+ * told. */
 int  http_reply_write(struct http_request *r, const void *data, size_t size) MUST_CHECK;
 int  http_reply_writev(struct http_request *r, const struct iovec *v, int n) MUST_CHECK;
 

@@ -266,7 +266,8 @@ static int accept_key(struct http_text key, char accept[static 32])
     static const char magic[] = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
     unsigned char text[24 + sizeof magic - 1], digest[EVP_MAX_MD_SIZE], nonce[24];
     unsigned digest_size;
-    if (key.size != 24 || EVP_DecodeBlock(nonce, (const unsigned char *)key.data, 24) != 18 || memcmp(key.data + 22, "==", 2))
+    if (key.size != 24 || memcmp(key.data + 22, "==", 2) != 0 ||
+        EVP_DecodeBlock(nonce, (const unsigned char *)key.data, 24) != 18)
         return -EINVAL;             /* 16 bytes as base64 */
     memcpy(text, key.data, 24);
     memcpy(text + 24, magic, sizeof magic - 1);

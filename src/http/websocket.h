@@ -27,7 +27,8 @@ int websocket_accept(struct http_request *r, const struct websocket_config *conf
 /* What was agreed; NULL if none. */
 const char *websocket_protocol(const struct websocket *w);
 
-/* Takes the whole message or nothing. -EAGAIN above the high-water mark (on_writable() will come), -EPIPE when closing. */
+/* Takes the whole message or nothing. -EAGAIN above the high-water mark (on_writable() will come), -EPIPE when
+ * closing. */
 int websocket_send(struct websocket *w, bool is_text, const void *data, size_t size) MUST_CHECK;
 int websocket_sendv(struct websocket *w, bool is_text, const struct iovec *v, int n) MUST_CHECK;    /* n up to 8 */
 

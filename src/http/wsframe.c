@@ -1,6 +1,6 @@
-/* A frame's header is gathered in w->header until it is complete, then judged; its payload is unmasked while it is copied to
- * the message (or to w->control, because control frames may come between the fragments of a message). A large buffer
- * is not kept after its message. */
+/* A frame's header is gathered in w->header until it is complete, then judged; its payload is unmasked while it is
+ * copied to the message (or to w->control, because control frames may come between the fragments of a message). A
+ * large buffer is not kept after its message. */
 #include "http/wsframe.h"
 
 #include <errno.h>
@@ -35,7 +35,7 @@ bool wsframe_is_utf8(const char *data, size_t size)
         uint8_t lead = *p++;
         if (lead < 0x80)
             continue;
-        int more = lead >= 0xc2 && lead < 0xe0 ? 1 : lead >= 0xe0 && lead < 0xf0 ? 2 : lead >= 0xf0 && lead < 0xf5 ? 3 : 0;
+        int more = lead < 0xc2 || lead > 0xf4 ? 0 : lead < 0xe0 ? 1 : lead < 0xf0 ? 2 : 3;
         if (!more || end - p < more)
             return false;
         uint8_t low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;     /* no overlong forms */

@@ -359,22 +359,26 @@ def test(args, place):
         way, kind, role, n, name, value = job
         if failed >= args.most:
             return job, None, [], "not tried"
+        start = time.monotonic()
         run = Run(way, args.inject, kind, role, n, value)
         problems = judge(run, [references[name] for name in (way.name, way.fallback) if name in references], kind == "signal") if run.hit or run.hang else []
         end = "missed" if not run.hit else "ran" if run.executed else "refused"
         with lock:
             failed += bool(problems and not tolerated(job))
+        run.seconds = time.monotonic() - start
         return job, run, problems, end
 
     references, jobs = {}, []
-    for way in ways(args.ways, place):
+    names = [*args.ways, "one"] if "user" in args.ways and "one" not in args.ways else args.ways
+    for way in ways(names, place):
         reference = references[way.name] = Run(way, args.inject, "list")
         problems = check_reference(way, reference)
         for problem in problems[-3:]:
             print(f"fault: {way.name}: {problem}")
         if problems:
             return 1
-        jobs += jobs_of(way, reference, args)
+        if way.name in args.ways:
+            jobs += jobs_of(way, reference, args)
 
     with concurrent.futures.ThreadPoolExecutor(max_workers=max(2, os.cpu_count() or 2)) as pool:
         for job, run, problems, end in pool.map(work, jobs):
@@ -382,7 +386,7 @@ def test(args, place):
             what = errno.errorcode[value] if kind == "fail" else signal.Signals(value).name
             counts[way.name, kind, end] = counts.get((way.name, kind, end), 0) + 1
             if (problems and not tolerated(job)) or (args.verbose and run):
-                print(f"{way.name}: {kind} {role}:{n} {name} {what}: {end} {run.status} {run.stderr.strip()!r}")
+                print(f"{way.name}: {kind} {role}:{n} {name} {what}: {end} {run.status} {run.stderr.strip()!r} {run.seconds:.2f} s {run.ends}")
                 for problem in problems:
                     print(f"    {problem}")
     new = set(read("/proc/self/mountinfo").splitlines()) - set(mounts.splitlines())

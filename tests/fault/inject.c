@@ -353,7 +353,8 @@ int main(int argc, char **argv)
     }
     at++;   /* -- */
 
-    if (pipe(gate) < 0)
+    /* Orphans come to us: the machine's own PID 1 may reap them late, and a box's init cannot end before its payload is reaped. */
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0 || pipe(gate) < 0)
         return 93;
     pid_t pid = fork();
     if (pid == 0) {

@@ -1,6 +1,7 @@
-/* Our request parser beside http-parser 2.9.4: mutated requests go through both. Where both take a message they must see the
- * same one: method, target, fields, body, end. Where they differ, the difference must be of a class that is listed and
- * explained here, and a check of its own must find the reason in the bytes. One unexplained difference fails the test.
+/* Our request parser beside http-parser 2.9.4: mutated requests go through both. Where both take a message they must
+ * see the same one: method, target, fields, body, end. Where they differ, the difference must be of a class that is
+ * listed and explained here, and a check of its own must find the reason in the bytes. One unexplained difference
+ * fails the test.
  *
  * usage: diff SECONDS [SEED] */
 #include <ctype.h>
@@ -11,8 +12,7 @@
 #include <time.h>
 
 #include "http/parse.h"
-
-#define MESSAGE_MAX 4096
+#include "mutate.h"
 
 enum verdict { TAKEN, WAITS, REFUSED };
 
@@ -424,97 +424,6 @@ static const struct {
     { HPE_INVALID_TRANSFER_ENCODING, longer_name, "http-parser takes Transfer-EncodingX for Transfer-Encoding" },
 };
 
-/* ---- mutation ---- */
-
-static uint64_t seed;
-
-static uint32_t chance(uint32_t n)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return (uint32_t)((seed >> 32) % n);
-}
-
-static const char *const seeds[] = {
-    "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
-    "GET /a/b%20c?d=e&f HTTP/1.1\r\nHost: box.example:8080\r\nAccept: */*\r\nUser-Agent: x y\r\n\r\n",
-    "POST /v1/boxes HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\nContent-Type: text/plain\r\n\r\nhello world",
-    "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6;x=y\r\n world\r\n0\r\n\r\n",
-    "PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nTrailer: x\r\nB: c\r\n\r\n",
-    "HEAD http://a/x HTTP/1.1\r\nHost: a\r\n\r\n",
-    "OPTIONS * HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
-    "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
-    "DELETE /v1/boxes/a HTTP/1.1\r\nHost: [::1]:80\r\nX-Long: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n\r\n",
-    "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabcGET / HTTP/1.1\r\nHost: b\r\n\r\n",
-    "GET /ws HTTP/1.1\r\nHost: a\r\nX: \xc3\xbc\r\nCookie: a=b; c=d\r\nAuthorization: Bearer abc\r\n\r\n",
-    "PATCH /x HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
-    "CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n",
-};
-static const char *const pieces[] = {
-    "\r\n", "\n", "\r", " ", "\t", ":", ";", ",", "0", "1", "f", "\r\n\r\n", "\r\n ", " \r\n", ": ", " :", "Host: a\r\n", "Host: b\r\n",
-    "Content-Length: 5\r\n", "Content-Length: 0\r\n", "content-length:3\r\n", "Content-Length: 1, 1\r\n", "Content-Length: +3\r\n",
-    "Transfer-Encoding: chunked\r\n", "transfer-encoding: Chunked\r\n", "Transfer-Encoding: identity\r\n",
-    "Transfer-Encoding: gzip, chunked\r\n", "Transfer-Encoding : chunked\r\n", "Transfer-Encoding:\tchunked\r\n", "X: chunked\r\n",
-    "HTTP/1.1", "HTTP/1.0", "HTTP/2.0", "GET ", "POST ", "BREW ", "/../", "/./", "%2e", "%00", "%", "http://a", "Expect: x\r\n",
-    "Connection: upgrade\r\n", "Upgrade: websocket\r\n", "0\r\n\r\n", "5\r\nhello\r\n", ";a=b", "\x7f", "\x80", "\x01", "#", "?", "\"", "00000", "ffffffff",
-};
-
-static size_t mutate(char *out)
-{
-    const char *from = seeds[chance(sizeof seeds / sizeof *seeds)];
-    size_t size = strlen(from);
-    memcpy(out, from, size);
-    for (uint32_t times = chance(4); times; times--) {
-        size_t at = chance((uint32_t)size + 1), n, room = MESSAGE_MAX / 2 - size;
-        const char *piece;
-        switch (chance(6)) {
-        case 0:
-            if (at < size)
-                out[at] = (char)chance(256);
-            break;
-        case 1:
-        case 2:
-            piece = pieces[chance(sizeof pieces / sizeof *pieces)];
-            n = strlen(piece);
-            if (n > room)
-                break;
-            if (chance(2) && chance(2))         /* at the start of a line rather */
-                for (; at < size && at && out[at - 1] != '\n'; at++)
-                    ;
-            memmove(out + at + n, out + at, size - at);
-            memcpy(out + at, piece, n);
-            size += n;
-            break;
-        case 3:
-            n = chance(8);
-            if (n > size - at)
-                n = size - at;
-            memmove(out + at, out + at + n, size - at - n);
-            size -= n;
-            break;
-        case 4:
-            n = chance(40);
-            if (n > size - at)
-                n = size - at;
-            if (n > room)
-                break;
-            memmove(out + at + n, out + at, size - at);
-            size += n;
-            break;
-        default:
-            piece = seeds[chance(sizeof seeds / sizeof *seeds)];
-            n = strlen(piece);
-            size_t skip = chance((uint32_t)n);
-            if (n - skip > MESSAGE_MAX / 2 - at)
-                break;
-            memcpy(out + at, piece + skip, n - skip);
-            size = at + n - skip;
-        }
-    }
-    return size;
-}
-
 /* ---- the comparison ---- */
 
 static unsigned long n_taken, n_refused, n_waiting, n_upgrades, n_stricter[HTTP_FAULTS], n_looser[8];
@@ -592,8 +501,8 @@ static bool explained(struct view *ours, struct view *theirs, struct bytes b)
 static void show(const char *who, const struct view *v)
 {
     static const char *const verdicts[] = { "takes it", "waits for more", "refuses it" };
-    printf("%s %s (%d), end %zu, method %s, body %zu, text <%.*s>\n", who, verdicts[v->verdict], v->why, v->end, v->method,
-           v->n_body, (int)v->n_text, v->text);
+    printf("%s %s (%d), end %zu, method %s, body %zu, text <%.*s>\n", who, verdicts[v->verdict], v->why, v->end,
+           v->method, v->n_body, (int)v->n_text, v->text);
 }
 
 int main(int argc, char **argv)
@@ -601,10 +510,10 @@ int main(int argc, char **argv)
     static struct view ours, theirs;
     static char message[MESSAGE_MAX];
     time_t end = time(NULL) + (argc > 1 ? strtol(argv[1], NULL, 10) : 10);
-    seed = argc > 2 ? strtoull(argv[2], NULL, 0) : UINT64_C(0x9E3779B97F4A7C15);
+    mutate_seed = argc > 2 ? strtoull(argv[2], NULL, 0) : UINT64_C(0x9E3779B97F4A7C15);
     unsigned long n = 0, failures = 0;
     for (; n % 4096 || time(NULL) < end; n++) {
-        size_t size = mutate(message);
+        size_t size = mutate_request(message);
         char *exact = malloc(size ? size : 1);
         memcpy(exact, message, size);
         look_ours(&ours, exact, size);
@@ -620,8 +529,8 @@ int main(int argc, char **argv)
         }
         free(exact);
     }
-    printf("http-diff: %lu requests; both take %lu and see the same, both refuse %lu, ours has not judged %lu, %lu upgrades, "
-           "%lu unexplained\n", n, n_taken, n_refused, n_waiting, n_upgrades, failures);
+    printf("http-diff: %lu requests; both take %lu and see the same, both refuse %lu, ours has not judged %lu, "
+           "%lu upgrades, %lu unexplained\n", n, n_taken, n_refused, n_waiting, n_upgrades, failures);
     for (size_t i = 0; i < sizeof stricter / sizeof *stricter; i++)
         printf("  ours refuses %8lu: %s\n", n_stricter[stricter[i].fault], stricter[i].why);
     for (size_t i = 0; i < sizeof looser / sizeof *looser; i++)

@@ -1,5 +1,5 @@
-/* A server that shows every part of src/http to tests/http/test_*.py. What happens to requests is printed, one line each, so
- * that a test can wait for it. */
+/* A server that shows every part of src/http to tests/http/test_*.py. What happens to requests is printed, one line
+ * each, so that a test can wait for it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -92,9 +92,8 @@ static void handle_stats(struct http_request *r, const struct http_match *m, voi
     struct rusage use;
     (void)m;
     getrusage(RUSAGE_SELF, &use);
-    http_reply_text(r, 200, "{\"connections\": %u, \"max_rss_kb\": %ld, \"cpu_ms\": %ld}", http_server_connections(app->server),
-                    use.ru_maxrss, use.ru_utime.tv_sec * 1000 + use.ru_utime.tv_usec / 1000 +
-                    use.ru_stime.tv_sec * 1000 + use.ru_stime.tv_usec / 1000);
+    http_reply_text(r, 200, "{\"connections\": %u, \"max_rss_kb\": %ld}", http_server_connections(app->server),
+                    use.ru_maxrss);
 }
 
 /* ---- never answers ---- */
@@ -350,7 +349,8 @@ static void handle_ws(struct http_request *r, const struct http_match *m, void *
 static void proxy_connect(struct http_proxy *p, void *owner)
 {
     struct app *app = owner;
-    struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(app->upstream), .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(app->upstream) };
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0 || (connect(fd, (struct sockaddr *)&to, sizeof to) < 0 && errno != EINPROGRESS)) {
         fd_close(fd);
@@ -421,8 +421,8 @@ static void on_access(const struct http_access *a, void *owner)
 {
     struct app *app = owner;
     if (!app->quiet)
-        printf("access %s %.*s %.*s %d %llu\n", a->id, HTTP_TEXT_FORMAT(a->method), HTTP_TEXT_FORMAT(a->target), a->status,
-               (unsigned long long)a->sent_bytes);
+        printf("access %s %.*s %.*s %d %llu\n", a->id, HTTP_TEXT_FORMAT(a->method), HTTP_TEXT_FORMAT(a->target),
+               a->status, (unsigned long long)a->sent_bytes);
 }
 
 static void on_drained(void *owner)
@@ -475,10 +475,12 @@ int main(int argc, char **argv)
 {
     static struct app app;
     const char *path = NULL;
-    struct http_server_config config = { .on_request = on_request, .on_access = on_access, .on_drained = on_drained, .owner = &app };
+    struct http_server_config config = {
+        .on_request = on_request, .on_access = on_access, .on_drained = on_drained, .owner = &app,
+    };
     struct { const char *name; uint32_t *value; } numbers[] = {
-        { "--max-connections", &config.max_connections }, { "--idle-ms", &config.idle_ms }, { "--head-ms", &config.head_ms },
-        { "--body-ms", &config.body_ms }, { "--send-ms", &config.send_ms },
+        { "--max-connections", &config.max_connections }, { "--idle-ms", &config.idle_ms },
+        { "--head-ms", &config.head_ms }, { "--body-ms", &config.body_ms }, { "--send-ms", &config.send_ms },
     };
     setvbuf(stdout, NULL, _IOLBF, 0);
     signal(SIGPIPE, SIG_IGN);

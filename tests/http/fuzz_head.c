@@ -1,5 +1,5 @@
-/* Heads of requests and responses: what is seen must not depend on how the bytes arrive, and what is taken must be sane.
- * The first byte says whether it is a response and how large the pieces are. */
+/* Heads of requests and responses: what is seen must not depend on how the bytes arrive, and what is taken must be
+ * sane. The first byte says whether it is a response and how large the pieces are. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

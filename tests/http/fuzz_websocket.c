@@ -1,4 +1,5 @@
-/* WebSocket frames: the same messages whole and in pieces, within bounds. The first byte gives the size of the pieces. */
+/* WebSocket frames: the same messages whole and in pieces, within bounds. The first byte gives the size of the
+ * pieces. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -176,7 +176,8 @@ static void test_bad_requests_are_refused_for_the_right_reason(void **state)
         { HTTP_MANY_LENGTHS, "POST / HTTP/1.1\r\n" H "Content-Length: 1\r\ncontent-length: 1\r\n\r\n" },
         { HTTP_LENGTH_AND_CODING, "POST / HTTP/1.1\r\n" H "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n" },
         { HTTP_LENGTH_AND_CODING, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n" },
-        { HTTP_MANY_CODINGS, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n" },
+        { HTTP_MANY_CODINGS, "POST / HTTP/1.1\r\n" H
+                             "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n" },
         { HTTP_OTHER_CODING, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: identity\r\n\r\n" },
         { HTTP_OTHER_CODING, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: gzip, chunked\r\n\r\n" },
         { HTTP_OTHER_CODING, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: xchunked\r\n\r\n" },
@@ -313,12 +314,14 @@ static void test_responses(void **state)
     assert_int_equal(parse_response("ICY 200 OK really\r\n\r\n"), HTTP_BAD_STATUS);
     assert_int_equal(parse_response("HTTP/2.0 200 OK\r\n\r\n"), HTTP_OTHER_VERSION);
     assert_int_equal(parse_response("HTTP/1.1 200 OK\nA: b\r\n\r\n"), HTTP_BARE_LF);
-    assert_int_equal(parse_response("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n"), HTTP_MANY_LENGTHS);
+    assert_int_equal(parse_response("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n"),
+                     HTTP_MANY_LENGTHS);
 }
 
 /* ---- chunked ---- */
 
-/* Decodes in steps of in_step bytes to room bytes at a time. Returns the fault, HTTP_OK at the end, -1 if it goes on. */
+/* Decodes in steps of in_step bytes to room bytes at a time. Returns the fault, HTTP_OK at the end, -1 if it
+ * goes on. */
 static int decode(const char *in, size_t size, size_t in_step, size_t room, char *out, size_t *ret_out, size_t *ret_in)
 {
     struct http_chunked c = { 0 };
@@ -343,7 +346,8 @@ static int decode(const char *in, size_t size, size_t in_step, size_t room, char
 
 static void test_chunks_are_decoded_however_they_arrive(void **state)
 {
-    static const char in[] = "5\r\nhello\r\n1;ext=\"1\"\r\n \r\n00006\r\nworld!\r\n0\r\nTrailer: x\r\nB:\r\n\r\nGET /next";
+    static const char in[] = "5\r\nhello\r\n1;ext=\"1\"\r\n \r\n"
+                             "00006\r\nworld!\r\n0\r\nTrailer: x\r\nB:\r\n\r\nGET /next";
     (void)state;
     for (size_t step = 1; step < sizeof in; step++)
         for (size_t room = 1; room < 8; room++) {
@@ -426,7 +430,8 @@ static void test_extensions_and_trailers_are_bounded(void **state)
     memset(piece + 2, 'x', HTTP_CHUNK_EXT_MAX);
     memcpy(piece + 2 + HTTP_CHUNK_EXT_MAX, "\r\na\r\n", 6);
     assert_int_equal(decode_repeated(piece, HTTP_CHUNK_EXT_SUM_MAX / HTTP_CHUNK_EXT_MAX, "0\r\n\r\n"), HTTP_OK);
-    assert_int_equal(decode_repeated(piece, HTTP_CHUNK_EXT_SUM_MAX / HTTP_CHUNK_EXT_MAX + 1, "0\r\n\r\n"), HTTP_LONG_CHUNK_EXT);
+    assert_int_equal(decode_repeated(piece, HTTP_CHUNK_EXT_SUM_MAX / HTTP_CHUNK_EXT_MAX + 1, "0\r\n\r\n"),
+                     HTTP_LONG_CHUNK_EXT);
     memset(piece + 2, 'x', HTTP_CHUNK_EXT_MAX + 1);
     memcpy(piece + 3 + HTTP_CHUNK_EXT_MAX, "\r\na\r\n", 6);
     assert_int_equal(decode_repeated(piece, 1, "0\r\n\r\n"), HTTP_LONG_CHUNK_EXT);

@@ -133,8 +133,9 @@ static void test_utf8(void **state)
 {
     static const char *const good[] = { "", "ascii only, longer than eight", "\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80",
         "\xed\x9f\xbf", "\xee\x80\x80", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf", "12345678\xe2\x82\xac" "1234567" };
-    static const char *const bad[] = { "\x80", "\xc0\x80", "\xc1\xbf", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf",
-        "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xc2", "\xe2\x82", "\xe2\x82z", "\xf0\x90\x80", "12345678\xff" "1234567" };
+    static const char *const bad[] = { "\x80", "\xc0\x80", "\xc1\xbf", "\xe0\x9f\xbf", "\xed\xa0\x80",
+        "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xc2", "\xe2\x82", "\xe2\x82z",
+        "\xf0\x90\x80", "12345678\xff" "1234567" };
     (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
         assert_true(wsframe_is_utf8(good[i], strlen(good[i])));

@@ -65,12 +65,14 @@ run_suite() {
         enter=(setpriv --reuid 1000 --regid 1000 --init-groups --inh-caps=-all)
         export HOME=/home/user USER=user XDG_RUNTIME_DIR=/run/user/1000
     fi
-    export CARREL=/carrel/build/carrel CARREL_PROBE=/carrel/build/probe PYTHONPATH=/carrel/site PYTHONDONTWRITEBYTECODE=1
+    export CARREL=/carrel/build/carrel CARREL_PROBE=/carrel/build/probe
+    export PYTHONPATH=/carrel/site PYTHONDONTWRITEBYTECODE=1
     cd /carrel || return 97
     (
         echo $BASHPID > /sys/fs/cgroup/test.slice/suite.scope/cgroup.procs || exit 97
-        cd "$HOME" && exec timeout -k 10 "$limit" "${enter[@]}" /usr/bin/python3 -m pytest -p no:cacheprovider -v \
-            --tb=short -rs --durations=5 --rootdir /carrel "$target"
+        # INT, so that pytest still tells what has failed.
+        cd "$HOME" && exec timeout -s INT -k 20 "$limit" "${enter[@]}" /usr/bin/python3 -m pytest -p no:cacheprovider \
+            -v --tb=short -rs --durations=5 --rootdir /carrel "$target"
     )
 }
 

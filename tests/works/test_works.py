@@ -276,6 +276,7 @@ def test_interrupt_on_a_terminal_ends_the_command_not_the_shell(shell):
     shell.expect("ready> ")
     shell.type("echo alive $((1+1))\n")
     shell.expect("alive 2")
+    shell.expect("ready> ")
     shell.type("\x04")
     assert shell.process.wait(10) == 0
 

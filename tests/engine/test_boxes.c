@@ -1,0 +1,292 @@
+/* Payloads: how they run and how they end. */
+#define _GNU_SOURCE
+#include "support.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static void test_a_box_runs_payloads_one_after_the_other(void **state)
+{
+    (void)state;
+    char out[64];
+    box_make(7, NULL);
+    for (unsigned i = 0; i < 5; i++) {
+        char script[64], expected[16];
+        snprintf(script, sizeof script, "echo %u; exit %u", i, i);
+        snprintf(expected, sizeof expected, "%u\n", i);
+        struct event end = box_sh(7, i % 2, script, out, sizeof out);
+        assert_string_equal(out, expected);
+        assert_int_equal(end.code, i);
+        assert_int_equal(end.outcome, i ? OUTCOME_ERROR : OUTCOME_OK);
+        assert_in_range(end.wall_us, 1, 5000000);
+        assert_true(end.cpu_us > 0 && end.peak_bytes > 0);
+    }
+    box_end(7);
+}
+
+static void test_payloads_at_once_have_their_own_stdio(void **state)
+{
+    (void)state;
+    enum { N = 8 };
+    int in[N][2], out[N][2];
+    box_make(0, NULL);
+    for (unsigned i = 0; i < N; i++) {
+        assert_return_code(pipe2(in[i], O_CLOEXEC) | pipe2(out[i], O_CLOEXEC), errno);
+        struct told told = box_run(0, i, (struct run){ .script = "read x; echo got $x", .in = in[i][0], .out = out[i][1] });
+        assert_int_equal(told.event.result, 0);
+        close(in[i][0]);
+        close(out[i][1]);
+    }
+    for (unsigned i = 0; i < N; i++)
+        front_expect(EVENT_STARTED, 0, (int)i);
+    for (unsigned i = N; i-- > 0;) {
+        char text[32], expected[32] = { 0 };
+        int n = snprintf(text, sizeof text, "word%u\n", i);
+        assert_int_equal(write(in[i][1], text, (size_t)n), n);
+        assert_int_equal(front_expect(EVENT_ENDED, 0, (int)i).event.code, 0);
+        snprintf(expected, sizeof expected, "got word%u\n", i);
+        memset(text, 0, sizeof text);
+        read_some(out[i][0], text, sizeof text - 1, 1000);
+        assert_string_equal(text, expected);
+        close(in[i][1]);
+        close(out[i][0]);
+    }
+    /* A slot is taken until its end was noted. */
+    assert_int_equal(box_run(0, 0, (struct run){ .script = "true" }).event.result, -EBUSY);
+    assert_int_equal(box_ask(REQUEST_FORGET, 0, 0).event.result, 0);
+    assert_int_equal(box_ask(REQUEST_FORGET, 0, 0).event.result, -ENOENT);
+    box_sh(0, 0, "true", NULL, 0);
+    box_end(0);
+}
+
+static void test_without_stdio_there_is_dev_null(void **state)
+{
+    (void)state;
+    box_make(0, NULL);
+    struct told told = box_run(0, 0, (struct run){ .script = "read x && exit 9; echo lost; ls -l /proc/self/fd | grep -c /dev/null | grep -q 3" });
+    assert_int_equal(told.event.result, 0);
+    struct event end = front_expect(EVENT_ENDED, 0, 0).event;
+    assert_int_equal(end.code, 0);
+    box_end(0);
+}
+
+static void test_a_terminal_arrives_works_and_resizes(void **state)
+{
+    (void)state;
+    box_make(0, NULL);
+    struct told told = box_run(0, 0, (struct run){ .terminal = true,
+        .script = "tty; stty size; trap 'stty size' WINCH; echo ready; while ! read line; do :; done; echo read $line; exit 5" });
+    assert_int_equal(told.event.result, 0);
+    told = front_expect(EVENT_STARTED, 0, 0);
+    assert_int_equal(told.n_fds, 1);
+    int master = told.fds[0];
+    read_until(master, "/dev/pts/");
+    read_until(master, "ready");
+    assert_return_code(ioctl(master, TIOCSWINSZ, &(struct winsize){ .ws_row = 33, .ws_col = 77 }), errno);
+    read_until(master, "33 77");
+    assert_int_equal(write(master, "hello\n", 6), 6);
+    read_until(master, "read hello");
+    assert_int_equal(front_expect(EVENT_ENDED, 0, 0).event.code, 5);
+    close(master);
+    box_end(0);
+}
+
+static void test_a_command_that_cannot_run_says_why(void **state)
+{
+    (void)state;
+    char *missing[] = { "/no/such/program", NULL }, *folder[] = { "/usr", NULL };
+    box_make(0, NULL);
+    for (unsigned i = 0; i < 20; i++) {
+        struct told told = box_run(0, i, (struct run){ .argv = i % 2 ? folder : missing, .terminal = i % 3 == 0 });
+        assert_int_equal(told.event.result, 0);
+        told = front_expect(EVENT_FAILED, 0, (int)i);
+        told_close(&told);
+        assert_int_equal(told.event.result, i % 2 ? -EACCES : -ENOENT);
+        assert_int_equal(told.event.err.step, STEP_EXEC);
+        assert_int_equal(box_ask(REQUEST_FORGET, 0, i).event.result, 0);
+    }
+    box_sh(0, 0, "true", NULL, 0);
+    box_end(0);
+}
+
+static void test_outcomes_are_told_apart(void **state)
+{
+    (void)state;
+    static const struct {
+        const char  *script;
+        enum outcome outcome;
+        int          code, signal;
+    } cases[] = {
+        { "exit 0", OUTCOME_OK, 0, 0 },
+        { "exit 3", OUTCOME_ERROR, 3, 0 },
+        { "kill -9 $$", OUTCOME_KILLED, -1, 9 },
+        { "kill -TERM $$", OUTCOME_KILLED, -1, 15 },
+        { "head -c 300m /dev/zero | tail -c 1 >/dev/null; exit 1", OUTCOME_OOM, 1, 0 },
+        { "for i in $(seq 200); do sleep 60 & done 2>/dev/null; exit 1", OUTCOME_PIDS, 2, 0 },
+        { "head -c 100m /dev/zero >/tmp/x 2>/dev/null", OUTCOME_DISK, 1, 0 },
+    };
+    for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+        box_make(i, NULL);
+        struct event end = box_sh(i, 0, cases[i].script, NULL, 0);
+        if (end.outcome != cases[i].outcome || end.code != cases[i].code || end.signal != cases[i].signal)
+            fail_msg("%s: outcome %s, code %d, signal %d", cases[i].script, outcome_name(end.outcome), end.code, end.signal);
+        box_end(i);
+    }
+}
+
+static void test_what_happened_before_is_not_blamed_on_a_payload(void **state)
+{
+    (void)state;
+    box_make(0, NULL);
+    assert_int_equal(box_sh(0, 0, "head -c 300m /dev/zero | tail -c 1; exit 1", NULL, 0).outcome, OUTCOME_OOM);
+    assert_int_equal(box_sh(0, 0, "exit 0", NULL, 0).outcome, OUTCOME_OK);
+    assert_int_equal(box_sh(0, 0, "exit 1", NULL, 0).outcome, OUTCOME_ERROR);
+    assert_int_equal(box_sh(0, 0, "(for i in $(seq 200); do sleep 1 & done; wait) 2>/dev/null; exit 1", NULL, 0).outcome, OUTCOME_PIDS);
+    assert_int_equal(box_sh(0, 0, "exit 1", NULL, 0).outcome, OUTCOME_ERROR);
+    box_end(0);
+}
+
+static void test_a_timeout_is_kept_by_the_keeper(void **state)
+{
+    (void)state;
+    box_make(0, NULL);
+    uint64_t start = clock_monotonic_us();
+    box_run(0, 0, (struct run){ .script = "sleep 60 & sleep 60", .timeout_ms = 150 });
+    box_run(0, 1, (struct run){ .script = "sleep 60", .timeout_ms = UINT64_MAX });     /* no overflow */
+    box_run(0, 2, (struct run){ .script = "sleep 60", .timeout_ms = UINT64_C(1) << 40 });
+    struct event end = front_expect(EVENT_ENDED, 0, 0).event;
+    assert_int_equal(end.outcome, OUTCOME_TIMEOUT);
+    assert_int_equal(end.signal, 9);
+    assert_in_range(clock_monotonic_us() - start, 140000, 2000000);
+    /* The others still run. */
+    assert_int_equal(box_ask(REQUEST_FORGET, 0, 1).event.result, -EBUSY);
+    assert_int_equal(box_ask(REQUEST_FORGET, 0, 2).event.result, -EBUSY);
+    box_end(0);
+}
+
+static void test_signals_reach_the_payload_or_its_group(void **state)
+{
+    (void)state;
+    int out[2];
+    box_make(0, NULL);
+    assert_return_code(pipe2(out, O_CLOEXEC), errno);
+    box_run(0, 0, (struct run){ .script = "trap 'echo usr1' USR1; echo ready; while :; do sleep 1 & wait; done", .out = out[1] });
+    read_until(out[0], "ready");
+    struct request_signal q = { .head = { .type = REQUEST_SIGNAL, .box = 0, .payload = 0 }, .signal = 10 };
+    assert_int_equal(front_answer(front_send(&q, sizeof q, NULL, 0)).event.result, 0);
+    read_until(out[0], "usr1");
+    q.signal = 65;
+    assert_int_equal(front_answer(front_send(&q, sizeof q, NULL, 0)).event.result, -EINVAL);
+    q.signal = 9;
+    q.group = 1;
+    assert_int_equal(front_answer(front_send(&q, sizeof q, NULL, 0)).event.result, 0);
+    assert_int_equal(front_expect(EVENT_ENDED, 0, 0).event.outcome, OUTCOME_KILLED);
+    assert_int_equal(front_answer(front_send(&q, sizeof q, NULL, 0)).event.result, -ESRCH);
+    close(out[0]);
+    close(out[1]);
+    box_end(0);
+}
+
+static void test_usage_and_limits_of_a_live_box(void **state)
+{
+    (void)state;
+    int out[2];
+    box_make(0, NULL);
+    assert_return_code(pipe2(out, O_CLOEXEC), errno);
+    box_run(0, 0, (struct run){ .out = out[1],
+        .script = "head -c 4m /dev/zero >/tmp/x; sleep 60 & sleep 60 & echo ready; sleep 60" });
+    read_until(out[0], "ready");
+    struct frame_usage usage;
+    wait_for((usage = box_ask(REQUEST_USAGE, 0, 0).event.usage).pids == 4);
+    assert_in_range(usage.memory_bytes, 4 << 20, 90 << 20);
+    assert_in_range(usage.disk_bytes, 4 << 20, 5 << 20);
+    assert_true(usage.cpu_us > 0);
+    struct request_limits q = { .head = { .type = REQUEST_LIMITS }, .limits = { .pids = 5 } };
+    assert_int_equal(front_answer(front_send(&q, sizeof q, NULL, 0)).event.result, 0);
+    assert_int_equal(box_sh(0, 1, "sleep 0.01 & exit 1", NULL, 0).outcome, OUTCOME_PIDS);
+    q.limits = (struct frame_limits){ .pids = 50, .memory_bytes = 200 << 20 };
+    assert_int_equal(front_answer(front_send(&q, sizeof q, NULL, 0)).event.result, 0);
+    assert_int_equal(box_sh(0, 1, "head -c 120m /dev/zero | tail -c 1 >/dev/null", NULL, 0).outcome, OUTCOME_OK);
+    q.limits = (struct frame_limits){ .disk_bytes = 1 << 20 };
+    assert_int_equal(front_answer(front_send(&q, sizeof q, NULL, 0)).event.result, -ENOTSUP);
+    close(out[0]);
+    close(out[1]);
+    box_end(0);
+}
+
+static struct told connect_to(uint32_t box, uint32_t port)
+{
+    struct request_connect q = { .head = { .type = REQUEST_CONNECT, .box = box }, .port = port };
+    return front_answer(front_send(&q, sizeof q, NULL, 0));
+}
+
+static void test_a_port_of_the_box_is_reached_and_no_other(void **state)
+{
+    (void)state;
+    int out[2];
+    char *server[] = { "python3", "-c",
+        "import socket; s=socket.socket(); s.bind(('127.0.0.1', 8888)); s.listen(); print('ready', flush=True)\n"
+        "while True:\n c,_=s.accept(); c.sendall(b'echo '+c.recv(100)); c.close()", NULL };
+    box_make(0, NULL);
+    box_make(1, NULL);
+    assert_return_code(pipe2(out, O_CLOEXEC), errno);
+    box_run(0, 0, (struct run){ .argv = server, .out = out[1] });
+    read_until(out[0], "ready");
+    struct told told = connect_to(0, 8888);
+    assert_int_equal(told.event.result, 0);
+    assert_int_equal(told.n_fds, 1);
+    struct pollfd writable = { .fd = told.fds[0], .events = POLLOUT };
+    assert_int_equal(poll(&writable, 1, DEADLINE_MS), 1);
+    assert_int_equal(send(told.fds[0], "hello", 5, MSG_NOSIGNAL), 5);
+    read_until(told.fds[0], "echo hello");
+    told_close(&told);
+    assert_int_equal(connect_to(0, 8889).event.result, -ECONNREFUSED);
+    assert_int_equal(connect_to(1, 8888).event.result, -ECONNREFUSED);      /* another box */
+    assert_int_equal(connect_to(0, 0).event.result, -EINVAL);
+    assert_int_equal(connect_to(0, 65536).event.result, -EINVAL);
+    assert_int_equal(connect_to(2, 8888).event.result, -ENOENT);
+    /* And the keeper came back: its next box has a network of its own, too. */
+    box_sh(1, 0, "true", NULL, 0);
+    close(out[0]);
+    close(out[1]);
+    box_end(0);
+    box_end(1);
+}
+
+static void test_boxes_do_not_see_each_other(void **state)
+{
+    (void)state;
+    char out[200];
+    box_make(0, NULL);
+    box_make(1, NULL);
+    box_sh(0, 0, "echo secret >/tmp/x; echo secret >~/x; echo secret >/dev/shm/x", NULL, 0);
+    box_sh(1, 0, "cat /tmp/x ~/x /dev/shm/x 2>/dev/null; ls /tmp ~ /dev/shm | grep x; echo end", out, sizeof out);
+    assert_string_equal(out, "end\n");
+    box_sh(0, 0, "cat /tmp/x; id -u; hostname", out, sizeof out);
+    assert_string_equal(out, "secret\n1000\nbox\n");
+    box_end(0);
+    box_end(1);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup_private, teardown)
+const struct CMUnitTest box_tests[] = {
+    TEST(test_a_box_runs_payloads_one_after_the_other),
+    TEST(test_payloads_at_once_have_their_own_stdio),
+    TEST(test_without_stdio_there_is_dev_null),
+    TEST(test_a_terminal_arrives_works_and_resizes),
+    TEST(test_a_command_that_cannot_run_says_why),
+    TEST(test_outcomes_are_told_apart),
+    TEST(test_what_happened_before_is_not_blamed_on_a_payload),
+    TEST(test_a_timeout_is_kept_by_the_keeper),
+    TEST(test_signals_reach_the_payload_or_its_group),
+    TEST(test_usage_and_limits_of_a_live_box),
+    TEST(test_a_port_of_the_box_is_reached_and_no_other),
+    TEST(test_boxes_do_not_see_each_other),
+};
+const size_t n_box_tests = sizeof box_tests / sizeof *box_tests;

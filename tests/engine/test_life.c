@@ -1,0 +1,266 @@
+/* Freezing, ending, and what is left. */
+#define _GNU_SOURCE
+#include "support.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* A payload that never stops talking. */
+static int start_talker(uint32_t box, unsigned payload)
+{
+    int out[2];
+    assert_return_code(pipe2(out, O_CLOEXEC), errno);
+    assert_int_equal(box_run(box, payload, (struct run){ .script = "while :; do echo x; done", .out = out[1] }).event.result, 0);
+    close(out[1]);
+    read_until(out[0], "x");
+    return out[0];
+}
+
+static size_t drain(int fd)
+{
+    char text[4096];
+    size_t n = 0, got;
+    struct pollfd ready = { .fd = fd, .events = POLLIN };
+
+    while (poll(&ready, 1, 0) == 1 && (got = (size_t)read(fd, text, sizeof text)) > 0)
+        n += got;
+    return n;
+}
+
+static void test_a_frozen_box_stands_still_and_goes_on(void **state)
+{
+    (void)state;
+    char text[65];
+    box_make(0, NULL);
+    int out = start_talker(0, 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(box_ask(REQUEST_FREEZE, 0, 0).event.result, 0);
+        drain(out);
+        assert_int_equal(read_some(out, text, 1, 60), 0);
+        assert_int_equal(box_ask(REQUEST_FREEZE, 0, 0).event.result, -EBUSY);
+        assert_int_equal(box_run(0, 1, (struct run){ .script = "true" }).event.result, -EBUSY);
+        assert_int_equal(box_ask(REQUEST_USAGE, 0, 0).event.result, 0);
+        assert_int_equal(box_ask(REQUEST_THAW, 0, 0).event.result, 0);
+        assert_int_equal(read_some(out, text, 64, DEADLINE_MS), 64);
+        assert_int_equal(box_ask(REQUEST_THAW, 0, 0).event.result, -EBUSY);
+    }
+    close(out);
+    box_end(0);
+}
+
+static void test_a_frozen_box_can_be_destroyed(void **state)
+{
+    (void)state;
+    box_make(0, NULL);
+    int out = start_talker(0, 0);
+    box_run(0, 1, (struct run){ .script = "sleep 60" });
+    assert_int_equal(box_ask(REQUEST_FREEZE, 0, 0).event.result, 0);
+    uint64_t start = clock_monotonic_us();
+    box_end(0);
+    assert_true(clock_monotonic_us() - start < 2000000);
+    assert_int_equal(front_expect(EVENT_ENDED, 0, 0).event.signal, 9);
+    assert_int_equal(front_expect(EVENT_ENDED, 0, 1).event.signal, 9);
+    close(out);
+}
+
+static void test_destroy_with_running_payloads(void **state)
+{
+    (void)state;
+    pid_t pids[64];
+    box_make(3, NULL);
+    size_t before = keeper_children(pids, 64);
+    for (unsigned i = 0; i < 6; i++)
+        assert_int_equal(box_run(3, i, (struct run){ .script = "setsid sleep 60 & sleep 60 & sleep 60" }).event.result, 0);
+    wait_for(keeper_children(pids, 64) >= before + 10);
+    box_end(3);
+    for (int i = 0; i < 6; i++)
+        front_expect(EVENT_ENDED, 3, i);
+    assert_int_equal(cgroups_of(front.keeper), 0);
+    wait_for(keeper_children(pids, 64) <= 1);       /* the janitor */
+    /* The slot is free again. */
+    box_make(3, NULL);
+    box_end(3);
+}
+
+static void test_destroy_while_the_box_is_made(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 10; i++) {
+        struct request_create q = create_frame(1);
+        struct request_head end = { .type = REQUEST_DESTROY, .box = 1 };
+        uint32_t create = front_send(&q, sizeof q, NULL, 0), destroy = front_send(&end, sizeof end, NULL, 0);
+        struct event answer = front_answer(create).event;
+        assert_true(answer.type == EVENT_READY || (answer.type == EVENT_DONE && answer.result == -ECANCELED));
+        answer = front_answer(destroy).event;
+        assert_int_equal(answer.type, EVENT_GONE);
+        assert_int_equal(answer.result, 0);
+    }
+    assert_int_equal(cgroups_of(front.keeper), 0);
+}
+
+static void test_a_killed_init_is_told_with_its_cause(void **state)
+{
+    (void)state;
+    box_make(0, NULL);
+    box_run(0, 0, (struct run){ .script = "sleep 60" });
+    front_expect(EVENT_STARTED, 0, 0);
+    pid_t init = keeper_init();
+    assert_true(init > 1);
+    assert_return_code(kill(init, SIGKILL), errno);
+    struct event ended = front_expect(EVENT_ENDED, 0, 0).event, gone = front_expect(EVENT_GONE, 0, -1).event;
+    assert_int_equal(ended.signal, 9);
+    assert_int_equal(gone.serial, 0);
+    assert_true(gone.result < 0 && gone.err.code && gone.err.what[0]);
+    assert_int_equal(gone.token, 1000);
+    box_make(0, NULL);
+    box_end(0);
+}
+
+static void test_the_guest_cannot_end_init(void **state)
+{
+    (void)state;
+    box_make(0, NULL);
+    assert_int_equal(box_sh(0, 0, "kill -9 1; kill -TERM 1; kill -9 -1; sleep 0", NULL, 0).outcome, OUTCOME_KILLED);
+    assert_int_equal(box_sh(0, 0, "exit 0", NULL, 0).outcome, OUTCOME_OK);
+    box_end(0);
+}
+
+static void test_a_killed_keeper_leaves_nothing(void **state)
+{
+    (void)state;
+    enum { BOXES = 20 };
+    pid_t pids[512], keeper = front.keeper;
+    for (uint32_t i = 0; i < BOXES; i++) {
+        box_make(i, NULL);
+        box_run(i, 0, (struct run){ .script = "setsid sleep 300 & setsid sleep 300 & sleep 300" });
+        front_expect(EVENT_STARTED, i, 0);
+    }
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(box_ask(REQUEST_FREEZE, i, 0).event.result, 0);
+    size_t n;
+    wait_for((n = keeper_children(pids, 512)) >= BOXES * 4);
+    assert_true(cgroups_of(keeper) >= BOXES);
+    assert_return_code(kill(keeper, SIGKILL), errno);
+    assert_int_equal(keeper_wait(), SIGKILL);
+    for (size_t i = 0; i < n; i++)
+        wait_for_ms(!is_running(pids[i]), 2000);
+    wait_for_ms(cgroups_of(keeper) == 0, 2000);
+}
+
+static void test_sigterm_ends_the_keeper_cleanly(void **state)
+{
+    (void)state;
+    pid_t pids[64], keeper = front.keeper;
+    box_make(0, NULL);
+    box_make(1, NULL);
+    box_run(0, 0, (struct run){ .script = "sleep 300" });
+    front_expect(EVENT_STARTED, 0, 0);
+    assert_int_equal(box_ask(REQUEST_FREEZE, 0, 0).event.result, 0);
+    size_t n = keeper_children(pids, 64);
+    assert_return_code(kill(keeper, SIGTERM), errno);
+    front_expect(EVENT_GONE, 0, -1);
+    front_expect(EVENT_GONE, 1, -1);
+    assert_int_equal(keeper_wait(), 0);
+    for (size_t i = 0; i < n; i++)
+        wait_for_ms(!is_running(pids[i]), 1000);
+    assert_int_equal(cgroups_of(keeper), 0);
+}
+
+static void test_payloads_get_no_blocked_signals(void **state)
+{
+    (void)state;
+    char out[64];
+    box_make(0, NULL);
+    box_sh(0, 0, "grep -h SigBlk /proc/self/status", out, sizeof out);
+    assert_string_equal(out, "SigBlk:\t0000000000000000\n");
+    box_end(0);
+}
+
+static void test_the_keeper_ends_with_its_front(void **state)
+{
+    (void)state;
+    pid_t keeper = front.keeper;
+    box_make(0, NULL);
+    box_run(0, 0, (struct run){ .script = "sleep 300" });
+    front_close();
+    assert_int_equal(keeper_wait(), 0);
+    assert_int_equal(cgroups_of(keeper), 0);
+}
+
+static void test_500_boxes_leave_no_trace_in_the_keeper(void **state)
+{
+    (void)state;
+    enum { BOXES = 500, AT_ONCE = 4, WARM = 40 };
+    int fds = 0;
+    long rss = 0;
+    for (uint32_t i = 0; i < BOXES + WARM; i++) {
+        if (i == WARM) {
+            for (uint32_t k = 0; k < AT_ONCE; k++)
+                box_end(k);
+            fds = keeper_fds();
+            rss = keeper_rss_kb();
+        }
+        if (i >= AT_ONCE && !(i >= WARM && i < WARM + AT_ONCE))
+            box_end(i % AT_ONCE);
+        box_make(i % AT_ONCE, NULL);
+        if (i % 10 == 0)
+            box_sh(i % AT_ONCE, 0, "exit 0", NULL, 0);
+    }
+    for (uint32_t k = 0; k < AT_ONCE; k++)
+        box_end(k);
+    assert_int_equal(keeper_fds(), fds);
+    assert_in_range(keeper_rss_kb(), 0, rss + 256);
+    assert_int_equal(cgroups_of(front.keeper), 0);
+    pid_t pids[16];
+    wait_for(keeper_children(pids, 16) <= 1);
+}
+
+static void test_100_boxes_at_once(void **state)
+{
+    (void)state;
+    enum { BOXES = 100 };
+    int fds = keeper_fds();
+    uint64_t start = clock_monotonic_us();
+    for (uint32_t i = 0; i < BOXES; i++) {
+        struct request_create q = create_frame(i);
+        front_send(&q, sizeof q, NULL, 0);
+    }
+    for (uint32_t i = 0; i < BOXES; i++)
+        front_expect(EVENT_READY, i, -1);
+    for (uint32_t i = 0; i < BOXES; i++)
+        box_run(i, 0, (struct run){ .script = "exit 7" });
+    for (uint32_t i = 0; i < BOXES; i++)
+        assert_int_equal(front_expect(EVENT_ENDED, i, 0).event.code, 7);
+    printf("engine: 100 boxes made and run in %.2f s\n", (double)(clock_monotonic_us() - start) / 1e6);
+    for (uint32_t i = 0; i < BOXES; i++) {
+        struct request_head q = { .type = REQUEST_DESTROY, .box = i };
+        front_send(&q, sizeof q, NULL, 0);
+    }
+    for (uint32_t i = 0; i < BOXES; i++)
+        front_expect(EVENT_GONE, i, -1);
+    assert_int_equal(keeper_fds(), fds);
+    assert_int_equal(cgroups_of(front.keeper), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup_private, teardown)
+const struct CMUnitTest life_tests[] = {
+    TEST(test_a_frozen_box_stands_still_and_goes_on),
+    TEST(test_a_frozen_box_can_be_destroyed),
+    TEST(test_destroy_with_running_payloads),
+    TEST(test_destroy_while_the_box_is_made),
+    TEST(test_a_killed_init_is_told_with_its_cause),
+    TEST(test_the_guest_cannot_end_init),
+    TEST(test_a_killed_keeper_leaves_nothing),
+    TEST(test_sigterm_ends_the_keeper_cleanly),
+    TEST(test_payloads_get_no_blocked_signals),
+    TEST(test_the_keeper_ends_with_its_front),
+    TEST(test_500_boxes_leave_no_trace_in_the_keeper),
+    TEST(test_100_boxes_at_once),
+};
+const size_t n_life_tests = sizeof life_tests / sizeof *life_tests;
