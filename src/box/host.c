@@ -77,6 +77,8 @@ int box_host_open(struct box_host *ret, struct err *e)
     host->can_setgroups = !host->rootless || mapped > 1;
     host->facts.can_mknod = host->facts.can_map_ids = !host->rootless;
     host->facts.landlock_abi = landlock_abi();
+    if (host->facts.landlock_abi < 0)
+        return err_at(e, -host->facts.landlock_abi, STEP_LANDLOCK, 0, "asking the kernel for its version");
     r = ids_host_open(&host->ids, host->rootless, mapped, e);
     return r < 0 ? r : start_janitor(host, e);
 }

@@ -199,7 +199,9 @@ int ids_namespace(int keeper, const char *uid_map, const char *gid_map)
         r = fd < 0 ? -errno : 0;
     }
     struct process_end end;
-    if (process_signal(&holder, SIGKILL) < 0 || process_reap(&holder, 1, &end) < 0)
+    if (process_signal(&holder, SIGKILL) < 0)
+        kill(holder.pid, SIGKILL);      /* it is our child and not reaped, so the number is still its own */
+    if (process_reap(&holder, 1, &end) < 0)
         r = r < 0 ? r : -EIO;
     return r < 0 ? (fd_close(fd), r) : fd;
 }

@@ -58,6 +58,7 @@ static int attach(const struct plan *plan, const struct trees *trees, size_t i)
 
     switch (mount->source) {
     case FROM_HOST:
+    case FROM_DEVICE:
     case FROM_CALLER:
         return mountfd_attach(trees->mount[i], point, "");
     case FROM_OVERLAY:

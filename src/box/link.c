@@ -49,10 +49,11 @@ ssize_t link_receive_any(int link, void *data, size_t size, int *ret_fds, size_t
     *ret_n = 0;
     for (size_t i = 0; i < n_fds; i++)
         ret_fds[i] = -1;
-    while ((n = recvmsg(link, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)) < 0 && errno == EINTR)
+    /* A peer that ended without reading all is told as a reset, once, before what it said itself. */
+    while ((n = recvmsg(link, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)) < 0 && (errno == EINTR || errno == ECONNRESET))
         ;
     if (n < 0)
-        return errno == ECONNRESET ? 0 : -errno;
+        return -errno;
 
     struct cmsghdr *header = n > 0 ? CMSG_FIRSTHDR(&message) : NULL;
     if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {

@@ -139,7 +139,7 @@ static void plan_devices(struct maker *m, const struct host_facts *facts)
                                               .device = nodes[i].device });
         else {
             mount_point(m, nodes[i].name, true, false);
-            add_mount(m, (struct plan_mount){ .source = FROM_HOST, .path = nodes[i].name, .target = nodes[i].name,
+            add_mount(m, (struct plan_mount){ .source = FROM_DEVICE, .path = nodes[i].name, .target = nodes[i].name,
                                               .flags = TREE_NOSUID | TREE_NOEXEC });
         }
     link_to(m, "dev/fd", "/proc/self/fd");

@@ -51,6 +51,7 @@ struct plan_entry {
 
 enum plan_source {
     FROM_HOST,      /* path in the root directory or on the host */
+    FROM_DEVICE,    /* a device node of the host's own /dev */
     FROM_CALLER,    /* the index-th mount of the spec */
     FROM_SCRATCH,   /* a folder of the scratch tmpfs */
     FROM_ROOT,      /* a file or folder of the new root itself, put over something in /proc */

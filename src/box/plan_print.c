@@ -41,7 +41,7 @@ static void print_entry(const struct plan_entry *entry, FILE *out)
 static void print_mount(const struct plan *plan, const struct plan_mount *mount, FILE *out)
 {
     static const char *const sources[] = {
-        [FROM_HOST] = "bind", [FROM_CALLER] = "bind", [FROM_SCRATCH] = "scratch", [FROM_ROOT] = "cover",
+        [FROM_HOST] = "bind", [FROM_DEVICE] = "bind", [FROM_CALLER] = "bind", [FROM_SCRATCH] = "scratch", [FROM_ROOT] = "cover",
         [FROM_OVERLAY] = "overlay", [FROM_PROC] = "proc", [FROM_DEVPTS] = "devpts",
     };
     const char *slash = mount->source == FROM_HOST ? (plan->root[1] ? "/" : "") : "";

@@ -130,6 +130,7 @@ int rootless_enter(uint32_t *ret_ids, struct err *e)
     if (mapper > 0) {
         int status = -1;
         (void)!write(go[1], "g", 1);
+        go[1] = fd_close(go[1]);        /* if the word did not get through, the end of the pipe does */
         while (waitpid(mapper, &status, 0) < 0 && errno == EINTR)
             ;
         mapped = WIFEXITED(status) && WEXITSTATUS(status) == 0;

@@ -106,8 +106,12 @@ static int clone_caller(const struct box_host *host, const struct plan *plan, co
         return err_at(e, -r, STEP_TREE, mount->index, mount->path);
     if (!keep_own && host->facts.can_map_ids)
         r = map_caller(host, plan, ids, tree);
-    if (r < 0 && !(mount->flags & TREE_READONLY))
-        return err_set(e, -r, STEP_TREE, "%s cannot be mounted for writing: its file system does not map ids; mount it ':ro'", mount->path);
+    if (r == -EINVAL && !(mount->flags & TREE_READONLY))
+        return err_set(e, EINVAL, STEP_USAGE, "%s cannot be mounted for writing: its file system does not map ids; mount it ':ro'",
+                       mount->path);
+    /* Without a map a read-only tree shows less, and nothing that it should not. */
+    if (r < 0 && r != -EINVAL)
+        return err_at(e, -r, STEP_TREE, mount->index, mount->path);
     *ret = TAKE_FD(tree);
     return 0;
 }
@@ -118,13 +122,16 @@ static int clone_all(const struct box_host *host, const struct plan *plan, const
     FD root = open(plan->root, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (root < 0)
         return err_at(e, errno, STEP_TREE, 0, plan->root);
+    FD host_root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (host_root < 0)
+        return err_at(e, errno, STEP_TREE, 0, "/");
 
     for (size_t i = 0; i < plan->n_mounts; i++) {
         const struct plan_mount *mount = &plan->mount[i];
         int r = 0;
 
-        if (mount->source == FROM_HOST)
-            r = mountfd_clone(root, mount->path, mount->recursive, mount->flags, &trees->mount[i]);
+        if (mount->source == FROM_HOST || mount->source == FROM_DEVICE)
+            r = mountfd_clone(mount->source == FROM_HOST ? root : host_root, mount->path, mount->recursive, mount->flags, &trees->mount[i]);
         else if (mount->source == FROM_OVERLAY) {
             r = mountfd_clone(root, mount->path, false, TREE_READONLY | TREE_NOSUID | TREE_NODEV, &trees->mount[i]);
             if (r == 0 && host->facts.can_map_ids)

@@ -85,8 +85,10 @@ static void usage(FILE *out)
 int main(int argc, char **argv)
 {
     title_remember(argc, argv);
-    if (fd_fill_standard() < 0)
+    if (fd_fill_standard() < 0) {
+        fputs("carrel: standard input, output or error is closed and /dev/null cannot be opened instead\n", stderr);
         return EXIT_CARREL;
+    }
     if (argc < 2) {
         usage(stderr);
         return EXIT_CARREL;

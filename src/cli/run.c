@@ -96,6 +96,9 @@ static int carry_out(struct run *run, struct err *e)
     session_close(s);
     if (r < 0)
         return r;
+    /* Init ends by our signal and in no other way; if it did, a step of its own sealing failed, and it took the command with it. */
+    if (init_end.signal == 0 && init_end.code != 0)
+        return err_set(e, ECHILD, init_end.code < STEP_COUNT ? (enum step)init_end.code : STEP_WAIT, "init");
 
     run->report.end = s->end;
     run->report.outcome = box_outcome(&s->end, s->cause, &run->report.usage);

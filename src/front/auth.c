@@ -1,8 +1,9 @@
-/* A request passes three questions, in this order: was it made by a foreign page (auth_host.c), where does it come from, whose
- * token has it. A unix peer is whom the kernel says; a token on a unix socket is not looked at. Over TCP a token is hashed and
- * the hash looked up, so that the time of the lookup tells nothing about a secret; the found row is compared once more in
- * constant time. Hashes that were not found are remembered for a moment, in a table of fixed size, so that somebody who tries
- * tokens costs no database queries for each repetition. Found ones are not remembered: a revoked token ends at once. */
+/* A request passes three questions, in this order: was it made by a foreign page (auth_host.c), where does it come
+ * from, whose token has it. A unix peer is whom the kernel says; a token on a unix socket is not looked at. Over TCP a
+ * token is hashed and the hash looked up, so that the time of the lookup tells nothing about a secret; the found row is
+ * compared once more in constant time. Hashes that were not found are remembered for a moment, in a table of fixed
+ * size, so that somebody who tries tokens costs no database queries for each repetition. Found ones are not remembered:
+ * a revoked token ends at once. */
 #include "front/auth.h"
 
 #include <errno.h>
@@ -96,14 +97,16 @@ int auth_scopes_parse(const char *text, unsigned *ret, struct err *e)
         if (i == N_SCOPES) {
             char word[40];
             snprintf(word, sizeof word, "%.*s", (int)(n < sizeof word ? n : sizeof word - 1), p);
-            return err_set(e, EINVAL, STEP_USAGE, "unknown scope '%s'; use boxes:read, boxes:write, exec, files, ports or admin",
+            return err_set(e, EINVAL, STEP_USAGE,
+                           "unknown scope '%s'; use boxes:read, boxes:write, exec, files, ports or admin",
                            parse_quote(word).text);
         }
         scopes |= scope_names[i].bit;
         p += n;
     }
     if (!scopes)
-        return err_set(e, EINVAL, STEP_USAGE, "a token needs at least one scope: boxes:read, boxes:write, exec, files, ports, admin");
+        return err_set(e, EINVAL, STEP_USAGE,
+                       "a token needs at least one scope: boxes:read, boxes:write, exec, files, ports, admin");
     *ret = scopes & SCOPE_ADMIN ? scopes | SCOPE_ALL : scopes;
     return 0;
 }
@@ -134,16 +137,20 @@ static int check_identity(const char *identity, struct err *e)
     }
     size_t n = strspn(rest, allowed);
     if (n == 0 || rest[n] || n > 63 || !strcmp(identity, "anonymous"))
-        return err_set(e, EINVAL, STEP_USAGE, "'%s' cannot be the identity of a token; use up to 63 letters, digits, '.', '_', '@' "
-                       "and '-', or uid:N", parse_quote(identity).text);
+        return err_set(e, EINVAL, STEP_USAGE,
+                       "'%s' cannot be the identity of a token; use up to 63 letters, digits, '.', '_', '@' "
+                       "and '-', or uid:N",
+                       parse_quote(identity).text);
     return 0;
 }
 
-int auth_token_create(struct auth *a, const char *identity, const char *scopes, int64_t expires_ms, char *ret_id, char *ret_secret,
-                      size_t size, struct err *e)
+int auth_token_create(struct auth *a, const char *identity, const char *scopes, int64_t expires_ms, char *ret_id,
+                      char *ret_secret, size_t size, struct err *e)
 {
     char id[TOKEN_ID_SIZE], secret[TOKEN_SECRET_SIZE], names[64];
-    struct store_token token = { .id = id, .identity = identity, .scopes = names, .created_ms = now_ms(), .expires_ms = expires_ms };
+    struct store_token token = {
+        .id = id, .identity = identity, .scopes = names, .created_ms = now_ms(), .expires_ms = expires_ms
+    };
     unsigned bits = 0;
     int r = check_identity(identity, e);
 
@@ -281,7 +288,8 @@ static bool peer_is_loopback(const struct http_peer *peer)
         return ntohl(v4.sin_addr.s_addr) >> 24 == 127;
     }
     const struct in6_addr *v6 = &peer->address.sin6_addr;
-    return peer->family == AF_INET6 && (IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == 127));
+    return peer->family == AF_INET6 &&
+           (IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == 127));
 }
 
 static int unix_identity(const struct auth *a, const struct http_peer *peer, struct identity *ret, const char **ret_why)

@@ -1,6 +1,6 @@
-/* See auth_host.h. Hosts are compared by meaning: addresses as bytes, names in lower case without the final dot. The spellings of
- * an address that a browser rewrites before it sends them (127.1, 0x7f000001) are refused rather than understood: no honest client
- * sends them, and a proxy might read them otherwise. */
+/* See auth_host.h. Hosts are compared by meaning: addresses as bytes, names in lower case without the final dot. The
+ * spellings of an address that a browser rewrites before it sends them (127.1, 0x7f000001) are refused rather than
+ * understood: no honest client sends them, and a proxy might read them otherwise. */
 #include "front/auth_host.h"
 
 #include <arpa/inet.h>
@@ -229,7 +229,8 @@ static int forbid(const char *why, const char **ret_why)
     return 403;
 }
 
-/* A request that a foreign page made without Origin: an image, a script, a form. Following a link to us is no attack. */
+/* A request that a foreign page made without Origin: an image, a script, a form. Following a link to us is no attack.
+ */
 static bool is_foreign_fetch(const struct auth_source *s)
 {
     if (!s->site.data || http_text_is(s->site, "same-origin") || http_text_is(s->site, "none"))

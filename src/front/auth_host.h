@@ -1,7 +1,8 @@
 /* Which names a request may call this server by, and which pages a browser may ask from. Pure: texts in, verdict out.
  *
- * A page that somebody visits can make the browser talk to 127.0.0.1. Two things give it away: its Origin is not ours, or,
- * when its own name was made to resolve to 127.0.0.1 (DNS rebinding), the Host is a name that nobody gave to this server. */
+ * A page that somebody visits can make the browser talk to 127.0.0.1. Two things give it away: its Origin is not ours,
+ * or, when its own name was made to resolve to 127.0.0.1 (DNS rebinding), the Host is a name that nobody gave to this
+ * server. */
 #ifndef CARREL_FRONT_AUTH_HOST_H
 #define CARREL_FRONT_AUTH_HOST_H
 
@@ -24,14 +25,16 @@ struct origin {
     struct host host;               /* port is always told */
 };
 
-/* "name", "name:80", "127.0.0.1:80", "[::1]:80". 0 or -EINVAL; what programs read differently ("127.1", "a..b", "u@h") is refused. */
+/* "name", "name:80", "127.0.0.1:80", "[::1]:80". 0 or -EINVAL; what programs read differently ("127.1", "a..b", "u@h")
+ * is refused. */
 MUST_CHECK int host_parse(struct http_text text, struct host *ret);
 /* "https://name[:port]" and nothing after it. 0 or -EINVAL, also for "null". */
 MUST_CHECK int origin_parse(struct http_text text, struct origin *ret);
 /* Writes "https://name:port", the port only if it is not the scheme's own. */
 void           origin_format(const struct origin *o, char *text, size_t size);
 
-bool host_is_loopback(const struct host *h);    /* 127.0.0.0/8, ::1, localhost, *.localhost: no resolver can redirect them */
+bool host_is_loopback(
+    const struct host *h); /* 127.0.0.0/8, ::1, localhost, *.localhost: no resolver can redirect them */
 bool host_is_any(const struct host *h);         /* 0.0.0.0, :: */
 bool host_same(const struct host *a, const struct host *b);     /* ports aside */
 
@@ -44,15 +47,15 @@ struct auth_rules {
 
 MUST_CHECK int auth_rules_init(struct auth_rules *rules, const struct config *config, struct err *e);
 
-/* Loopback, the address listened on, any address if all are listened on, or the host of a configured origin. The port may
- * differ: it does behind a forwarded port. */
+/* Loopback, the address listened on, any address if all are listened on, or the host of a configured origin. The port
+ * may differ: it does behind a forwarded port. */
 bool auth_host_allowed(const struct auth_rules *rules, const struct host *h);
 /* A configured origin, or the page came from the very host and port that it asks. */
 bool auth_origin_allowed(const struct auth_rules *rules, const struct origin *o, const struct host *h);
 
 /* What a request says about where it comes from; an absent field has no data. */
 struct auth_source {
-    bool             is_unix;       /* no browser can name a unix socket, so Host is not looked at unless Origin is there */
+    bool is_unix; /* no browser can name a unix socket, so Host is not looked at unless Origin is there */
     bool             is_get;        /* GET or HEAD */
     bool             many_origins;
     struct http_text host, origin;

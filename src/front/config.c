@@ -1,6 +1,6 @@
-/* Every setting is a row of one table: its key, how its text is read, where it goes. The file (config_file.c) and the flags both
- * end in config_set(), so that they cannot differ. What can be judged from one value is judged there; what needs several values,
- * or the whole, in config_check(). */
+/* Every setting is a row of one table: its key, how its text is read, where it goes. The file (config_file.c) and the
+ * flags both end in config_set(), so that they cannot differ. What can be judged from one value is judged there; what
+ * needs several values, or the whole, in config_check(). */
 #include "front/config.h"
 
 #include <ctype.h>
@@ -173,7 +173,8 @@ static int check_listen(const char *value, struct host *ret, struct err *e)
     if (host_parse((struct http_text){ value, strlen(value) }, ret) < 0 || ret->port < 0 ||
         (ret->kind == HOST_NAME && strcmp(ret->name, "localhost") != 0))
         return err_set(e, EINVAL, STEP_USAGE,
-                       "listen '%s' is not ADDRESS:PORT; use for example 127.0.0.1:7070 or [::1]:7070", parse_quote(value).text);
+                       "listen '%s' is not ADDRESS:PORT; use for example 127.0.0.1:7070 or [::1]:7070",
+                       parse_quote(value).text);
     return 0;
 }
 
@@ -200,7 +201,8 @@ static int check_level(const char *value, struct err *e)
     for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++)
         if (!strcmp(levels[i], value))
             return 0;
-    return err_set(e, EINVAL, STEP_USAGE, "log_level '%s' must be error, warning, info or debug", parse_quote(value).text);
+    return err_set(e, EINVAL, STEP_USAGE, "log_level '%s' must be error, warning, info or debug",
+                   parse_quote(value).text);
 }
 
 /* to is a uint64_t for a size, else a uint32_t. */
@@ -256,8 +258,10 @@ static int check_root_name(const char *name, struct err *e)
     size_t length = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789._-");
 
     if (!length || name[length] || length > 63 || !isalnum((unsigned char)name[0]))
-        return err_set(e, EINVAL, STEP_USAGE, "roots: '%s' is not a name; use up to 63 of a-z, 0-9, '.', '_' and '-', a letter or "
-                       "digit first", parse_quote(name).text);
+        return err_set(e, EINVAL, STEP_USAGE,
+                       "roots: '%s' is not a name; use up to 63 of a-z, 0-9, '.', '_' and '-', a letter or "
+                       "digit first",
+                       parse_quote(name).text);
     return 0;
 }
 
@@ -397,13 +401,15 @@ int config_check(const struct config *c, struct err *e)
 
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
         if (!paths[i][1][0])
-            return err_set(e, EINVAL, STEP_USAGE, "%s is not known (HOME or XDG_RUNTIME_DIR is missing or too long); set it", paths[i][0]);
+            return err_set(e, EINVAL, STEP_USAGE,
+                           "%s is not known (HOME or XDG_RUNTIME_DIR is missing or too long); set it", paths[i][0]);
         r = check_path(paths[i][0], paths[i][1], e);
         if (r < 0)
             return r;
     }
     if (strlen(c->run) + NAME_ROOM >= sizeof c->socket)
-        return err_set(e, EINVAL, STEP_USAGE, "run is too long for a socket in it; the most is %zu bytes", sizeof c->socket - NAME_ROOM - 1);
+        return err_set(e, EINVAL, STEP_USAGE, "run is too long for a socket in it; the most is %zu bytes",
+                       sizeof c->socket - NAME_ROOM - 1);
     if (c->socket[strlen(c->socket) - 1] == '/')
         return err_set(e, EINVAL, STEP_USAGE, "socket '%s' is a directory, not a file", parse_quote(c->socket).text);
     if (c->listen[0]) {
@@ -411,8 +417,10 @@ int config_check(const struct config *c, struct err *e)
         if (r < 0)
             return r;
         if (c->allow_anonymous && !host_is_loopback(&host))
-            return err_set(e, EINVAL, STEP_USAGE, "allow_anonymous is not possible with listen '%s', which other machines can reach; "
-                           "use 127.0.0.1 or tokens", c->listen);
+            return err_set(e, EINVAL, STEP_USAGE,
+                           "allow_anonymous is not possible with listen '%s', which other machines can reach; "
+                           "use 127.0.0.1 or tokens",
+                           c->listen);
     }
     return check_bounds(c, e);
 }

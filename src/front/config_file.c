@@ -1,6 +1,7 @@
-/* The YAML file: read whole, loaded by libyaml as one document, walked two levels deep. Each value becomes "section.key" and goes
- * through config_set(). Strict: an unknown or repeated key, a list where a number belongs, a second document, a tag of somebody's
- * own are errors with file, line and column. The caller's settings change only if all of the file is good. */
+/* The YAML file: read whole, loaded by libyaml as one document, walked two levels deep. Each value becomes
+ * "section.key" and goes through config_set(). Strict: an unknown or repeated key, a list where a number belongs, a
+ * second document, a tag of somebody's own are errors with file, line and column. The caller's settings change only if
+ * all of the file is good. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -51,7 +52,8 @@ static const char *kind_name(const yaml_node_t *node)
     return node->type == YAML_MAPPING_NODE ? "a mapping" : node->type == YAML_SEQUENCE_NODE ? "a list" : "a value";
 }
 
-/* A scalar's text. Nothing at all ("key:") and null are no text; a tag other than YAML's own would be ignored silently. */
+/* A scalar's text. Nothing at all ("key:") and null are no text; a tag other than YAML's own would be ignored silently.
+ */
 static int scalar_text(const struct reader *r, const yaml_node_t *node, const char *key, const char **ret)
 {
     static const char *const nulls[] = { "", "~", "null", "Null", "NULL" };
@@ -96,8 +98,10 @@ static yaml_node_t *node_of(const struct reader *r, int index)
     return yaml_document_get_node(r->document, index);
 }
 
-/* The name of a pair, with the section before it. Also refuses what stands twice: pairs before this one are searched. */
-static int pair_name(const struct reader *r, const char *section, const yaml_node_t *map, const yaml_node_pair_t *pair, char *ret)
+/* The name of a pair, with the section before it. Also refuses what stands twice: pairs before this one are searched.
+ */
+static int pair_name(const struct reader *r, const char *section, const yaml_node_t *map, const yaml_node_pair_t *pair,
+                     char *ret)
 {
     const yaml_node_t *node = node_of(r, pair->key);
     const char *text, *other;
@@ -160,7 +164,8 @@ static int walk_pair(const struct reader *r, const char *section, const yaml_nod
 static int walk_map(const struct reader *r, const char *section, const yaml_node_t *map)
 {
     if (map->type != YAML_MAPPING_NODE)
-        return fail(r, map, "%s%sneeds keys with values, not %s", section[0] ? section : "the file", " ", kind_name(map));
+        return fail(r, map, "%s%sneeds keys with values, not %s", section[0] ? section : "the file", " ",
+                    kind_name(map));
     for (const yaml_node_pair_t *p = map->data.mapping.pairs.start; p < map->data.mapping.pairs.top; p++) {
         int error = walk_pair(r, section, map, p);
         if (error < 0)
@@ -176,15 +181,16 @@ static int fail_yaml(const struct reader *r, const yaml_parser_t *parser)
 
     if (parser->error == YAML_MEMORY_ERROR)
         return err_set(r->e, ENOMEM, STEP_MEMORY, "%s", short_path(r->path));
-    snprintf(what, sizeof what, "%s%s%s", parser->problem ? parser->problem : "this is not YAML", parser->context ? " " : "",
-             parser->context ? parser->context : "");
+    snprintf(what, sizeof what, "%s%s%s", parser->problem ? parser->problem : "this is not YAML",
+             parser->context ? " " : "", parser->context ? parser->context : "");
     return fail_at(r, is_known ? parser->problem_mark : parser->mark, what);
 }
 
 /* "---" and comments only. */
 static bool is_nothing(const yaml_node_t *root)
 {
-    return root->type == YAML_SCALAR_NODE && root->data.scalar.style == YAML_PLAIN_SCALAR_STYLE && root->data.scalar.length == 0;
+    return root->type == YAML_SCALAR_NODE && root->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
+           root->data.scalar.length == 0;
 }
 
 /* One document is walked; a second one must not be there. */

@@ -6,7 +6,8 @@
 
 enum config_shape { CONFIG_UNKNOWN, CONFIG_SCALAR, CONFIG_BOOL, CONFIG_LIST, CONFIG_MAP, CONFIG_SECTION };
 
-/* What kind of thing stands behind a key: "listen", "defaults" (a section), "defaults.memory", "roots" (a map with free names). */
+/* What kind of thing stands behind a key: "listen", "defaults" (a section), "defaults.memory", "roots" (a map with free
+ * names). */
 enum config_shape config_shape(const char *key);
 
 /* ": did you mean X?" in the caller's storage, or "". */

@@ -1,9 +1,11 @@
-/* One connection in WAL mode, used by one thread. Every change is one statement and so one transaction, prepared once: a create
- * costs a write to the log and no fsync. SQLite would sync when the log has grown (a checkpoint), in the middle of somebody's
- * create; therefore that is left to store_maintain(), which the front calls when it has nothing to do, and the own checkpoint of
- * SQLite stays only as an upper bound. There is no thread for it: one made before the front locks itself in would stay outside.
+/* One connection in WAL mode, used by one thread. Every change is one statement and so one transaction, prepared once:
+ * a create costs a write to the log and no fsync. SQLite would sync when the log has grown (a checkpoint), in the
+ * middle of somebody's create; therefore that is left to store_maintain(), which the front calls when it has nothing to
+ * do, and the own checkpoint of SQLite stays only as an upper bound. There is no thread for it: one made before the
+ * front locks itself in would stay outside.
  *
- * A version is a number in the file (user_version); scripts[i] brings version i to i + 1. A script that has been released never changes. */
+ * A version is a number in the file (user_version); scripts[i] brings version i to i + 1. A script that has been
+ * released never changes. */
 #include "front/store.h"
 
 #include <errno.h>
@@ -25,21 +27,24 @@ enum {
 
 /* AUTOINCREMENT: a number is the keeper's token, and must not come back after its row is gone. */
 static const char schema_1[] =
-    "CREATE TABLE boxes (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, name TEXT,"
+    "CREATE TABLE boxes (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, name "
+    "TEXT,"
     " key TEXT, phase TEXT NOT NULL, body TEXT NOT NULL, created_ms INTEGER NOT NULL, ended_ms INTEGER,"
     " alive INTEGER NOT NULL) STRICT;"
     "CREATE UNIQUE INDEX boxes_name ON boxes (owner, name) WHERE alive AND name IS NOT NULL;"
     "CREATE UNIQUE INDEX boxes_key ON boxes (owner, key) WHERE key IS NOT NULL;"
     "CREATE INDEX boxes_alive ON boxes (number) WHERE alive;"
     "CREATE INDEX boxes_ended ON boxes (ended_ms) WHERE ended_ms IS NOT NULL;"
-    "CREATE TABLE execs (number INTEGER PRIMARY KEY AUTOINCREMENT, box INTEGER NOT NULL REFERENCES boxes ON DELETE CASCADE,"
+    "CREATE TABLE execs (number INTEGER PRIMARY KEY AUTOINCREMENT, box INTEGER NOT NULL REFERENCES boxes ON DELETE "
+    "CASCADE,"
     " id TEXT NOT NULL UNIQUE, body TEXT NOT NULL, ended INTEGER NOT NULL) STRICT;"
     "CREATE INDEX execs_box ON execs (box);"
     "CREATE TABLE events (number INTEGER PRIMARY KEY AUTOINCREMENT, box INTEGER REFERENCES boxes ON DELETE CASCADE,"
     " time_ms INTEGER NOT NULL, type TEXT NOT NULL, body TEXT) STRICT;"
     "CREATE INDEX events_box ON events (box);"
     "CREATE TABLE tokens (id TEXT PRIMARY KEY, hash BLOB NOT NULL UNIQUE, identity TEXT NOT NULL, scopes TEXT NOT NULL,"
-    " created_ms INTEGER NOT NULL, expires_ms INTEGER NOT NULL, used_ms INTEGER NOT NULL, revoked INTEGER NOT NULL) STRICT;";
+    " created_ms INTEGER NOT NULL, expires_ms INTEGER NOT NULL, used_ms INTEGER NOT NULL, revoked INTEGER NOT NULL) "
+    "STRICT;";
 
 static const char *const scripts[] = { schema_1 };
 
@@ -62,8 +67,10 @@ static const char *const queries[QUERY_COUNT] = {
     [QUERY_EXEC_UPDATE] = "UPDATE execs SET body = ?2, ended = ?3 WHERE number = ?1",
     [QUERY_EXECS] = "SELECT number, box, id, body, ended FROM execs WHERE box = ?1 ORDER BY number",
     [QUERY_EVENT_INSERT] = "INSERT INTO events (box, time_ms, type, body) VALUES (nullif(?1, 0), ?2, ?3, ?4)",
-    [QUERY_EVENTS] = "SELECT number, box, time_ms, type, body FROM events WHERE box = ?1 AND number > ?2 ORDER BY number LIMIT ?3",
-    [QUERY_EVENTS_ALL] = "SELECT number, box, time_ms, type, body FROM events WHERE number > ?1 ORDER BY number LIMIT ?2",
+    [QUERY_EVENTS] =
+        "SELECT number, box, time_ms, type, body FROM events WHERE box = ?1 AND number > ?2 ORDER BY number LIMIT ?3",
+    [QUERY_EVENTS_ALL] =
+        "SELECT number, box, time_ms, type, body FROM events WHERE number > ?1 ORDER BY number LIMIT ?2",
     [QUERY_TOKEN_INSERT] = "INSERT INTO tokens (" TOKEN_COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
     [QUERY_TOKEN_BY_HASH] = "SELECT " TOKEN_COLUMNS " FROM tokens WHERE hash = ?1",
     [QUERY_TOKEN_REVOKE] = "UPDATE tokens SET revoked = 1 WHERE id = ?1",
@@ -110,7 +117,8 @@ int store_fail(struct store *s, int code, struct err *e)
         return err_set(e, EBUSY, STEP_USAGE, "the database %s is held by another process", s->path);
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
-        return err_set(e, EIO, STEP_USAGE, "the database %s is damaged (%s); move it away to start afresh", s->path, message);
+        return err_set(e, EIO, STEP_USAGE, "the database %s is damaged (%s); move it away to start afresh", s->path,
+                       message);
     case SQLITE_READONLY:
         return err_set(e, EROFS, STEP_USAGE, "the database %s cannot be written (%s)", s->path, message);
     case SQLITE_CANTOPEN:
@@ -120,8 +128,8 @@ int store_fail(struct store *s, int code, struct err *e)
     case SQLITE_IOERR:
         if (os == ENOSPC || os == EDQUOT)
             return full_disk(s, os, e);
-        return err_set(e, EIO, STEP_USAGE, "reading or writing the database %s failed (%s%s%s)", s->path, message, os ? ": " : "",
-                       os ? strerror(os) : "");
+        return err_set(e, EIO, STEP_USAGE, "reading or writing the database %s failed (%s%s%s)", s->path, message,
+                       os ? ": " : "", os ? strerror(os) : "");
     default:
         return err_set(e, EINVAL, STEP_USAGE, "the database %s: %s", s->path, message);
     }
@@ -230,7 +238,8 @@ static int migrate_step(struct store *s, const char *script, int version, struct
     struct err ignored;
     int r = run_script(s, script, e);
 
-    snprintf(mark, sizeof mark, "PRAGMA application_id = %d; PRAGMA user_version = %d; COMMIT", APPLICATION_ID, version);
+    snprintf(mark, sizeof mark, "PRAGMA application_id = %d; PRAGMA user_version = %d; COMMIT", APPLICATION_ID,
+             version);
     if (r == 0)
         r = run_script(s, mark, e);
     if (r < 0 && !sqlite3_get_autocommit(s->db))
@@ -268,8 +277,8 @@ int store_migrate(struct store *s, const char *const *list, int n, struct err *e
     }
 }
 
-/* Makes directory and file with rights for their owner only; SQLite gives its log the rights of the file. An existing file is
- * not opened here, because closing it would drop the locks of another connection of this process. */
+/* Makes directory and file with rights for their owner only; SQLite gives its log the rights of the file. An existing
+ * file is not opened here, because closing it would drop the locks of another connection of this process. */
 static int prepare_file(struct store *s, const char *state, struct err *e)
 {
     if (mkdir(state, 0700) < 0 && errno != EEXIST)
@@ -282,9 +291,9 @@ static int prepare_file(struct store *s, const char *state, struct err *e)
 
 static int configure(struct store *s, struct err *e)
 {
-    static const char settings[] =
-        "PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;"
-        "PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 4194304";
+    static const char settings[] = "PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON; PRAGMA trusted_schema = "
+                                   "OFF; PRAGMA cell_size_check = ON;"
+                                   "PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 4194304";
     sqlite3_stmt *q = NULL;
     bool is_wal = false;
 

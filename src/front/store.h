@@ -1,9 +1,10 @@
-/* What outlives the front: boxes, execs, tokens, events, in one SQLite database with one connection. A box's or exec's body
- * is the JSON object that the API shows; the columns beside it are what is searched by. Nothing here waits for the disk on the
- * path of a create (WAL, synchronous=NORMAL); a crash of the machine may lose the last moments, a crash of the front nothing.
+/* What outlives the front: boxes, execs, tokens, events, in one SQLite database with one connection. A box's or exec's
+ * body is the JSON object that the API shows; the columns beside it are what is searched by. Nothing here waits for the
+ * disk on the path of a create (WAL, synchronous=NORMAL); a crash of the machine may lose the last moments, a crash of
+ * the front nothing.
  *
- * Failures: -ENOSPC (or -EDQUOT) the disk is full, -EROFS or -EACCES it cannot be written, -EIO it is damaged, -EBUSY another
- * process holds it; each with a sentence. After a failure nothing is changed, and the next call may succeed. */
+ * Failures: -ENOSPC (or -EDQUOT) the disk is full, -EROFS or -EACCES it cannot be written, -EIO it is damaged, -EBUSY
+ * another process holds it; each with a sentence. After a failure nothing is changed, and the next call may succeed. */
 #ifndef CARREL_FRONT_STORE_H
 #define CARREL_FRONT_STORE_H
 
@@ -60,7 +61,8 @@ MUST_CHECK int  store_box_insert(struct store *s, struct store_box *box, struct 
 /* By number: phase, body, name, alive. -ENOENT, -EEXIST. The first time that alive is false is when the box ended. */
 MUST_CHECK int  store_box_update(struct store *s, const struct store_box *box, struct err *e);
 /* -ENOENT. Also finds dead boxes, as long as they are not pruned. */
-MUST_CHECK int  store_box_by_key(struct store *s, const char *owner, const char *key, uint64_t *ret_number, struct err *e);
+MUST_CHECK int store_box_by_key(struct store *s, const char *owner, const char *key, uint64_t *ret_number,
+                                struct err *e);
 MUST_CHECK int  store_boxes(struct store *s, bool alive_only, int (*each)(const struct store_box *, void *), void *arg,
                             struct err *e);
 /* Forgets dead boxes, their execs and events that ended before this time. */

@@ -14,8 +14,8 @@ static int64_t now_ms(void)
 
 int store_box_insert(struct store *s, struct store_box *box, struct err *e)
 {
-    int r = store_change(s, QUERY_BOX_INSERT, e, "ssssssii", box->id, box->owner, box->name, box->key, box->phase, box->body,
-                         box->created_ms, (int64_t)box->alive);
+    int r = store_change(s, QUERY_BOX_INSERT, e, "ssssssii", box->id, box->owner, box->name, box->key, box->phase,
+                         box->body, box->created_ms, (int64_t)box->alive);
 
     if (r == 0)
         box->number = (uint64_t)sqlite3_last_insert_rowid(s->db);
@@ -70,9 +70,11 @@ static int give_box(sqlite3_stmt *q, void *arg)
     return l->each(&box, l->arg);
 }
 
-int store_boxes(struct store *s, bool alive_only, int (*each)(const struct store_box *, void *), void *arg, struct err *e)
+int store_boxes(struct store *s, bool alive_only, int (*each)(const struct store_box *, void *), void *arg,
+                struct err *e)
 {
-    return store_each(s, alive_only ? QUERY_BOXES_ALIVE : QUERY_BOXES, give_box, &(struct box_listing){ each, arg }, e, "");
+    return store_each(s, alive_only ? QUERY_BOXES_ALIVE : QUERY_BOXES, give_box, &(struct box_listing){ each, arg }, e,
+                      "");
 }
 
 /* In portions, so that the log stays small; a stop between two of them does no harm. */
@@ -100,7 +102,8 @@ int store_prune(struct store *s, int64_t before_ms, struct err *e)
 
 int store_exec_insert(struct store *s, struct store_exec *exec, struct err *e)
 {
-    int r = store_change(s, QUERY_EXEC_INSERT, e, "issi", (int64_t)exec->box, exec->id, exec->body, (int64_t)exec->ended);
+    int r =
+        store_change(s, QUERY_EXEC_INSERT, e, "issi", (int64_t)exec->box, exec->id, exec->body, (int64_t)exec->ended);
 
     if (r == 0)
         exec->number = (uint64_t)sqlite3_last_insert_rowid(s->db);
@@ -138,7 +141,8 @@ int store_execs(struct store *s, uint64_t box, int (*each)(const struct store_ex
 
 int store_event_insert(struct store *s, struct store_event *event, struct err *e)
 {
-    int r = store_change(s, QUERY_EVENT_INSERT, e, "iiss", (int64_t)event->box, event->time_ms, event->type, event->body);
+    int r =
+        store_change(s, QUERY_EVENT_INSERT, e, "iiss", (int64_t)event->box, event->time_ms, event->type, event->body);
 
     if (r == 0)
         event->number = (uint64_t)sqlite3_last_insert_rowid(s->db);

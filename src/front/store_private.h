@@ -26,8 +26,8 @@ struct store {
 MUST_CHECK int store_change(struct store *s, enum store_query query, struct err *e, const char *types, ...);
 
 /* Calls row for each row until it returns non-zero; returns that if it is negative. No row is no error. */
-MUST_CHECK int store_each(struct store *s, enum store_query query, int (*row)(sqlite3_stmt *, void *), void *arg, struct err *e,
-                          const char *types, ...);
+MUST_CHECK int store_each(struct store *s, enum store_query query, int (*row)(sqlite3_stmt *, void *), void *arg,
+                          struct err *e, const char *types, ...);
 
 /* An open database's last failure as errno and sentence. */
 int store_fail(struct store *s, int code, struct err *e);

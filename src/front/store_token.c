@@ -34,8 +34,8 @@ static int give_token(sqlite3_stmt *q, void *arg)
     return l->each(&token, l->arg);
 }
 
-int store_token_by_hash(struct store *s, const unsigned char hash[32], int (*each)(const struct store_token *, void *), void *arg,
-                        struct err *e)
+int store_token_by_hash(struct store *s, const unsigned char hash[32], int (*each)(const struct store_token *, void *),
+                        void *arg, struct err *e)
 {
     return store_each(s, QUERY_TOKEN_BY_HASH, give_token, &(struct token_listing){ each, arg }, e, "h", hash);
 }

@@ -91,7 +91,10 @@ int token_from_field(struct http_text value, struct http_text *ret)
 
 static int hex_digit(char c)
 {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
 }
 
 /* Decodes %XX; what does not fit or is not sound is not a token. */
@@ -102,7 +105,8 @@ static int unescape(struct http_text raw, char storage[TOKEN_SECRET_SIZE], struc
     for (size_t i = 0; i < raw.size; i++) {
         char c = raw.data[i];
         if (c == '%') {
-            int high = i + 2 < raw.size ? hex_digit(raw.data[i + 1]) : -1, low = high >= 0 ? hex_digit(raw.data[i + 2]) : -1;
+            int high = i + 2 < raw.size ? hex_digit(raw.data[i + 1]) : -1,
+                low = high >= 0 ? hex_digit(raw.data[i + 2]) : -1;
             if (low < 0)
                 return -EBADMSG;
             c = (char)(high << 4 | low);

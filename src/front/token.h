@@ -1,4 +1,5 @@
-/* Bearer tokens: "carrel_" and 32 random bytes in base64url. The server keeps the SHA-256 of the whole text, never the text. */
+/* Bearer tokens: "carrel_" and 32 random bytes in base64url. The server keeps the SHA-256 of the whole text, never the
+ * text. */
 #ifndef CARREL_FRONT_TOKEN_H
 #define CARREL_FRONT_TOKEN_H
 
@@ -19,9 +20,11 @@ bool           token_is_sound(struct http_text text);
 /* 0 or -EIO if libcrypto fails. */
 MUST_CHECK int token_hash(struct http_text secret, unsigned char ret[32]);
 
-/* What an Authorization field says: the token of "Bearer T" or "token T". 0, or -EBADMSG for any other scheme or shape. */
+/* What an Authorization field says: the token of "Bearer T" or "token T". 0, or -EBADMSG for any other scheme or shape.
+ */
 MUST_CHECK int token_from_field(struct http_text value, struct http_text *ret);
-/* The value of token= in a query, decoded to storage. 0, -ENOENT, or -EBADMSG if it is there but cannot be a token, or twice. */
+/* The value of token= in a query, decoded to storage. 0, -ENOENT, or -EBADMSG if it is there but cannot be a token, or
+ * twice. */
 MUST_CHECK int token_from_query(struct http_text query, char storage[TOKEN_SECRET_SIZE], struct http_text *ret);
 
 #endif

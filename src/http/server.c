@@ -272,7 +272,7 @@ int http_server_listen(struct http_server *s, int fd, unsigned tag)
     } else if (r == 0) {
         r = -ENOMEM;
     }
-    if (r < 0) {
+    if (r < 0 || !l) {
         free(l);
         fd_close(fd);
         return r;

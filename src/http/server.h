@@ -104,7 +104,7 @@ unsigned http_server_connections(const struct http_server *s);
  * not be 0. */
 ssize_t http_body_read(struct http_request *r, void *data, size_t size) MUST_CHECK;
 
-/* Reads the whole body, NUL-terminated, to the request's arena, then calls back; answers 400 or 413 itself if it
+/* Reads the whole body, NUL-terminated, into memory of the request, then calls back; answers 400 or 413 itself if it
  * cannot be had. Uses on_body. The callback may come before this returns. */
 void http_body_collect(struct http_request *r, size_t max_bytes,
                        void (*on_collected)(struct http_request *r, const char *data, size_t size));

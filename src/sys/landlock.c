@@ -31,7 +31,9 @@ static uint64_t known_rights(int abi)
 int landlock_abi(void)
 {
     long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
-    return abi < 0 ? 0 : (int)abi;
+    if (abi < 0)
+        return errno == ENOSYS || errno == EOPNOTSUPP ? 0 : -errno;
+    return (int)abi;
 }
 
 int landlock_open(int abi)

@@ -12,7 +12,7 @@ enum landlock_rights {
     LANDLOCK_WRITE,     /* everything but making device nodes */
 };
 
-/* The running kernel's ABI, 0 if there is none. */
+/* The running kernel's ABI, 0 if it has no Landlock, -errno if it does not tell. */
 int landlock_abi(void);
 
 /* A new ruleset that handles all that this ABI knows of the file system. Returns an fd or -errno. */

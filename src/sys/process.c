@@ -35,49 +35,41 @@ static int clone_plain(uint64_t flags, int cgroup, struct process *ret)
     return 1;
 }
 
-/* What the midwife tells the keeper. The pidfd is made in the table of files that the two share, so its number is good there too. */
-struct birth {
-    int            result;
-    struct process child;
-};
-
-/* Returns 0 in the child that is born, and does not return in the midwife. */
-static int be_midwife(uint64_t flags, int cgroup, int pid_namespace, int note)
-{
-    struct birth birth = { .child.pidfd = -1 };
-
-    birth.result = setns(pid_namespace, CLONE_NEWPID) < 0 ? -errno : 1;
-    if (birth.result > 0)
-        birth.result = clone_plain(flags | CLONE_PARENT, cgroup, &birth.child);
-    if (birth.result == 0)
-        return 0;
-    _exit(fd_write_all(note, &birth, sizeof birth) < 0);
-}
-
+/* The midwife shares our memory, so what it writes here we can read when it has ended. The child that is born has a copy of everything and goes on from here
+ * as if it were ours by the plain way. Its pid is that of the keeper's own pid namespace, where the midwife still is. */
 static int clone_by_midwife(uint64_t flags, int cgroup, int pid_namespace, struct process *ret)
 {
-    int note[2];
-    if (pipe2(note, O_CLOEXEC) < 0)
-        return -errno;
-    FD reader = note[0], writer = note[1];
+    static volatile int  result;
+    static volatile long child;
 
-    struct clone_args args = { .flags = CLONE_FILES, .exit_signal = SIGCHLD };
-    long pid = syscall(SYS_clone3, &args, sizeof args);
-    if (pid < 0)
+    result = -EIO;
+    pid_t midwife = vfork();
+    if (midwife < 0)
         return -errno;
-    if (pid == 0)
-        return be_midwife(flags, cgroup, pid_namespace, writer);
-
-    while (waitpid((pid_t)pid, NULL, 0) < 0 && errno == EINTR)
+    if (midwife == 0) {
+        struct process born = { .pidfd = -1 };
+        int r = setns(pid_namespace, CLONE_NEWPID) < 0 ? -errno : clone_plain(flags | CLONE_PARENT, cgroup, &born);
+        if (r == 0)
+            return 0;
+        result = r;
+        child = born.pid;
+        _exit(0);
+    }
+    while (waitpid(midwife, NULL, 0) < 0 && errno == EINTR)
         ;
-    struct birth birth = { .result = -EIO };
-    writer = fd_close(writer);
-    int r = fd_read_all(reader, &birth, sizeof birth);
-    if (r < 0)
-        return r == -ENODATA ? -EIO : r;
-    if (birth.result > 0)
-        *ret = birth.child;
-    return birth.result;
+    if (result < 0)
+        return result;
+    /* It is our child and not reaped, so the number cannot have become another's. */
+    int pidfd = (int)syscall(SYS_pidfd_open, (pid_t)child, 0);
+    if (pidfd < 0) {
+        int code = errno;
+        kill((pid_t)child, SIGKILL);
+        while (waitpid((pid_t)child, NULL, __WALL) < 0 && errno == EINTR)
+            ;
+        return -code;
+    }
+    *ret = (struct process){ .pid = (pid_t)child, .pidfd = pidfd };
+    return 1;
 }
 
 int process_clone(uint64_t flags, int cgroup, int pid_namespace, struct process *ret)

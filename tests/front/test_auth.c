@@ -32,7 +32,8 @@ static int open_all(void **state)
     if (scratch_make(state) < 0 || store_open(((struct scratch *)*state)->path, &store, &e) < 0)
         return -1;
     config_defaults(&config, true);
-    return config_set(&config, "listen", "127.0.0.1:7070", &e) < 0 || auth_new(store, &config, 500, &auth, &e) < 0 ? -1 : 0;
+    return config_set(&config, "listen", "127.0.0.1:7070", &e) < 0 || auth_new(store, &config, 500, &auth, &e) < 0 ? -1
+                                                                                                                   : 0;
 }
 
 static int close_all(void **state)
@@ -201,9 +202,12 @@ static void test_expired_and_revoked_tokens(void **state)
 
 static void test_anonymous_is_for_this_machine_only(void **state)
 {
-    static const struct { const char *address; int status; } cases[] = {
-        { "127.0.0.1", 0 }, { "127.9.9.9", 0 }, { "::1", 0 }, { "::ffff:127.0.0.1", 0 },
-        { "192.0.2.1", 401 }, { "2001:db8::1", 401 }, { "::ffff:192.0.2.1", 401 }, { "0.0.0.0", 401 }, { "::", 401 }, { "128.0.0.1", 401 },
+    static const struct { const char *address; int status;
+    } cases[] = {
+        { "127.0.0.1", 0 },          { "127.9.9.9", 0 },   { "::1", 0 },
+        { "::ffff:127.0.0.1", 0 },   { "192.0.2.1", 401 }, { "2001:db8::1", 401 },
+        { "::ffff:192.0.2.1", 401 }, { "0.0.0.0", 401 },   { "::", 401 },
+        { "128.0.0.1", 401 },
     };
     (void)state;
 
@@ -218,7 +222,9 @@ static void test_anonymous_is_for_this_machine_only(void **state)
     assert_int_equal(ask_query("token="), 401);
     assert_int_equal(ask("127.0.0.1", 0, "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n"), 403);
     assert_int_equal(ask("127.0.0.1", 0, "POST / HTTP/1.1\r\n" HOST "Origin: http://evil.example\r\n\r\n"), 403);
-    assert_int_equal(ask("127.0.0.1", 0, "GET / HTTP/1.1\r\n" HOST "Origin: http://localhost:7070\r\nOrigin: http://x\r\n\r\n"), 403);
+    assert_int_equal(
+        ask("127.0.0.1", 0, "GET / HTTP/1.1\r\n" HOST "Origin: http://localhost:7070\r\nOrigin: http://x\r\n\r\n"),
+        403);
     assert_int_equal(ask("127.0.0.1", 0, "GET / HTTP/1.1\r\n" HOST "Sec-Fetch-Site: cross-site\r\n\r\n"), 403);
     assert_int_equal(ask("127.0.0.1", 0, "POST / HTTP/1.1\r\n" HOST "Origin: http://localhost:7070\r\n\r\n"), 0);
     assert_int_equal(ask("127.0.0.1", 0, "GET / HTTP/1.0\r\n\r\n"), 403);
@@ -284,8 +290,17 @@ static void test_tokens_of_the_database_only_are_hashes(void **state)
 
 static void test_what_cannot_be_a_token(void **state)
 {
-    static const char *const identities[] = { "", "anonymous", "uid:", "uid:x", "uid:1x", "a b", "a:b", "a/b", "a\nb", "ä",
-        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" };
+    static const char *const identities[] = { "",
+                                              "anonymous",
+                                              "uid:",
+                                              "uid:x",
+                                              "uid:1x",
+                                              "a b",
+                                              "a:b",
+                                              "a/b",
+                                              "a\nb",
+                                              "ä",
+                                              "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" };
     static const char *const scopes[] = { "", " ", "exe", "execx", "boxes", "exec;files", "Exec", "all" };
     char id[TOKEN_ID_SIZE], secret[TOKEN_SECRET_SIZE];
     unsigned bits = 0;

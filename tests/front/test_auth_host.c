@@ -56,12 +56,62 @@ static void test_hosts_are_read(void **state)
 static void test_hosts_that_are_none(void **state)
 {
     static const char *const cases[] = {
-        "", ".", "..", ".localhost", "a..b", "localhost..", ":80", "localhost:0", "localhost:65536", "localhost:999999", "localhost:8o",
-        "localhost:80:80", "localhost:-1", "localhost:+1", "localhost: 80", " localhost", "localhost ", "user@localhost", "u:p@localhost",
-        "localhost/", "localhost/x", "localhost?x", "localhost#x", "localhost%00", "local%68ost", "localhost\\", "a,b", "a;b", "*",
-        "127.1", "127.0.1", "0177.0.0.1", "127.000.000.001", "0x7f.0.0.1", "0x7f000001", "2130706433", "127.0.0.256", "127.0.0.1.1",
-        "1.2.3.4.5", "example.0x7f", "::1", "[::1", "::1]", "[::1]x", "[::1]80", "[]", "[]:80", "[127.0.0.1]", "[::1%lo]", "[::1%25lo]",
-        "[localhost]", "[::g]", "[[::1]]", "loc\xc3\xa4lhost", "localhost\t", "a\nb",
+        "",
+        ".",
+        "..",
+        ".localhost",
+        "a..b",
+        "localhost..",
+        ":80",
+        "localhost:0",
+        "localhost:65536",
+        "localhost:999999",
+        "localhost:8o",
+        "localhost:80:80",
+        "localhost:-1",
+        "localhost:+1",
+        "localhost: 80",
+        " localhost",
+        "localhost ",
+        "user@localhost",
+        "u:p@localhost",
+        "localhost/",
+        "localhost/x",
+        "localhost?x",
+        "localhost#x",
+        "localhost%00",
+        "local%68ost",
+        "localhost\\",
+        "a,b",
+        "a;b",
+        "*",
+        "127.1",
+        "127.0.1",
+        "0177.0.0.1",
+        "127.000.000.001",
+        "0x7f.0.0.1",
+        "0x7f000001",
+        "2130706433",
+        "127.0.0.256",
+        "127.0.0.1.1",
+        "1.2.3.4.5",
+        "example.0x7f",
+        "::1",
+        "[::1",
+        "::1]",
+        "[::1]x",
+        "[::1]80",
+        "[]",
+        "[]:80",
+        "[127.0.0.1]",
+        "[::1%lo]",
+        "[::1%25lo]",
+        "[localhost]",
+        "[::g]",
+        "[[::1]]",
+        "loc\xc3\xa4lhost",
+        "localhost\t",
+        "a\nb",
     };
     char label[80], name[400];
     struct host h;
@@ -84,12 +134,30 @@ static void test_hosts_that_are_none(void **state)
 
 static void test_loopback(void **state)
 {
-    static const struct { const char *text; bool is_loopback; } cases[] = {
-        { "localhost", true }, { "LOCALHOST.:7070", true }, { "8080-b1.localhost", true }, { "127.0.0.1", true }, { "127.255.255.254", true },
-        { "[::1]", true }, { "[::ffff:127.0.0.1]", true }, { "[::ffff:7f01:203]", true },
-        { "xlocalhost", false }, { "localhost.example", false }, { "localhost.evil.com", false }, { "128.0.0.1", false }, { "126.255.255.255", false },
-        { "0.0.0.0", false }, { "[::]", false }, { "[::2]", false }, { "[::127.0.0.1]", false }, { "[fe80::1]", false }, { "[::ffff:0.0.0.0]", false },
-        { "localhost.localdomain", false }, { "127.0.0.1.nip.io", false }, { "ip6-localhost", false },
+    static const struct { const char *text; bool is_loopback;
+    } cases[] = {
+        { "localhost", true },
+        { "LOCALHOST.:7070", true },
+        { "8080-b1.localhost", true },
+        { "127.0.0.1", true },
+        { "127.255.255.254", true },
+        { "[::1]", true },
+        { "[::ffff:127.0.0.1]", true },
+        { "[::ffff:7f01:203]", true },
+        { "xlocalhost", false },
+        { "localhost.example", false },
+        { "localhost.evil.com", false },
+        { "128.0.0.1", false },
+        { "126.255.255.255", false },
+        { "0.0.0.0", false },
+        { "[::]", false },
+        { "[::2]", false },
+        { "[::127.0.0.1]", false },
+        { "[fe80::1]", false },
+        { "[::ffff:0.0.0.0]", false },
+        { "localhost.localdomain", false },
+        { "127.0.0.1.nip.io", false },
+        { "ip6-localhost", false },
     };
     (void)state;
 
@@ -142,11 +210,33 @@ static void test_host_is_a_name_of_this_server(void **state)
 static void test_origins_that_are_none(void **state)
 {
     static const char *const cases[] = {
-        "", "null", "localhost", "//localhost", "http:", "http://", "http:localhost", "http:/localhost", "ftp://localhost",
-        "file://", "file:///etc/passwd", "chrome-extension://abc", "http://localhost/", "http://localhost/x", "http://localhost?x",
-        "http://localhost#", "http://user@localhost", "http://localhost:7070@evil.example", "http://localhost:0", "http://local host",
-        "http://localhost, http://evil.example", "http://localhost http://evil.example", "http://::1", "http://127.1", "javascript:alert(1)",
-        "httpx://localhost", "https//localhost",
+        "",
+        "null",
+        "localhost",
+        "//localhost",
+        "http:",
+        "http://",
+        "http:localhost",
+        "http:/localhost",
+        "ftp://localhost",
+        "file://",
+        "file:///etc/passwd",
+        "chrome-extension://abc",
+        "http://localhost/",
+        "http://localhost/x",
+        "http://localhost?x",
+        "http://localhost#",
+        "http://user@localhost",
+        "http://localhost:7070@evil.example",
+        "http://localhost:0",
+        "http://local host",
+        "http://localhost, http://evil.example",
+        "http://localhost http://evil.example",
+        "http://::1",
+        "http://127.1",
+        "javascript:alert(1)",
+        "httpx://localhost",
+        "https//localhost",
     };
     struct origin o;
     (void)state;
@@ -198,8 +288,11 @@ static void test_origin_is_that_of_host_or_configured(void **state)
 static void test_origins_are_written_in_one_way(void **state)
 {
     static const char *const cases[][2] = {
-        { "https://A.example.:443", "https://a.example" }, { "http://a:80", "http://a" }, { "http://a:443", "http://a:443" },
-        { "https://[0::1]:7", "https://[::1]:7" }, { "http://[::ffff:127.0.0.1]", "http://127.0.0.1" },
+        { "https://A.example.:443", "https://a.example" },
+        { "http://a:80", "http://a" },
+        { "http://a:443", "http://a:443" },
+        { "https://[0::1]:7", "https://[::1]:7" },
+        { "http://[::ffff:127.0.0.1]", "http://127.0.0.1" },
     };
     char text[300];
     (void)state;
@@ -214,12 +307,16 @@ static void test_origins_are_written_in_one_way(void **state)
 
 static void test_where_a_request_comes_from(void **state)
 {
-    static const struct { bool is_unix, is_post, many; const char *host, *origin, *site, *mode, *dest; int status; } cases[] = {
+    static const struct {
+        bool is_unix, is_post, many;
+        const char *host, *origin, *site, *mode, *dest;
+        int status;
+    } cases[] = {
         /* programs */
         { false, false, false, "localhost:7070", NULL, NULL, NULL, NULL, 0 },
         { false, false, false, "evil.example:7070", NULL, NULL, NULL, NULL, 403 },
         { false, false, false, "u@localhost", NULL, NULL, NULL, NULL, 403 },
-        { false, false, false, "", NULL, NULL, NULL, NULL, 403 },       /* HTTP/1.0 */
+        { false, false, false, "", NULL, NULL, NULL, NULL, 403 }, /* HTTP/1.0 */
         /* a unix socket: any Host, but no foreign page through a forwarder */
         { true, false, false, "", NULL, NULL, NULL, NULL, 0 },
         { true, true, false, "whatever", NULL, NULL, NULL, NULL, 0 },
@@ -234,17 +331,19 @@ static void test_where_a_request_comes_from(void **state)
         { false, true, false, "localhost:7070", "http://localhost:7070", "same-origin", "cors", "empty", 0 },
         { false, true, false, "localhost:7070", "https://app.example", "cross-site", "cors", "empty", 0 },
         { false, true, false, "localhost:7070", "http://evil.example", "cross-site", "cors", "empty", 403 },
-        { false, true, false, "evil.example:7070", "http://evil.example:7070", "same-origin", "cors", "empty", 403 },   /* rebinding */
+        { false, true, false, "evil.example:7070", "http://evil.example:7070", "same-origin", "cors", "empty",
+          403 }, /* rebinding */
         { false, true, false, "localhost:7070", "null", NULL, NULL, NULL, 403 },
         { false, true, false, "localhost:7070", "", NULL, NULL, NULL, 403 },
         { false, true, true, "localhost:7070", "http://localhost:7070", NULL, NULL, NULL, 403 },
         { false, false, false, "localhost:7070", NULL, "same-origin", "no-cors", "image", 0 },
         { false, false, false, "localhost:7070", NULL, "none", "navigate", "document", 0 },
-        { false, false, false, "localhost:7070", NULL, "cross-site", "navigate", "document", 0 },      /* a link */
+        { false, false, false, "localhost:7070", NULL, "cross-site", "navigate", "document", 0 }, /* a link */
         { false, false, false, "localhost:7070", NULL, "cross-site", "navigate", "iframe", 403 },
-        { false, true, false, "localhost:7070", NULL, "cross-site", "navigate", "document", 403 },     /* a form */
+        { false, true, false, "localhost:7070", NULL, "cross-site", "navigate", "document", 403 }, /* a form */
         { false, false, false, "localhost:7070", NULL, "cross-site", "no-cors", "image", 403 },
-        { false, false, false, "localhost:7070", NULL, "same-site", "no-cors", "script", 403 },        /* another port of localhost */
+        { false, false, false, "localhost:7070", NULL, "same-site", "no-cors", "script",
+          403 }, /* another port of localhost */
         { false, false, false, "localhost:7070", NULL, "nonsense", NULL, NULL, 403 },
         { false, false, false, "localhost:7070", NULL, "", NULL, NULL, 403 },
     };
@@ -260,7 +359,8 @@ static void test_where_a_request_comes_from(void **state)
         const char *why = NULL;
         int status = auth_source_check(&rules, &source, &why);
         if (status != cases[i].status)
-            fail_msg("case %zu: host %s, origin %s gives %d (%s)", i, cases[i].host, cases[i].origin, status, why ? why : "");
+            fail_msg("case %zu: host %s, origin %s gives %d (%s)", i, cases[i].host, cases[i].origin, status,
+                     why ? why : "");
         assert_int_equal(why != NULL, status != 0);
     }
 }

@@ -64,15 +64,18 @@ static void test_defaults_of_a_user(void **state)
 
 static void test_whole_file(void **state)
 {
-    assert_int_equal(load(state, "# settings\n"
-                                 "listen: 127.0.0.1:7070\nsocket: /run/c.sock\nstate: /srv/c\nrun: /run/c\nuser: carrel\n"
-                                 "allow_anonymous: true\nlog_level: debug\n"
-                                 "origins:\n  - https://Example.org\n  - http://localhost:3000\n"
-                                 "roots: { debian: /srv/debian, alpine-3.19: \"/srv/al pine\" }\n"
-                                 "defaults:\n  memory: 256M\n  disk: 2G\n  pids: 99\n  cpus: 1.5\n  output: 5M\n  ttl: 1h\n  idle: none\n"
-                                 "limits: { memory: 4Gi, disk: 20G }\n"
-                                 "host:\n  memory: auto\n  cpus: 3\n"
-                                 "quota:\n  boxes: 12\n  memory: 2G\n  cpus: 2\n"), 0);
+    assert_int_equal(
+        load(state,
+             "# settings\n"
+             "listen: 127.0.0.1:7070\nsocket: /run/c.sock\nstate: /srv/c\nrun: /run/c\nuser: carrel\n"
+             "allow_anonymous: true\nlog_level: debug\n"
+             "origins:\n  - https://Example.org\n  - http://localhost:3000\n"
+             "roots: { debian: /srv/debian, alpine-3.19: \"/srv/al pine\" }\n"
+             "defaults:\n  memory: 256M\n  disk: 2G\n  pids: 99\n  cpus: 1.5\n  output: 5M\n  ttl: 1h\n  idle: none\n"
+             "limits: { memory: 4Gi, disk: 20G }\n"
+             "host:\n  memory: auto\n  cpus: 3\n"
+             "quota:\n  boxes: 12\n  memory: 2G\n  cpus: 2\n"),
+        0);
     assert_string_equal(config.listen, "127.0.0.1:7070");
     assert_string_equal(config.user, "carrel");
     assert_true(config.allow_anonymous);
@@ -99,7 +102,8 @@ static void test_whole_file(void **state)
 
 static void test_empty_files_are_good(void **state)
 {
-    static const char *const texts[] = { "", "\n", "# only a comment\n", "---\n", "---\n...\n", "{}", "\xef\xbb\xbfuser: a\n" };
+    static const char *const texts[] = { "",           "\n", "# only a comment\n",   "---\n",
+                                         "---\n...\n", "{}", "\xef\xbb\xbfuser: a\n" };
 
     for (size_t i = 0; i < COUNT(texts); i++)
         if (load(state, texts[i]) < 0)
@@ -108,9 +112,11 @@ static void test_empty_files_are_good(void **state)
 
 static void test_mistakes_are_named_with_their_place(void **state)
 {
-    static const struct { const char *text, *says; } cases[] = {
+    static const struct { const char *text, *says;
+    } cases[] = {
         { "lisen: 127.0.0.1:1\n", "c.yaml:1:1: unknown setting 'lisen'; did you mean 'listen'?" },
-        { "\n\ndefaults:\n  memroy: 1G\n", "c.yaml:4:3: unknown setting 'defaults.memroy'; did you mean 'defaults.memory'?" },
+        { "\n\ndefaults:\n  memroy: 1G\n",
+          "c.yaml:4:3: unknown setting 'defaults.memroy'; did you mean 'defaults.memory'?" },
         { "memory: 1G\n", "did you mean 'defaults.memory'?" },
         { "default:\n  memory: 1G\n", "did you mean 'defaults'?" },
         { "Listen: 127.0.0.1:1\n", "did you mean 'listen'?" },
@@ -266,7 +272,8 @@ static void test_tables_do_not_overflow(void **state)
 
 static void test_check_sees_the_whole(void **state)
 {
-    static const struct { const char *key[2], *value[2], *says; } cases[] = {
+    static const struct { const char *key[2], *value[2], *says;
+    } cases[] = {
         { { "listen", "allow_anonymous" }, { "0.0.0.0:7070", "true" }, "other machines can reach" },
         { { "listen", "allow_anonymous" }, { "[::]:7070", "true" }, "other machines can reach" },
         { { "listen", "allow_anonymous" }, { "192.0.2.1:7070", "true" }, "other machines can reach" },
@@ -277,8 +284,10 @@ static void test_check_sees_the_whole(void **state)
         { { "defaults.memory", "host.memory" }, { "2G", "1G" }, "host.memory" },
         { { "defaults.cpus", "host.cpus" }, { "2", "1" }, "host.cpus" },
         { { "socket", "user" }, { "/run/carrel/", "a" }, "is a directory" },
-        { { "run", "user" }, { "/0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789",
-                               "a" }, "run is too long" },
+        { { "run", "user" },
+          { "/0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789",
+            "a" },
+          "run is too long" },
     };
     (void)state;
 

@@ -1,5 +1,5 @@
-/* The database when something is wrong: full, read-only, damaged, of somebody else, killed in the middle. Small filesystems are
- * mounted in a mount namespace of this program's own. */
+/* The database when something is wrong: full, read-only, damaged, of somebody else, killed in the middle. Small
+ * filesystems are mounted in a mount namespace of this program's own. */
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
@@ -311,7 +311,7 @@ static void test_kill_9_inside_a_transaction_undoes_it(void **state)
     if (pid == 0) {
         bool is_good = store_open(dir(state), &s, &e) == 0 &&
                        sqlite3_exec(s->db, "PRAGMA cache_size = 5; BEGIN", NULL, NULL, NULL) == SQLITE_OK;
-        for (int i = 1; is_good && i < 500; i++)    /* more than the cache holds, so that pages are in the log already */
+        for (int i = 1; is_good && i < 500; i++) /* more than the cache holds, so that pages are in the log already */
             is_good = insert(s, i, 5000) == 0;
         if (is_good && write(ends[1], "x", 1) == 1)
             for (;;)

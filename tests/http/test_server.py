@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from conftest import DEADLINE, Answer, get, post
+from conftest import DEADLINE, Answer, get, post, say
 
 
 def test_keep_alive_pipelining_and_head(server):
@@ -165,6 +165,7 @@ def test_unix_sockets_tell_who_connects(start, tmp_path):
 @pytest.mark.parametrize("kind", ["close", "half", "reset", "pipelined", "unix"])
 def test_a_vanished_client_is_noticed_at_once(start, tmp_path, kind):
     s = start("--unix", tmp_path / "socket", fast=True)
+    worst = 0
     for _ in range(5):
         if kind == "unix":
             c = socket.socket(socket.AF_UNIX)
@@ -182,9 +183,11 @@ def test_a_vanished_client_is_noticed_at_once(start, tmp_path, kind):
         else:
             c.close()
         s.wait_line("end gone /wait", 2)
-        assert time.monotonic() - start_time < 0.1
+        worst = max(worst, time.monotonic() - start_time)
+        assert worst < 0.1
         assert s.cpu_seconds() - before < 0.1
         c.close()
+    say("a vanished client (%s) is noticed within %.1f ms" % (kind, worst * 1000))
     assert s.stats()["connections"] == 1        # the one that asks
 
 

@@ -1,2 +1,162 @@
+/* Zygotes that a keeper must survive. They speak the protocol themselves and leave out, add or twist one thing each. */
+#define _GNU_SOURCE
 #include "tests/zygote/hostile.h"
-int hostile_serve(const char *habit) { (void)habit; return 1; }
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "box/init.h"
+#include "box/payload.h"
+#include "box/zygote_proto.h"
+#include "sys/rights.h"
+
+enum { STACK_BYTES = 256 << 10 };
+
+static const char           *habit;
+static struct zygote_request request;
+static int                   fds[ZYGOTE_FDS];
+static char                 *stack, *thread_stack;
+static struct box            box;
+static struct err            ignored;
+
+static bool is(const char *name)
+{
+    return strcmp(habit, name) == 0;
+}
+
+static _Noreturn void wait_for_ever(void)
+{
+    for (;;)
+        pause();
+}
+
+static int idle(void *unused)
+{
+    (void)unused;
+    wait_for_ever();
+}
+
+static void say(int kind)
+{
+    struct note note = { .kind = kind };
+    (void)!send(fds[ZYGOTE_LINK], &note, sizeof note, MSG_NOSIGNAL);
+}
+
+/* Children of the keeper that it did not ask for: dead ones and living ones, in its own group and in sessions of their own. */
+static void make_strangers(void)
+{
+    for (int i = 0; i < 20; i++)
+        if (syscall(SYS_clone, CLONE_PARENT, NULL, NULL, NULL, 0) == 0) {
+            if (i % 2)
+                setsid();
+            if (i % 4 < 2)
+                _exit(0);
+            wait_for_ever();
+        }
+}
+
+/* Each leaves one step of sealing out, in the child that it hands over. */
+static void seal_badly(void)
+{
+    const struct policy_filter *filter = policy_payload_filter(box.profile);
+
+    if (is("unsealed"))
+        return;
+    if (is("threads")) {
+        /* Before the rights go: the second thread keeps them. */
+        unsigned long flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
+        (void)!clone(idle, thread_stack + STACK_BYTES, (int)flags, NULL);
+    }
+    if (!is("session"))
+        setsid();
+    (void)!rights_limit_resources();
+    if (!is("user"))
+        (void)!rights_become(box.uid, box.gid, box.can_setgroups);
+    (void)!rights_keep_capabilities(is("capabilities") ? 1 << 21 : policy_capabilities(box.profile));
+    (void)!rights_new_keyring();
+    (void)!rights_no_new_privileges();
+    if (!is("unfiltered"))
+        (void)!rights_filter_calls(filter->code, filter->length);
+}
+
+static int help(void *unused)
+{
+    static const int types[] = { CLONE_NEWUSER, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWIPC, CLONE_NEWUTS, CLONE_NEWNET };
+    (void)unused;
+
+    for (size_t i = 0; i < request.n_tasks && !is("unlimited"); i++)
+        (void)!write(fds[ZYGOTE_TASKS + i], "0", 1);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (!(is("network") && types[i] == CLONE_NEWNET) && setns(fds[ZYGOTE_USER + i], types[i]) < 0)
+            _exit(1);
+    if (is("inside"))
+        make_strangers();
+    unsigned long flags = is("orphan") ? 0 : CLONE_PARENT;
+    if (syscall(SYS_clone, flags, NULL, NULL, NULL, 0) == 0) {
+        seal_badly();
+        say(NOTE_READY);
+        if (is("inside")) {
+            struct command_spec command;
+            int stdio[3] = { -1, -1, -1 };
+            if (payload_receive(fds[ZYGOTE_LINK], &command, stdio, &ignored) == 0
+                && payload_settle(&box, fds[ZYGOTE_LINK], &command, stdio, &ignored) == 0)
+                (void)!payload_exec(&command, &ignored);
+        }
+        wait_for_ever();
+    }
+    _exit(0);
+}
+
+static void serve_once(void)
+{
+    box = (struct box){ .profile = (enum profile)request.profile, .uid = request.uid, .gid = request.gid,
+                        .can_setgroups = request.can_setgroups != 0, .keeper = fds[ZYGOTE_LINK] };
+    if (is("refuse"))
+        say(NOTE_FAILED);
+    else if (is("liar"))
+        say(NOTE_READY);            /* itself, not a child in the box */
+    else if (is("die"))
+        _exit(3);
+    else if (is("hang"))
+        return;                     /* and keeps the link open */
+    else if (is("flood"))
+        for (int i = 0; i < 100000; i++) {
+            struct { struct note note; char more[64]; } wrong = { .note.kind = 77 };
+            if (send(fds[ZYGOTE_LINK], &wrong, sizeof wrong, MSG_NOSIGNAL | MSG_DONTWAIT) < 0
+                && send(ZYGOTE_CONTROL, &wrong, sizeof wrong, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+                break;
+        }
+    else {
+        if (is("strangers"))
+            make_strangers();
+        (void)!clone(help, stack + STACK_BYTES, CLONE_VM | CLONE_VFORK | CLONE_PARENT, NULL);
+    }
+    for (size_t i = 0; i < ZYGOTE_FDS; i++)
+        fd_close(fds[i]);
+}
+
+int hostile_serve(const char *which)
+{
+    struct zygote_hello hello = { .version = ZYGOTE_VERSION };
+
+    habit = which;
+    stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    thread_stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (is("mute"))
+        _exit(2);
+    if (is("early"))
+        make_strangers();
+    if (send(ZYGOTE_CONTROL, &hello, is("garbled") ? 1 : sizeof hello, MSG_NOSIGNAL) < 0)
+        return 1;
+    while (link_receive(ZYGOTE_CONTROL, &request, sizeof request, fds, ZYGOTE_FDS, true) == 1)
+        serve_once();
+    return 0;
+}

@@ -1,0 +1,110 @@
+/* What the parts of the native door share. A request that has been let in is a struct ask; it lives in the request's arena. */
+#ifndef CARREL_DOORS_NATIVE_DOOR_H
+#define CARREL_DOORS_NATIVE_DOOR_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "front/auth.h"
+#include "front/boxes.h"
+#include "front/execs.h"
+#include "front/front.h"
+#include "http/router.h"
+#include "http/server.h"
+
+enum { BODY_SMALL = 1 << 18, BODY_LARGE = 10 << 20 };
+
+struct ask {
+    struct front            *front;
+    struct http_request     *r;
+    const struct http_match *match;
+    struct identity          who;
+    struct box              *box;       /* of {id}, if the route has one */
+    struct exec             *exec;      /* of {xid} */
+    void                    *work;      /* the handler's own */
+    void (*on_end)(struct ask *a, enum http_end how);      /* may be NULL; the answer is out, or nobody waits for it any more */
+    /* The body while it is collected: */
+    char                    *body;      /* owned */
+    size_t                   body_size, body_room, body_max;
+    void (*on_json)(struct ask *a, json_t *root);
+};
+
+/* --- reply.c: every function answers the request, once. --- */
+void reply_data(struct ask *a, int status, const char *data, size_t size);      /* JSON text */
+void reply_json(struct ask *a, int status, json_t *body);       /* body is taken over */
+void reply_none(struct ask *a);                                 /* 204 */
+void reply_buf(struct ask *a, int status, struct buf *text);    /* JSON text, or 503 if the buffer failed; the buffer is emptied */
+void reply_fail(struct ask *a, int status, const char *code, const char *format, ...) PRINTF_LIKE(4, 5);
+/* details is taken over; may be NULL. */
+void reply_error(struct http_request *r, int status, const char *code, const char *message, json_t *details);
+void reply_err(struct ask *a, const struct err *e);
+/* Status and code of an errno. */
+int  reply_status(const struct err *e, const char **ret_code);
+/* A string member for an answer that is put together by hand: {"a":1} and {"b":2} become {"a":1,"b":2}. */
+void reply_join(struct buf *out, json_t *head, const struct buf *tail);
+
+/* --- query.c: absent gives the default; what is wrong is answered with 400 and gives false. --- */
+bool query_bool(struct ask *a, const char *name, bool *ret);
+bool query_number(struct ask *a, const char *name, uint64_t most, uint64_t *ret);
+bool query_text(struct ask *a, const char *name, const char **ret);
+/* Refuses names that are not in the list (ended by NULL); "token" is always allowed. */
+bool query_only(struct ask *a, const char *const *names);
+bool ask_accepts(const struct ask *a, const char *type);
+
+/* --- body.c --- */
+/* Reads a JSON object (nothing at all counts as {}), answers 400 or 413 if it cannot be had. root is valid during the call. */
+void body_json(struct ask *a, size_t max, void (*on_json)(struct ask *a, json_t *root));
+
+struct body_field {
+    const char *name;
+    int (*take)(const char *name, json_t *value, void *into, struct err *e);
+};
+/* Hands each member to its field; one that is none of them is an error which names it. where: "limits.", or "". */
+MUST_CHECK int body_fields(json_t *object, const char *where, const struct body_field *fields, size_t n, void *into, struct err *e);
+
+/* Of one value; name is for the message. */
+MUST_CHECK int body_text(const char *name, json_t *value, size_t most, const char **ret, struct err *e);
+MUST_CHECK int body_bool(const char *name, json_t *value, bool *ret, struct err *e);
+MUST_CHECK int body_size(const char *name, json_t *value, uint64_t *ret, struct err *e);
+MUST_CHECK int body_cpus(const char *name, json_t *value, uint32_t *ret, struct err *e);
+MUST_CHECK int body_count(const char *name, json_t *value, uint32_t least, uint32_t most, uint32_t *ret, struct err *e);
+MUST_CHECK int body_duration(const char *name, json_t *value, uint64_t *ret_ms, struct err *e);     /* 0: none */
+MUST_CHECK int body_mode(const char *name, json_t *value, uint32_t *ret, struct err *e);            /* "0644" or 420 */
+MUST_CHECK int body_env(const char *name, json_t *value, struct err *e);
+MUST_CHECK int body_labels(const char *name, json_t *value, struct err *e);
+bool           body_name_is_valid(const char *name);
+MUST_CHECK int body_mode_text(const char *name, const char *text, uint32_t *ret, struct err *e);
+
+/* --- settings.c --- */
+struct create_body {
+    const struct ask   *ask;
+    const char         *name;       /* or NULL */
+    struct box_settings settings;
+};
+MUST_CHECK int settings_read(struct create_body *c, json_t *root, struct err *e);
+/* Limits alone, for PATCH: those that are not told stay 0. */
+MUST_CHECK int settings_limits(const char *name, json_t *value, struct frame_limits *into, struct err *e);
+MUST_CHECK int settings_check_limits(const struct config *config, const struct frame_limits *limits, struct err *e);
+
+/* --- shown.c: a box as JSON text, kept until the box changes. Valid until the next call. --- */
+const char *shown_box(const struct box *b, size_t *ret_size);
+void        reply_box(struct ask *a, int status, const struct box *b);
+
+struct box *ask_box_by_number(struct front *front, uint64_t number);    /* NULL if it is forgotten */
+
+/* --- the handlers --- */
+typedef void ask_handler(struct ask *a);
+ask_handler ask_box_create, ask_box_list, ask_box_get, ask_box_update, ask_box_delete, ask_box_pause, ask_box_resume, ask_box_usage,
+    ask_box_stop;
+ask_handler ask_box_events, ask_events;
+ask_handler ask_exec_start, ask_exec_list, ask_exec_get, ask_exec_output, ask_exec_stdin, ask_exec_resize, ask_exec_signal, ask_exec_kill,
+    ask_exec_attach, ask_exec_socket;
+ask_handler ask_file_get, ask_file_put, ask_file_post, ask_file_delete, ask_archive_get, ask_archive_put;
+ask_handler ask_port, ask_tunnel;
+ask_handler ask_token_create, ask_token_list, ask_token_delete, ask_me, ask_info;
+ask_handler ask_health, ask_ready, ask_metrics, ask_openapi;
+
+#endif

@@ -1,0 +1,173 @@
+/* One table says for each route what it needs: a scope, a box, an exec. ask_begin() sees to all of that in one place, so that no handler can forget it;
+ * a handler starts with an identity that may do this, and with a box that this identity may see. Whatever is not the caller's does not exist for it. */
+#define _GNU_SOURCE
+#include "doors/native/native.h"
+
+#include <string.h>
+
+#include "doors/native/door.h"
+
+enum { OPEN = 1, BOX = 2, EXEC = 4 };       /* OPEN: for everybody, unknown callers too */
+
+struct door {
+    ask_handler *handle;
+    unsigned     scope, needs;
+};
+
+#define B  "/v1/boxes"
+#define BI "/v1/boxes/{id}"
+#define X  "/v1/boxes/{id}/exec/{xid}"
+#define F  "/v1/boxes/{id}/files/{path...}"
+#define P  "/v1/boxes/{id}/ports/{port}/{rest...}"
+
+/* X(method, pattern, handler, scope, needs) */
+#define ROUTES(ROW)                                                                    \
+    ROW("POST", B, ask_box_create, SCOPE_WRITE, 0)                                     \
+    ROW("GET", B, ask_box_list, SCOPE_READ, 0)                                         \
+    ROW("GET", BI, ask_box_get, SCOPE_READ, BOX)                                       \
+    ROW("PATCH", BI, ask_box_update, SCOPE_WRITE, BOX)                                 \
+    ROW("DELETE", BI, ask_box_delete, SCOPE_WRITE, BOX)                                \
+    ROW("POST", BI "/pause", ask_box_pause, SCOPE_WRITE, BOX)                          \
+    ROW("POST", BI "/resume", ask_box_resume, SCOPE_WRITE, BOX)                        \
+    ROW("POST", BI "/stop", ask_box_stop, SCOPE_WRITE, BOX)                            \
+    ROW("POST", BI "/start", ask_box_stop, SCOPE_WRITE, BOX)                           \
+    ROW("GET", BI "/usage", ask_box_usage, SCOPE_READ, BOX)                            \
+    ROW("GET", BI "/events", ask_box_events, SCOPE_READ, BOX)                          \
+    ROW("GET", "/v1/events", ask_events, SCOPE_READ, 0)                                \
+    ROW("POST", BI "/exec", ask_exec_start, SCOPE_EXEC, BOX)                           \
+    ROW("GET", BI "/exec", ask_exec_list, SCOPE_EXEC, BOX)                             \
+    ROW("GET", BI "/exec/ws", ask_exec_socket, SCOPE_EXEC, BOX)                        \
+    ROW("GET", X, ask_exec_get, SCOPE_EXEC, BOX | EXEC)                                \
+    ROW("DELETE", X, ask_exec_kill, SCOPE_EXEC, BOX | EXEC)                            \
+    ROW("GET", X "/output", ask_exec_output, SCOPE_EXEC, BOX | EXEC)                   \
+    ROW("GET", X "/attach", ask_exec_attach, SCOPE_EXEC, BOX | EXEC)                   \
+    ROW("POST", X "/stdin", ask_exec_stdin, SCOPE_EXEC, BOX | EXEC)                    \
+    ROW("POST", X "/resize", ask_exec_resize, SCOPE_EXEC, BOX | EXEC)                  \
+    ROW("POST", X "/signal", ask_exec_signal, SCOPE_EXEC, BOX | EXEC)                  \
+    ROW("GET", F, ask_file_get, SCOPE_FILES, BOX)                                      \
+    ROW("PUT", F, ask_file_put, SCOPE_FILES, BOX)                                      \
+    ROW("POST", F, ask_file_post, SCOPE_FILES, BOX)                                    \
+    ROW("DELETE", F, ask_file_delete, SCOPE_FILES, BOX)                                \
+    ROW("GET", BI "/archive", ask_archive_get, SCOPE_FILES, BOX)                       \
+    ROW("PUT", BI "/archive", ask_archive_put, SCOPE_FILES, BOX)                       \
+    ROW("GET", P, ask_port, SCOPE_PORTS, BOX)                                          \
+    ROW("POST", P, ask_port, SCOPE_PORTS, BOX)                                         \
+    ROW("PUT", P, ask_port, SCOPE_PORTS, BOX)                                          \
+    ROW("PATCH", P, ask_port, SCOPE_PORTS, BOX)                                        \
+    ROW("DELETE", P, ask_port, SCOPE_PORTS, BOX)                                       \
+    ROW("OPTIONS", P, ask_port, SCOPE_PORTS, BOX)                                      \
+    ROW("POST", BI "/tunnel/{port}", ask_tunnel, SCOPE_PORTS, BOX)                     \
+    ROW("POST", "/v1/tokens", ask_token_create, SCOPE_ADMIN, 0)                        \
+    ROW("GET", "/v1/tokens", ask_token_list, SCOPE_ADMIN, 0)                           \
+    ROW("DELETE", "/v1/tokens/{token}", ask_token_delete, SCOPE_ADMIN, 0)              \
+    ROW("GET", "/v1/me", ask_me, 0, 0)                                                 \
+    ROW("GET", "/v1/info", ask_info, 0, 0)                                             \
+    ROW("GET", "/metrics", ask_metrics, SCOPE_ADMIN, 0)                                \
+    ROW("GET", "/healthz", ask_health, 0, OPEN)                                        \
+    ROW("GET", "/readyz", ask_ready, 0, OPEN)                                          \
+    ROW("GET", "/openapi.json", ask_openapi, 0, OPEN)
+
+static void ask_begin(struct http_request *r, const struct http_match *m, void *owner);
+
+#define DOOR(method, pattern, handler, scope, needs) { handler, scope, needs },
+#define ROUTE(method, pattern, handler, scope, needs) { method, pattern, ask_begin },
+
+/* Two tables in the same order: what the router knows, and what we do. */
+static const struct door doors[] = { ROUTES(DOOR) };
+static const struct http_route routes[] = { ROUTES(ROUTE) };
+
+void native_routes(const struct http_route **ret, size_t *ret_n)
+{
+    *ret = routes;
+    *ret_n = sizeof routes / sizeof *routes;
+}
+
+static void on_end(struct http_request *r, enum http_end how)
+{
+    struct ask *a = r->owner;
+
+    if (a->on_end)
+        a->on_end(a, how);
+    free(a->body);
+}
+
+static const char *scope_name(unsigned scope)
+{
+    return scope == SCOPE_READ ? "boxes:read" : scope == SCOPE_WRITE ? "boxes:write" : scope == SCOPE_EXEC ? "exec"
+         : scope == SCOPE_FILES ? "files" : scope == SCOPE_PORTS ? "ports" : "admin";
+}
+
+static bool let_in(struct ask *a, unsigned scope)
+{
+    const char *why = "";
+    int status = auth_request(a->front->auth, a->r, &a->who, &why);
+
+    if (status == 401)
+        (void)http_reply_header(a->r, "WWW-Authenticate", "Bearer realm=\"carrel\"");
+    if (status) {
+        reply_fail(a, status, status == 401 ? "unauthorized" : status == 403 ? "forbidden" : "internal", "%s", why);
+        return false;
+    }
+    if (a->who.scopes & SCOPE_ADMIN)
+        a->who.scopes |= SCOPE_ALL;
+    if (scope && !(a->who.scopes & scope)) {
+        reply_fail(a, 403, "forbidden", "%s lacks the scope %s", a->who.name, scope_name(scope));
+        return false;
+    }
+    return true;
+}
+
+static bool find_box(struct ask *a)
+{
+    const char *id = http_match_get(a->match, "id").data;
+
+    a->box = boxes_find(a->front, a->who.name, id);
+    if (!a->box && (a->who.scopes & SCOPE_ADMIN))
+        a->box = boxes_find(a->front, NULL, id);
+    /* A name may be used again; a dead box is known by its id only. */
+    if (a->box && a->box->phase == PHASE_DELETED && strcmp(a->box->id, id) != 0)
+        a->box = NULL;
+    if (!a->box)
+        reply_fail(a, 404, "not_found", "there is no such box");
+    return a->box != NULL;
+}
+
+static bool find_exec(struct ask *a)
+{
+    a->exec = exec_find(a->box, http_match_get(a->match, "xid").data);
+    if (!a->exec)
+        reply_fail(a, 404, "not_found", "there is no such command in this box");
+    return a->exec != NULL;
+}
+
+static void ask_begin(struct http_request *r, const struct http_match *m, void *owner)
+{
+    const struct door *door = &doors[m->route - routes];
+    struct ask *a = arena_alloc(&r->arena, sizeof *a);
+
+    if (!a) {
+        http_request_abort(r);
+        return;
+    }
+    *a = (struct ask){ .front = owner, .r = r, .match = m };
+    r->owner = a;
+    r->on_end = on_end;
+    if ((door->needs & OPEN || let_in(a, door->scope)) && (!(door->needs & BOX) || find_box(a)) && (!(door->needs & EXEC) || find_exec(a)))
+        door->handle(a);
+}
+
+void native_dispatch(struct front *front, struct http_request *r)
+{
+    struct http_match *m = arena_alloc(&r->arena, sizeof *m);
+    int status = m ? http_router_find(front->router, &r->arena, r->head.method, r->head.path, m) : 500;
+
+    if (status == 200) {
+        m->route->handle(r, m, front);
+    } else if (status == 405 && http_reply_header(r, "Allow", m->allow) == 0) {
+        reply_error(r, 405, "method_not_allowed", "this path has other methods; see the field Allow", NULL);
+    } else if (status == 404) {
+        reply_error(r, 404, "not_found", "there is nothing at this path; /openapi.json describes what there is", NULL);
+    } else {
+        http_request_abort(r);
+    }
+}

@@ -1,0 +1,339 @@
+/* What a caller may ask of a new box. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/parse.h"
+#include "doors/native/door.h"
+
+enum { PIDS_MAX = 4194304, MEMORY_LEAST = 1 << 20 };
+
+/* ---- limits ---- */
+
+static int take_memory(const char *name, json_t *v, void *into, struct err *e)
+{
+    return body_size(name, v, &((struct frame_limits *)into)->memory_bytes, e);
+}
+
+static int take_disk(const char *name, json_t *v, void *into, struct err *e)
+{
+    return body_size(name, v, &((struct frame_limits *)into)->disk_bytes, e);
+}
+
+static int take_cpus(const char *name, json_t *v, void *into, struct err *e)
+{
+    return body_cpus(name, v, &((struct frame_limits *)into)->cpu_milli, e);
+}
+
+static int take_pids(const char *name, json_t *v, void *into, struct err *e)
+{
+    return body_count(name, v, 1, PIDS_MAX, &((struct frame_limits *)into)->pids, e);
+}
+
+static const struct body_field limit_fields[] = {
+    { "memory", take_memory }, { "cpus", take_cpus },
+    /* Only limits, no requests: */
+    { "disk", take_disk }, { "pids", take_pids },
+};
+
+int settings_limits(const char *name, json_t *value, struct frame_limits *into, struct err *e)
+{
+    char where[32];
+
+    snprintf(where, sizeof where, "%s.", name);
+    return body_fields(value, where, limit_fields, strcmp(name, "requests") == 0 ? 2 : 4, into, e);
+}
+
+int settings_check_limits(const struct config *config, const struct frame_limits *l, struct err *e)
+{
+    if (config->max_memory_bytes && l->memory_bytes > config->max_memory_bytes)
+        return err_set(e, EINVAL, STEP_USAGE, "limits.memory may be %llu bytes on this server, not %llu",
+                       (unsigned long long)config->max_memory_bytes, (unsigned long long)l->memory_bytes);
+    if (l->memory_bytes && l->memory_bytes < MEMORY_LEAST)
+        return err_set(e, EINVAL, STEP_USAGE, "limits.memory must be %d bytes or more", MEMORY_LEAST);
+    if (config->max_disk_bytes && l->disk_bytes > config->max_disk_bytes)
+        return err_set(e, EINVAL, STEP_USAGE, "limits.disk may be %llu bytes on this server, not %llu",
+                       (unsigned long long)config->max_disk_bytes, (unsigned long long)l->disk_bytes);
+    if (config->host_cpu_milli && l->cpu_milli > config->host_cpu_milli)
+        return err_set(e, EINVAL, STEP_USAGE, "limits.cpus may be %u.%03u on this server", config->host_cpu_milli / 1000,
+                       config->host_cpu_milli % 1000);
+    return 0;
+}
+
+static int take_limits(const char *name, json_t *v, void *into, struct err *e)
+{
+    return settings_limits(name, v, &((struct create_body *)into)->settings.limits, e);
+}
+
+static int take_requests(const char *name, json_t *v, void *into, struct err *e)
+{
+    return settings_limits(name, v, &((struct create_body *)into)->settings.requests, e);
+}
+
+/* ---- the rest ---- */
+
+static int take_name(const char *name, json_t *v, void *into, struct err *e)
+{
+    struct create_body *c = into;
+
+    if (json_is_null(v))
+        return 0;
+    if (!json_is_string(v) || !body_name_is_valid(json_string_value(v)))
+        return err_set(e, EINVAL, STEP_USAGE, "%s must be 1 to 63 of a-z, 0-9 and -, and neither begin nor end with -", name);
+    c->name = json_string_value(v);
+    return 0;
+}
+
+static int take_root(const char *name, json_t *v, void *into, struct err *e)
+{
+    struct create_body *c = into;
+    const struct config *config = &c->ask->front->config;
+    const char *text;
+    int r = body_text(name, v, 63, &text, e);
+
+    if (r < 0 || strcmp(text, "host") == 0)
+        return r;
+    for (uint32_t i = 0; i < config->n_roots; i++)
+        if (strcmp(config->root_name[i], text) == 0) {
+            c->settings.root = i + 1;
+            return 0;
+        }
+    return err_set(e, EINVAL, STEP_USAGE, "%s: there is no root '%s' on this server; GET /v1/info lists them", name, parse_quote(text).text);
+}
+
+static int take_profile(const char *name, json_t *v, void *into, struct err *e)
+{
+    static const char *const profiles[] = { "strict", "standard", "system" };
+    struct create_body *c = into;
+
+    for (uint32_t i = 0; i < 3; i++)
+        if (json_is_string(v) && strcmp(json_string_value(v), profiles[i]) == 0) {
+            c->settings.profile = i;
+            return 0;
+        }
+    return err_set(e, EINVAL, STEP_USAGE, "%s must be \"strict\", \"standard\" or \"system\"", name);
+}
+
+static int take_env(const char *name, json_t *v, void *into, struct err *e)
+{
+    struct create_body *c = into;
+    int r = body_env(name, v, e);
+
+    if (r == 0)
+        c->settings.env = json_incref(v);
+    return r;
+}
+
+static int take_labels(const char *name, json_t *v, void *into, struct err *e)
+{
+    struct create_body *c = into;
+    int r = body_labels(name, v, e);
+
+    if (r == 0)
+        c->settings.labels = json_incref(v);
+    return r;
+}
+
+static int take_seconds(const char *name, json_t *v, uint32_t *ret, struct err *e)
+{
+    uint64_t ms;
+    int r = body_duration(name, v, &ms, e);
+
+    if (r == 0)
+        *ret = (uint32_t)((ms + 999) / 1000);
+    return r;
+}
+
+static int take_ttl(const char *name, json_t *v, void *into, struct err *e)
+{
+    return take_seconds(name, v, &((struct create_body *)into)->settings.ttl_s, e);
+}
+
+static int take_idle(const char *name, json_t *v, void *into, struct err *e)
+{
+    return take_seconds(name, v, &((struct create_body *)into)->settings.idle_s, e);
+}
+
+static int take_on_idle(const char *name, json_t *v, void *into, struct err *e)
+{
+    struct create_body *c = into;
+    const char *text = json_is_string(v) ? json_string_value(v) : "";
+
+    if (strcmp(text, "pause") != 0 && strcmp(text, "delete") != 0)
+        return err_set(e, EINVAL, STEP_USAGE, "%s must be \"delete\" or \"pause\"", name);
+    c->settings.pause_when_idle = text[0] == 'p';
+    return 0;
+}
+
+static int take_hostname(const char *name, json_t *v, void *into, struct err *e)
+{
+    struct create_body *c = into;
+    const char *text;
+    int r = body_text(name, v, sizeof c->settings.hostname - 1, &text, e);
+
+    if (r < 0)
+        return r;
+    for (const char *at = text; *at; at++)
+        if (!((*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z') || (*at >= '0' && *at <= '9') || (at > text && strchr(".-", *at))))
+            return err_set(e, EINVAL, STEP_USAGE, "%s may have letters, digits, - and .", name);
+    if (!text[0])
+        return err_set(e, EINVAL, STEP_USAGE, "%s must not be empty", name);
+    snprintf(c->settings.hostname, sizeof c->settings.hostname, "%s", text);
+    return 0;
+}
+
+static int take_user(const char *name, json_t *v, void *into, struct err *e)
+{
+    struct box_settings *s = &((struct create_body *)into)->settings;
+    uid_t uid;
+    gid_t gid;
+
+    if (json_is_integer(v) && json_integer_value(v) >= 0 && json_integer_value(v) < PARSE_ID_MAX) {
+        s->uid = s->gid = (uint32_t)json_integer_value(v);
+        return 0;
+    }
+    if (json_is_object(v)) {
+        int r = body_count("user.uid", json_object_get(v, "uid"), 0, PARSE_ID_MAX - 1, &s->uid, e);
+        if (r == 0)
+            r = body_count("user.gid", json_object_get(v, "gid"), 0, PARSE_ID_MAX - 1, &s->gid, e);
+        if (r == 0 && json_object_size(v) != 2)
+            r = err_set(e, EINVAL, STEP_USAGE, "%s has unknown fields: only uid and gid are known", name);
+        return r;
+    }
+    if (!json_is_string(v))
+        return err_set(e, EINVAL, STEP_USAGE, "%s must be a number or a text like \"1000:1000\"", name);
+    int r = parse_user(name, json_string_value(v), &uid, &gid, e);
+    if (r < 0)
+        return r;
+    if (uid >= PARSE_ID_MAX || gid >= PARSE_ID_MAX)
+        return err_set(e, EINVAL, STEP_USAGE, "%s must be below %d", name, PARSE_ID_MAX);
+    s->uid = uid;
+    s->gid = gid;
+    return 0;
+}
+
+static int take_writable_root(const char *name, json_t *v, void *into, struct err *e)
+{
+    return body_bool(name, v, &((struct create_body *)into)->settings.writable_root, e);
+}
+
+/* ---- mounts ---- */
+
+struct mount_body {
+    const char *source, *target;
+    bool        writable;
+};
+
+static int take_source(const char *name, json_t *v, void *into, struct err *e)
+{
+    return body_text(name, v, 4095, &((struct mount_body *)into)->source, e);
+}
+
+static int take_target(const char *name, json_t *v, void *into, struct err *e)
+{
+    return body_text(name, v, sizeof(((struct frame_mount *)0)->target) - 1, &((struct mount_body *)into)->target, e);
+}
+
+static int take_writable(const char *name, json_t *v, void *into, struct err *e)
+{
+    return body_bool(name, v, &((struct mount_body *)into)->writable, e);
+}
+
+static bool is_plain(const char *path)
+{
+    if (path[0] != '/' || !path[1])
+        return false;
+    for (const char *part = path + 1;; part++) {
+        size_t n = strcspn(part, "/");
+        if (n == 0 || n > 255 || (n == 1 && part[0] == '.') || (n == 2 && part[0] == '.' && part[1] == '.'))
+            return false;
+        part += n;
+        if (!*part)
+            return true;
+    }
+}
+
+/* The source is opened with this process's rights, so only its own user may name one: then they are the same. */
+static int open_source(const struct ask *a, const char *name, const char *source, int *ret, bool *ret_is_file, struct err *e)
+{
+    struct stat status;
+
+    if (a->who.uid == (uid_t)-1 || a->who.uid != geteuid())
+        return err_set(e, EPERM, STEP_USAGE, "%s: this server cannot open files of the host with the rights of %s", name, a->who.name);
+    FD fd = open(source, O_PATH | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &status) < 0)
+        return err_set(e, errno == ENOENT ? EINVAL : EPERM, STEP_USAGE, "%s.source %s: %s", name, parse_quote(source).text, strerror(errno));
+    *ret = TAKE_FD(fd);
+    *ret_is_file = !S_ISDIR(status.st_mode);
+    return 0;
+}
+
+static int take_mounts(const char *name, json_t *v, void *into, struct err *e)
+{
+    static const struct body_field fields[] = { { "source", take_source }, { "target", take_target }, { "writable", take_writable } };
+    struct create_body *c = into;
+    struct box_settings *s = &c->settings;
+    size_t i;
+    json_t *one;
+
+    if (!json_is_array(v) || json_array_size(v) > KEEPER_MOUNTS)
+        return err_set(e, EINVAL, STEP_USAGE, "%s must be a list of at most %d objects", name, KEEPER_MOUNTS);
+    json_array_foreach(v, i, one) {
+        struct mount_body m = { 0 };
+        char where[32];
+        bool is_file = false;
+        snprintf(where, sizeof where, "%s[%zu].", name, i);
+        int r = body_fields(one, where, fields, 3, &m, e);
+        if (r < 0)
+            return r;
+        if (!m.source || !m.target || m.source[0] != '/' || !is_plain(m.target))
+            return err_set(e, EINVAL, STEP_USAGE, "%s[%zu] needs source and target, both absolute paths without . and ..", name, i);
+        snprintf(where, sizeof where, "%s[%zu]", name, i);
+        r = open_source(c->ask, where, m.source, &s->mount_fd[i], &is_file, e);
+        if (r < 0)
+            return r;
+        s->mount_source[i] = strdup(m.source);
+        s->n_mounts = (uint32_t)i + 1;
+        s->mount[i].writable = m.writable;
+        s->mount[i].is_file = is_file;
+        snprintf(s->mount[i].target, sizeof s->mount[i].target, "%s", m.target);
+    }
+    return 0;
+}
+
+static int check_requests(const struct config *config, const struct box_settings *s, struct err *e)
+{
+    uint64_t memory = s->limits.memory_bytes ? s->limits.memory_bytes : config->default_memory_bytes;
+    uint32_t cpus = s->limits.cpu_milli ? s->limits.cpu_milli : config->default_cpu_milli;
+
+    if (memory && s->requests.memory_bytes > memory)
+        return err_set(e, EINVAL, STEP_USAGE, "requests.memory is more than limits.memory, which is %llu", (unsigned long long)memory);
+    if (cpus && s->requests.cpu_milli > cpus)
+        return err_set(e, EINVAL, STEP_USAGE, "requests.cpus is more than limits.cpus, which is %u.%03u", cpus / 1000, cpus % 1000);
+    return 0;
+}
+
+int settings_read(struct create_body *c, json_t *root, struct err *e)
+{
+    static const struct body_field fields[] = {
+        { "name", take_name }, { "root", take_root }, { "profile", take_profile }, { "requests", take_requests }, { "limits", take_limits },
+        { "env", take_env }, { "mounts", take_mounts }, { "labels", take_labels }, { "ttl", take_ttl }, { "idle_timeout", take_idle },
+        { "on_idle", take_on_idle }, { "hostname", take_hostname }, { "user", take_user }, { "writable_root", take_writable_root },
+    };
+    const struct config *config = &c->ask->front->config;
+
+    box_settings_init(&c->settings);
+    int r = body_fields(root, "", fields, sizeof fields / sizeof *fields, c, e);
+    if (r == 0)
+        r = settings_check_limits(config, &c->settings.limits, e);
+    if (r == 0)
+        r = check_requests(config, &c->settings, e);
+    if (r < 0)
+        box_settings_done(&c->settings);
+    return r;
+}
