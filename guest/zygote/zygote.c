@@ -2,14 +2,14 @@
  *
  *   zygote --clone(VM|VFORK|PARENT)--> helper --clone(PARENT)--> child
  *
- * The helper exists because joining a pid namespace concerns only children: it joins the box and gives birth there. It shares the zygote's memory, so
- * that nothing is copied for it, and the zygote stands still meanwhile. The child is the one real copy. It wakes on the helper's stack, seals
- * itself, and jumps back to the frame of zygote_serve() on the zygote's stack, of which it has its own copy: for the program it is as if
- * the call returned.
+ * The helper exists because joining a pid namespace concerns only children: it joins the box and gives birth there. It
+ * shares the zygote's memory, so that nothing is copied for it, and the zygote stands still meanwhile. The child is the
+ * one real copy. It wakes on the helper's stack, jumps back to the frame of zygote_serve() on the zygote's stack, of
+ * which it has its own copy, and seals itself: for the program it is as if the call returned.
  *
- * Raw clone instead of fork(), because only it knows CLONE_PARENT, by which the keeper is the parent of all. What a libc's fork does besides is:
- * telling the thread's descriptor its new number, for which the kernel is given the address that libc gave it; and handlers and locks, which
- * do not matter with one thread that holds none. */
+ * Raw clone instead of fork(), because only it knows CLONE_PARENT, by which the keeper is the parent of all. What a
+ * libc's fork does besides is: telling the thread's descriptor its new number, for which the kernel is given the
+ * address that libc gave it; and handlers and locks, which do not matter with one thread that holds none. */
 #define _GNU_SOURCE
 #include "zygote.h"
 
@@ -68,8 +68,9 @@ static int join(struct err *e)
     static const struct {
         int         fd, type;
         const char *name;
-    } joins[] = { { ZYGOTE_USER, CLONE_NEWUSER, "user" }, { ZYGOTE_MOUNT, CLONE_NEWNS, "mount" }, { ZYGOTE_PID, CLONE_NEWPID, "pid" },
-                  { ZYGOTE_IPC, CLONE_NEWIPC, "ipc" },    { ZYGOTE_UTS, CLONE_NEWUTS, "uts" },    { ZYGOTE_NET, CLONE_NEWNET, "network" } };
+    } joins[] = { { ZYGOTE_USER, CLONE_NEWUSER, "user" }, { ZYGOTE_MOUNT, CLONE_NEWNS, "mount" },
+                  { ZYGOTE_PID, CLONE_NEWPID, "pid" },    { ZYGOTE_IPC, CLONE_NEWIPC, "ipc" },
+                  { ZYGOTE_UTS, CLONE_NEWUTS, "uts" },    { ZYGOTE_NET, CLONE_NEWNET, "network" } };
 
     for (size_t i = 0; i < request.n_tasks; i++)
         if (write(fds[ZYGOTE_TASKS + i], "0", 1) < 0)
@@ -97,11 +98,26 @@ static _Noreturn void fail(const struct err *e)
     _exit(125);
 }
 
-/* Where libc keeps the number of this thread, if the kernel tells. */
-static void *thread_number(void)
+/* The address that libc gave to the kernel for the main thread: glibc keeps the thread's number there, musl a lock. */
+static int *thread_address(void)
 {
-    void *address = NULL;
+    int *address = NULL;
     return prctl(PR_GET_TID_ADDRESS, &address, 0, 0, 0) < 0 ? NULL : address;
+}
+
+/* Returns as fork() does, but the child's parent is ours. */
+static long clone_child(void)
+{
+    int *address = thread_address();
+#ifdef __GLIBC__
+    unsigned long flags = CLONE_PARENT | (address ? CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID : 0);
+    return syscall(SYS_clone, flags, NULL, NULL, address, 0);
+#else
+    long pid = syscall(SYS_clone, CLONE_PARENT, NULL, NULL, NULL, 0);
+    if (pid == 0 && address)
+        (void)syscall(SYS_set_tid_address, address);
+    return pid;
+#endif
 }
 
 static int help(void *unused)
@@ -111,9 +127,7 @@ static int help(void *unused)
 
     if (join(&e) < 0)
         fail(&e);
-    void *number = thread_number();
-    unsigned long flags = CLONE_PARENT | (number ? CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID : 0);
-    long pid = syscall(SYS_clone, flags, NULL, NULL, number, 0);
+    long pid = clone_child();
     if (pid < 0) {
         (void)err_at(&e, errno, STEP_CLONE, 0, "payload");
         fail(&e);
@@ -130,7 +144,7 @@ static void become_payload(void (*warm)(void *data), void *data, struct zygote_c
     struct err e = { 0 };
     int stdio[3] = { -1, -1, -1 }, link = fds[ZYGOTE_LINK];
 
-    if (payload_keep_only(&link, 1, &e) < 0 || payload_give_up_rights(&box, &e) < 0)
+    if (payload_keep_only(&link, 1, &e) < 0 || payload_give_up_rights(&box, policy_payload_filter(box.profile), &e) < 0)
         fail(&e);
     if (warm)
         warm(data);

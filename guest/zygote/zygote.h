@@ -6,9 +6,10 @@
  *     zygote_running();                               // or zygote_exec()
  *     ... child.argv, child.env, stdin, stdout, stderr are the command's
  *
- * A child is a sealed payload in a box of its own: other user, other files, other processes, no descriptor of the zygote but 0, 1, 2, which are
- * its own. It is a copy of the zygote in all else; in particular of the state of its random generators, for which seed is meant. Locks, caches
- * and open files of libraries must be fit for that, as with fork(); handlers of pthread_atfork() are not called. */
+ * A child is a sealed payload in a box of its own: other user, other files, other processes, no descriptor of the
+ * zygote but 0, 1, 2, which are its own. It is a copy of the zygote in all else; in particular of the state of its
+ * random generators, for which seed is meant. Locks, caches and open files of libraries must be fit for that, as with
+ * fork(); handlers of pthread_atfork() are not called. */
 #ifndef CARREL_ZYGOTE_H
 #define CARREL_ZYGOTE_H
 
@@ -22,8 +23,9 @@ struct zygote_child {
     unsigned char  seed[32];            /* fresh random bytes, of this child only */
 };
 
-/* Forks children at the keeper's word. warm, if not NULL, is called in a child before it waits for its command, so that what it touches is
- * its own already. Returns 0 in a child that got its command, and -errno in the zygote if there is no keeper (any more). */
+/* Forks children at the keeper's word. warm, if not NULL, is called in a child before it waits for its command, so that
+ * what it touches is its own already. Returns 0 in a child that got its command, and -errno in the zygote if there is
+ * no keeper (any more). */
 int  zygote_serve(void (*warm)(void *data), void *data, struct zygote_child *ret);
 
 /* The child's first word: from here on the command runs, and its time counts. */

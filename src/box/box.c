@@ -40,6 +40,7 @@ static const struct box empty_box = {
     .ns = { -1, -1, -1, -1, -1, -1 },
     .leaf = { .v2 = -1, .dir = { -1, -1, -1, -1 }, .tasks = { -1, -1, -1, -1 } },
     .scratch = -1,
+    .oom = -1,
     .keeper = -1,
     .root = -1,
     .zygote_tasks = { -1, -1, -1, -1 },
@@ -96,6 +97,8 @@ int box_make_leaf(struct box_host *host, struct box *box, const struct cgroup_li
         return 0;
     int r = cgroup_create(&host->cgroups, host->next++, limits, &box->leaf, e);
     box->has_leaf = r == 0;
+    if (r == 0)
+        box->oom = cgroup_watch_oom(&box->leaf);
     return r;
 }
 
@@ -152,11 +155,12 @@ static int raise_box(struct box_host *host, struct box *box, const struct start 
 
     if (r < 0)
         return err_at(e, -r, STEP_JOIN, 0, "init's namespaces");
-    if (born_inside && (r = box_make_leaf(host, box, &limits, e)) < 0)
+    /* A payload that is born inside waits for nothing, so all that it needs must be there. The other one starts early and waits for its cgroup. */
+    if (born_inside && ((r = box_make_leaf(host, box, &limits, e)) < 0 || (r = map_ids(host, box, e)) < 0))
         return r;
     if ((r = spawn(box, start, gate, true, !born_inside, &box->first, e)) < 0)
         return r;
-    if ((r = map_ids(host, box, e)) < 0)
+    if (!born_inside && (r = map_ids(host, box, e)) < 0)
         return r;
     if (send(box->link, "g", 1, MSG_NOSIGNAL) < 0)
         return err_at(e, errno, STEP_CLONE, 0, "init");
@@ -235,14 +239,16 @@ int box_create(struct box_host *host, const struct plan *plan, const int *source
         || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, gate) < 0)
         r = err_at(e, errno, STEP_CLONE, 0, "init's links");
     if (r == 0) {
-        r = process_clone(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS, -1, -1, &box->init);
+        r = process_clone_for(host->rootless ? 0 : box->ids.base,
+                              CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS, &box->init);
         if (r == 0) {
             /* The other ends are not init's, or it would never hear that the others are gone. */
             fd_close(link[0]);
             fd_close(gate[0]);
             init_run(&(struct init_job){ .plan = plan, .trees = &trees, .link = link[1], .gate = gate[1], .keeper = host->self,
                                          .wait_maps = host->rootless || plan->writable_root,
-                                         .can_setgroups = host->can_setgroups, .quiet = start != NULL });
+                                         .can_setgroups = host->can_setgroups, .one_id = box->ids.size == 1,
+                                         .quiet = start != NULL });
         }
         r = r < 0 ? err_at(e, -r, STEP_CLONE, 0, "namespaces") : 0;
     }

@@ -61,6 +61,7 @@ struct box {
     struct box_namespaces ns;
     struct cgroup         leaf;
     bool                  has_leaf;
+    int                   oom;          /* owned: readable when memory has run out (v1), or -1 */
     struct ids            ids;
     bool                  keep_own;     /* the box's user is the caller's own id */
     int                   scratch;      /* owned: an fd on the scratch tmpfs, for its usage */

@@ -1,12 +1,13 @@
 /* A family from its making to its end.
  *
- * It is made like a box: keeper, detached trees, clone3, init. Three things differ. Its user namespace may have children, its boxes. Its id map
- * covers, besides a range of its own, the whole reserve, so that every box can have a range that no other box of the host has. And its only
- * payload is the zygote, which is sealed otherwise (family_zygote.c).
+ * It is made like a box: keeper, detached trees, clone3, init. Three things differ. Its user namespace may have
+ * children, its boxes. Its id map covers, besides a range of its own, the whole reserve, so that every box can have a
+ * range that no other box of the host has. And its only payload is the zygote, which is sealed otherwise
+ * (family_zygote.c).
  *
- * All processes are the keeper's own children: init and zygote because it cloned them, boxes' inits and payloads because they are born with
- * CLONE_PARENT. So the zygote's end changes nothing for its children, the keeper alone learns how a payload ended, and whatever a hostile zygote
- * gives birth to in that way is found and reaped. */
+ * All processes are the keeper's own children: init and zygote because it cloned them, boxes' inits and payloads
+ * because they are born with CLONE_PARENT. So the zygote's end changes nothing for its children, the keeper alone
+ * learns how a payload ended, and whatever a hostile zygote gives birth to in that way is found and reaped. */
 #define _GNU_SOURCE
 #include "box/family.h"
 
@@ -67,11 +68,17 @@ static int make_tree(struct box_host *host, const struct plan *plan, const int *
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) < 0)
         r = err_at(e, errno, STEP_CLONE, 0, "init's link");
     if (r == 0) {
-        r = process_clone(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS, -1, -1, &box->init);
+        r = process_clone_for(host->rootless ? 0 : box->ids.base,
+                              CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS, &box->init);
         if (r == 0)
-            init_run(&(struct init_job){ .stage = INIT_FAMILY, .plan = plan, .trees = &trees, .link = link[1], .gate = -1,
-                                         .keeper = host->self, .wait_maps = host->rootless,
-                                         .can_setgroups = host->can_setgroups });
+            init_run(&(struct init_job){ .stage = INIT_FAMILY,
+                                         .plan = plan,
+                                         .trees = &trees,
+                                         .link = link[1],
+                                         .gate = -1,
+                                         .keeper = host->self,
+                                         .wait_maps = host->rootless,
+                                         .can_setgroups = host->can_setgroups, .one_id = box->ids.size == 1 });
         r = r < 0 ? err_at(e, -r, STEP_CLONE, 0, "namespaces") : 0;
     }
     box->link = link[0];
@@ -123,14 +130,15 @@ static int start_zygote(struct family *family, const struct start *start, struct
     if (r == 0) {
         link[0] = fd_close(family->zygote_link);
         control[0] = fd_close(family->control);
-        zygote_run(&(struct zygote_job){ .family = &family->box, .start = start, .link = their_link, .control = their_control });
+        zygote_run(&(struct zygote_job){
+            .family = &family->box, .start = start, .link = their_link, .control = their_control });
     }
     family->group = family->zygote.pid;
     return 0;
 }
 
-int family_create(struct box_host *host, const struct plan *plan, const int *source, const struct start *zygote, struct family *ret,
-                  struct err *e)
+int family_create(struct box_host *host, const struct plan *plan, const int *source, const struct start *zygote,
+                  struct family *ret, struct err *e)
 {
     struct family *family = ret;
 
@@ -142,7 +150,8 @@ int family_create(struct box_host *host, const struct plan *plan, const int *sou
         r = start_zygote(family, zygote, e);
     if (r < 0) {
         struct err cause;
-        int init = family->box.init.pidfd >= 0 && family->box.link >= 0 ? box_init_report(&family->box, false, &cause) : 0;
+        int init =
+            family->box.init.pidfd >= 0 && family->box.link >= 0 ? box_init_report(&family->box, false, &cause) : 0;
         if (init < 0 && init != -ECHILD) {
             *e = cause;
             r = init;
@@ -193,7 +202,8 @@ int family_ready(struct family *family, int timeout_ms, struct err *e)
         uint64_t now = clock_monotonic_us();
         if (now >= end)
             return 0;
-        struct pollfd list[2] = { { .fd = family->control, .events = POLLIN }, { .fd = family->zygote_link, .events = POLLIN } };
+        struct pollfd list[2] = { { .fd = family->control, .events = POLLIN },
+                                  { .fd = family->zygote_link, .events = POLLIN } };
         if (poll(list, 2, (int)((end - now + 999) / 1000)) < 0 && errno != EINTR)
             return err_at(e, errno, STEP_WAIT, 0, "poll");
     }
@@ -209,7 +219,8 @@ void family_destroy(struct box_host *host, struct family *family)
     family->zygote_link = fd_close(family->zygote_link);
     if (family->zygote.pidfd >= 0)
         (void)!process_reap(&family->zygote, 1, &family->zygote_end);
-    /* Init ends when everybody in its pid namespace has been reaped, and who was born with CLONE_PARENT waits for us. */
+    /* Init ends when everybody in its pid namespace has been reaped, and who was born with CLONE_PARENT waits for us.
+     */
     while (family->box.init.pidfd >= 0 && process_reap(&family->box.init, 0, &end) == 0) {
         struct pollfd ended = { .fd = family->box.init.pidfd, .events = POLLIN };
         family_sweep(family->box.ns.pid, family->box.init.pid);

@@ -1,14 +1,15 @@
-/* Families: the second way to put a payload into a box is to fork it from a warmed program, the zygote. A family is a confined tree of its own, in
- * which the zygote lives and of which the boxes are children; it belongs to one tenant and one template.
+/* Families: the second way to put a payload into a box is to fork it from a warmed program, the zygote. A family is a
+ * confined tree of its own, in which the zygote lives and of which the boxes are children; it belongs to one tenant and
+ * one template.
  *
- *   struct family f;           family_create()       namespaces, root, limits, init, and the zygote on its way to be ready
- *                              family_ready()        when f.zygote_link or f.control is readable: has it imported what it wants to?
- *   struct box box;            family_box_create()   like box_create; its first payload is forked, sealed, verified, and waits
- *                              box_ready(), box_start(), box_destroy()     as for every box; box_start execs from the second payload on
- *   struct payload p;          family_fork()         a further payload from the zygote
- *                              family_forked()       when p.link is readable: is it there, and sealed?
- *                              family_order()        gives it its command
- *                              family_destroy()      after its boxes; nothing is left
+ *   struct family f;   family_create()       namespaces, root, limits, init; the zygote is on its way
+ *                      family_ready()        when f.zygote_link or f.control is readable: has it imported all?
+ *   struct box box;    family_box_create()   as box_create; its first payload is forked and sealed, and waits
+ *                      box_ready(), box_start(), box_destroy()   as for every box; further payloads are exec'd
+ *   struct payload p;  family_fork()         a further payload from the zygote
+ *                      family_forked()       when p.link is readable: is it there, and sealed?
+ *                      family_order()        gives it its command
+ *                      family_destroy()      after its boxes; nothing is left
  *
  * The zygote's program links guest/zygote. Nothing that it does or says is believed: see family_check.c. */
 #ifndef CARREL_BOX_FAMILY_H
@@ -28,18 +29,20 @@ struct family {
     struct process_end zygote_end;      /* once zygote.pidfd is -1 */
 };
 
-/* The plan of a family for boxes of this plan: the same root without the caller's mounts, with a whole /proc, which the zygote does not see. */
+/* The plan of a family for boxes of this plan: the same root without the caller's mounts, with a whole /proc, which the
+ * zygote does not see. */
 void           family_plan(struct plan *plan);
 
 /* plan was prepared by family_plan. zygote: its command and its stdio. On failure nothing is left. */
-MUST_CHECK int family_create(struct box_host *host, const struct plan *plan, const int *source, const struct start *zygote,
-                             struct family *ret, struct err *e);
+MUST_CHECK int family_create(struct box_host *host, const struct plan *plan, const int *source,
+                             const struct start *zygote, struct family *ret, struct err *e);
 /* 1: the zygote is ready; 0: not yet; -errno with the reason. Waits at most timeout_ms. */
 MUST_CHECK int family_ready(struct family *family, int timeout_ms, struct err *e);
 
-/* As box_create without a start. plan's profile must be the family's. On failure nothing is left. The family must outlive the box. */
-MUST_CHECK int family_box_create(struct box_host *host, struct family *family, const struct plan *plan, const int *source, bool freezer,
-                                 struct box *ret, struct err *e);
+/* As box_create without a start. plan's profile must be the family's. On failure nothing is left. The family must
+ * outlive the box. */
+MUST_CHECK int family_box_create(struct box_host *host, struct family *family, const struct plan *plan,
+                                 const int *source, bool freezer, struct box *ret, struct err *e);
 
 /* A box in which a fork has failed may hold strangers and must be destroyed. */
 MUST_CHECK int family_fork(struct box *box, struct payload *ret, struct err *e);
@@ -53,7 +56,8 @@ void           family_reap(struct family *family);
 /* Ends the zygote and the tree. Its boxes must be gone. */
 void           family_destroy(struct box_host *host, struct family *family);
 
-/* For box.c: box_ready's last step; and for box_destroy: reaps what a hostile zygote left in a killed box as our children. */
+/* For box.c: box_ready's last step; and for box_destroy: reaps what a hostile zygote left in a killed box as our
+ * children. */
 MUST_CHECK int family_box_forked(struct box *box, bool block, struct err *e);
 void           family_box_sweep(struct box *box);
 

@@ -4,19 +4,20 @@
  *   trees, cgroup leaf
  *   clone into the family's
  *   pid namespace ----------->  joins the family's user namespace
- *                               new mount namespace, builds the root in it
+ *                               new mount namespace, builds the root
  *                               becomes Z, the zygote's user
  *                               opens the `tasks` files
  *                               clone3, CLONE_PARENT ------------->
  *                               writes the id maps
  *   takes init and files <----  ends
  *   "go" --------------------------------------------------------->  own /proc, loopback up
- *   asks the zygote for the first payload                             gives up its rights, reaps
+ *   asks the zygote for the first payload                            gives up its rights, reaps
  *
- * The clone by Z makes Z the owner of the box's user namespace, and that is what lets the zygote, which has no capability, join the box. Because the
- * midwife's mount namespace belongs to the family and init's copy of it does not, all that the midwife has attached is locked: even a process
- * that joins the box and has every capability there cannot make a read-only tree writable. The midwife writes the maps because only a member of
- * the family's user namespace may; so it must be able to open init's files in /proc, and init is dumpable until it has its maps. */
+ * The clone by Z makes Z the owner of the box's user namespace, and that is what lets the zygote, which has no
+ * capability, join the box. Because the midwife's mount namespace belongs to the family and init's copy of it does not,
+ * all that the midwife has attached is locked: even a process that joins the box and has every capability there cannot
+ * make a read-only tree writable. The midwife writes the maps because only a member of the family's user namespace may;
+ * so it must be able to open init's files in /proc, and init is dumpable until it has its maps. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -126,8 +127,15 @@ static int give_birth(struct birth *b, int *fds, size_t *n, struct err *e)
         return err_at(e, errno, STEP_RIGHTS, 0, "dumpable");
     r = process_clone(namespaces | CLONE_PARENT, -1, -1, &init);
     if (r == 0)
-        init_run(&(struct init_job){ .stage = INIT_LATE, .plan = b->plan, .trees = b->trees, .link = b->link, .gate = -1,
-                                     .keeper = b->host->self, .wait_maps = true, .can_setgroups = b->host->can_setgroups });
+        init_run(&(struct init_job){ .stage = INIT_LATE,
+                                     .plan = b->plan,
+                                     .trees = b->trees,
+                                     .link = b->link,
+                                     .gate = -1,
+                                     .keeper = b->host->self,
+                                     .wait_maps = true,
+                                     .can_setgroups = b->host->can_setgroups,
+                                     .one_id = b->host->ids.size == 1 });
     if (r < 0)
         return err_at(e, -r, STEP_CLONE, 0, "namespaces");
     fds[BIRTH_INIT] = init.pidfd;
@@ -226,7 +234,8 @@ static int open_network(struct box *box, struct err *e)
     return box->ns.net < 0 ? err_at(e, errno, STEP_JOIN, 0, "network") : 0;
 }
 
-static int raise_box(struct birth *b, struct box_host *host, struct family *family, struct box *box, bool freezer, struct err *e)
+static int raise_box(struct birth *b, struct box_host *host, struct family *family, struct box *box, bool freezer,
+                     struct err *e)
 {
     int r = lend_leaf(host, family, box, freezer, e);
 
@@ -243,8 +252,8 @@ static int raise_box(struct birth *b, struct box_host *host, struct family *fami
     return r;
 }
 
-int family_box_create(struct box_host *host, struct family *family, const struct plan *plan, const int *source, bool freezer,
-                      struct box *ret, struct err *e)
+int family_box_create(struct box_host *host, struct family *family, const struct plan *plan, const int *source,
+                      bool freezer, struct box *ret, struct err *e)
 {
     struct box *box = ret;
     struct trees trees = { .root = -1, .scratch = -1 };
@@ -270,7 +279,9 @@ int family_box_create(struct box_host *host, struct family *family, const struct
     box->link = link[0];
     box->scratch = fcntl(trees.scratch, F_DUPFD_CLOEXEC, 3);
     if (r == 0) {
-        struct birth birth = { .host = host, .family = family, .box = box, .plan = plan, .trees = &trees, .link = link[1] };
+        struct birth birth = {
+            .host = host, .family = family, .box = box, .plan = plan, .trees = &trees, .link = link[1]
+        };
         r = raise_box(&birth, host, family, box, freezer, e);
     }
     fd_close(link[1]);

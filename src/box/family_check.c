@@ -1,9 +1,11 @@
-/* Is a child that a zygote handed over really a sealed payload of its box? The zygote runs the tenant's code and may be hostile, so the keeper looks
- * for itself, from outside, through /proc. What it looks at can only ever be lost, never regained: no capability, no_new_privs, filters. Once
- * those hold for the only thread, the child can no longer change its ids, its namespaces or its cgroup either, so these are read after.
+/* Is a child that a zygote handed over really a sealed payload of its box? The zygote runs the tenant's code and may be
+ * hostile, so the keeper looks for itself, from outside, through /proc. What it looks at can only ever be lost, never
+ * regained: no capability, no_new_privs, filters. Once those hold for the only thread, the child can no longer change
+ * its ids, its namespaces or its cgroup either, so these are read after.
  *
- * What cannot be seen from outside is which filter the child has loaded; the zygote's own, which the keeper's code has put on before exec,
- * is as narrow as the profile but for calls that need capabilities. Nor can Landlock be seen: a hostile child may do without it, in its box. */
+ * What cannot be seen from outside is which filter the child has loaded; the zygote's own, which the keeper's code has
+ * put on before exec, is as narrow as the profile but for calls that need capabilities. Nor can Landlock be seen: a
+ * hostile child may do without it, in its box. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -132,7 +134,8 @@ static const char *look_at_cgroup(const struct box *box, int dir)
         char *save = NULL, copy[STATUS_MAX];
         memcpy(copy, text, sizeof copy);
         for (char *line = strtok_r(copy, "\n", &save); line && !inside; line = strtok_r(NULL, "\n", &save)) {
-            char *list = strchr(line, ':'), *path = list ? strchr(list + 1, ':') : NULL, *last = path ? strrchr(path, '/') : NULL;
+            char *list = strchr(line, ':'), *path = list ? strchr(list + 1, ':') : NULL,
+                 *last = path ? strrchr(path, '/') : NULL;
             if (!last || strncmp(last + 1, box->leaf.name, length + 1) != 0)
                 continue;
             *path = '\0';

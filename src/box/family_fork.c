@@ -1,15 +1,16 @@
 /* Asking a zygote for a payload.
  *
- *   keeper                        zygote                     helper                        child
+ *   keeper                     zygote                   helper                     child
  *   request, with the box's
- *   namespaces and a link ------> clones, CLONE_PARENT -----> cgroup, six setns
- *                                                             clones, CLONE_PARENT ------>  seals itself as every payload does
- *   reaps the helper                                          ends
- *   looks at the child <--------------------------------------------------------------- "ready" on the link
- *   the command ----------------------------------------------------------------------->  runs
+ *   namespaces and a link ---> clones, CLONE_PARENT ---> cgroup, six setns
+ *                                                        clones, CLONE_PARENT ---> seals itself as every payload does
+ *   reaps the helper                                     ends
+ *   looks at the child <------------------------------------------------------- "ready" on the link
+ *   the command ----------------------------------------------------------------> runs
  *
- * The keeper knows the child by the credentials that the kernel adds to its word. Nobody answers on the control socket, so a zygote has no means to
- * hold the keeper up: a request goes out without waiting, and the link is polled with a deadline. */
+ * The keeper knows the child by the credentials that the kernel adds to its word. Nobody answers on the control socket,
+ * so a zygote has no means to hold the keeper up: a request goes out without waiting, and the link is polled with a
+ * deadline. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +34,8 @@ void family_reap(struct family *family)
 
     for (;;) {
         info.si_pid = 0;
-        if (family->group == 0 || waitid(P_PGID, (id_t)family->group, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) < 0 || !info.si_pid)
+        if (family->group == 0 ||
+            waitid(P_PGID, (id_t)family->group, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) < 0 || !info.si_pid)
             return;
         if (info.si_pid == family->zygote.pid)
             (void)!process_reap(&family->zygote, 0, &family->zygote_end);
@@ -47,8 +49,14 @@ static int fill_request(const struct box *box, struct zygote_request *q, struct 
     size_t used = 0;
 
     *q = (struct zygote_request){
-        .version = ZYGOTE_VERSION, .profile = box->profile, .uid = box->uid, .gid = box->gid, .can_setgroups = box->can_setgroups,
-        .landlock_abi = box->landlock_abi, .wait_join = box->leaf.v2 >= 0, .n_rules = (uint32_t)box->n_rules,
+        .version = ZYGOTE_VERSION,
+        .profile = box->profile,
+        .uid = box->uid,
+        .gid = box->gid,
+        .can_setgroups = box->can_setgroups,
+        .landlock_abi = box->landlock_abi,
+        .wait_join = box->leaf.v2 >= 0,
+        .n_rules = (uint32_t)box->n_rules,
     };
     for (size_t i = 0; i < box->n_rules; i++) {
         size_t size = strlen(box->rule[i].path) + 1;
@@ -93,7 +101,8 @@ int family_fork(struct box *box, struct payload *ret, struct err *e)
     request.n_tasks = (uint32_t)(n - ZYGOTE_TASKS);
     r = link_send(family->control, &request, sizeof request, fds, n);
     if (r < 0)
-        return err_at(e, -r, STEP_CLONE, 0, r == -EAGAIN ? "the zygote does not take requests" : "the zygote has ended");
+        return err_at(e, -r, STEP_CLONE, 0,
+                      r == -EAGAIN ? "the zygote does not take requests" : "the zygote has ended");
     *ret = (struct payload){ .process.pidfd = -1, .link = TAKE_FD(ours), .terminal = -1, .waiting = true };
     return 0;
 }
@@ -106,7 +115,9 @@ static int listen_to(int link, struct note *note, pid_t *ret_pid)
         char           space[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(sizeof(int))];
     } control;
     struct iovec part = { .iov_base = note, .iov_len = sizeof *note };
-    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control
+    };
     ssize_t n;
 
     *ret_pid = 0;
@@ -160,7 +171,8 @@ static int take_word(struct box *box, struct payload *payload, struct err *e)
         return 0;
     if (r == -EPIPE) {
         family_reap(box->family);
-        return err_at(e, ECHILD, STEP_CLONE, 0, box->family->zygote.pidfd < 0 ? "the zygote has ended" : "the zygote gave no child");
+        return err_at(e, ECHILD, STEP_CLONE, 0,
+                      box->family->zygote.pidfd < 0 ? "the zygote has ended" : "the zygote gave no child");
     }
     if (r < 0)
         return err_at(e, EPROTO, STEP_PROTOCOL, 0, "the zygote's child");

@@ -1,12 +1,13 @@
-/* The zygote until its program is exec'd. It is sealed before a single byte of that program runs, because the program imports what the tenant chose:
+/* The zygote until its program is exec'd. It is sealed before a single byte of that program runs, because the program
+ * imports what the tenant chose:
  *
- *   join the family's namespaces and its cgroup; network, cgroup and mount namespaces of its own, the last without /proc
+ *   join the family's namespaces and cgroup; own network, cgroup and mount namespaces, the last without /proc
  *   rights: session, rlimits, ids, no capability, keyring, no_new_privs
  *   seccomp: what its children's profile allows, and what joining and sealing take (policy_zygote_filter)
  *
- * There is no Landlock on it. A child inherits the domain, whose rules could only name files of the family, not those of boxes to come; and a
- * domain without rules still forbids to rename and link between directories. What Landlock would add, no mounting, the filter and the
- * locked mounts of a box hold. */
+ * There is no Landlock on it. A child inherits the domain, whose rules could only name files of the family, not those
+ * of boxes to come; and a domain without rules still forbids to rename and link between directories. What Landlock
+ * would add, no mounting, the filter and the locked mounts of a box hold. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

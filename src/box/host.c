@@ -22,7 +22,7 @@ static _Noreturn void be_janitor(struct box_host *host, int pipe)
 {
     char byte;
     sigset_t all;
-    pid_t keeper = getppid();
+    pid_t keeper = host->cgroups.owner.pid;     /* not getppid(): it may be dead already */
 
     sigfillset(&all);
     sigprocmask(SIG_BLOCK, &all, NULL);

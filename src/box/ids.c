@@ -104,7 +104,8 @@ int ids_take(struct ids_host *host, struct ids *ret, struct err *e)
         *ret = (struct ids){ .slot = slot, .base = host->first + slot * host->size, .size = host->size, .held = true };
         return 0;
     }
-    return err_set(e, EAGAIN, STEP_IDS, "all %u id ranges are in use: end some boxes, or give carrel more ids in /etc/subuid", slots);
+    return err_set(e, EAGAIN, STEP_IDS,
+                   "all %u id ranges are in use: end some boxes, or give carrel more ids in /etc/subuid", slots);
 }
 
 void ids_release(struct ids_host *host, struct ids *ids)
@@ -154,11 +155,13 @@ void ids_family_text(const struct ids_host *host, const struct ids *ids, uint32_
     if (ids->size == 1)
         return;
     size_t n = strlen(text);
-    /* A user's reserve begins after the user's own id, which a box may have to know; the two are no range in the map above us. */
+    /* A user's reserve begins after the user's own id, which a box may have to know; the two are no range in the map
+     * above us. */
     if (host->first == 1)
         n += (size_t)snprintf(text + n, IDS_MAP_TEXT - n, "%u 0 1\n", shift);
     if (ids->base > host->first)
-        n += (size_t)snprintf(text + n, IDS_MAP_TEXT - n, "%u %u %u\n", host->first + shift, host->first, ids->base - host->first);
+        n += (size_t)snprintf(text + n, IDS_MAP_TEXT - n, "%u %u %u\n", host->first + shift, host->first,
+                              ids->base - host->first);
     if (end > after)
         snprintf(text + n, IDS_MAP_TEXT - n, "%u %u %u\n", after + shift, after, end - after);
 }

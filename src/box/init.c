@@ -1,10 +1,11 @@
-/* Init is a copy of the keeper that becomes PID 1 in the box's new namespaces. It is not exec'd: its memory then belongs to the host's user
- * namespace, so nobody in the box can ever trace it or read it through /proc, whatever happens to the box's own rules. It holds
- * no secret: argv and environment of payloads never pass through it.
+/* Init is a copy of the keeper that becomes PID 1 in the box's new namespaces. It is not exec'd: its memory then
+ * belongs to the host's user namespace, so nobody in the box can ever trace it or read it through /proc, whatever
+ * happens to the box's own rules. It holds no secret: argv and environment of payloads never pass through it.
  *
- * Order: no nested user namespaces -> private propagation -> scratch and root attached in the old root -> trees attached to the new root ->
- * pivot -> root read-only -> report -> ids and capabilities dropped -> tiny filter -> reap for ever. Most of it needs capabilities
- * in the new user namespace only and no mapped id, so the keeper writes the id maps meanwhile. */
+ * Order: no nested user namespaces -> private propagation -> scratch and root attached in the old root -> trees
+ * attached to the new root -> pivot -> root read-only -> report -> ids and capabilities dropped -> tiny filter -> reap
+ * for ever. Most of it needs capabilities in the new user namespace only and no mapped id, so the keeper writes the id
+ * maps meanwhile. */
 #define _GNU_SOURCE
 #include "box/init.h"
 
@@ -102,7 +103,8 @@ static int forbid_nesting(struct err *e)
     return r < 0 ? err_at(e, -r, STEP_NESTING, 0, "user.max_user_namespaces") : 0;
 }
 
-/* What must be made by init in the box's own namespaces, or can be undone there without harm. The rest of a family's box is attached before. */
+/* What must be made by init in the box's own namespaces, or can be undone there without harm. The rest of a family's
+ * box is attached before. */
 static bool is_late(const struct plan_mount *mount)
 {
     return mount->source == FROM_PROC || mount->source == FROM_DEVPTS || mount->source == FROM_ROOT;
@@ -124,8 +126,9 @@ static int attach_root(const struct trees *trees, struct err *e)
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return err_at(e, errno, STEP_MOUNT, 0, "private propagation");
 
-    /* Over a folder of the old root and not over the old root itself: a payload that joins this mount namespace meanwhile would start on
-     * top of the stack and stay there when the root is exchanged. Both go away with the old root. */
+    /* Over a folder of the old root and not over the old root itself: a payload that joins this mount namespace
+     * meanwhile would start on top of the stack and stay there when the root is exchanged. Both go away with the old
+     * root. */
     int r = mountfd_attach(trees->scratch, AT_FDCWD, "/dev");
     if (r == 0)
         r = mountfd_attach(trees->root, AT_FDCWD, "/dev");
@@ -151,10 +154,12 @@ int init_build_early(const struct plan *plan, struct trees *trees, struct err *e
     /* What init will lay over parts of /proc, while it can still be taken from the root. */
     for (size_t i = 0; r == 0 && i < plan->n_mounts; i++) {
         const struct plan_mount *mount = &plan->mount[i];
-        if (mount->source == FROM_ROOT && (r = mountfd_clone(trees->root, mount->path, false, mount->flags, &trees->mount[i])) < 0)
+        if (mount->source == FROM_ROOT && mount->path[0] == '.' &&
+            (r = mountfd_clone(trees->root, mount->path, false, mount->flags, &trees->mount[i])) < 0)
             return err_at(e, -r, STEP_MOUNT, i, mount->path);
     }
-    /* The kernel lets init mount a /proc only where it sees a whole one already. This one is of the family's processes. */
+    /* The kernel lets init mount a /proc only where it sees a whole one already. This one is of the family's processes.
+     */
     if (r == 0) {
         FD proc = -1;
         r = mountfd_new("proc", NULL, TREE_NOSUID | TREE_NODEV | TREE_NOEXEC, &proc);
@@ -209,8 +214,8 @@ static int build(const struct init_job *job, struct err *e)
             r = attach_which(plan, job->trees, true, true, e);
         if (r == 0 && (r = init_unlink_sources(job->trees->root)) < 0)
             r = err_at(e, -r, STEP_ROOT, 0, "/");
-        /* pivot_root moves the processes that are in this mount namespace. A payload in the middle of its setns would stay on the host's
-         * root, so it must have said that it is inside. */
+        /* pivot_root moves the processes that are in this mount namespace. A payload in the middle of its setns would
+         * stay on the host's root, so it must have said that it is inside. */
         if (r == 0 && job->gate >= 0 && (r = wait_joined(job->gate)) < 0)
             r = err_at(e, -r, STEP_WAIT, 0, "the first payload");
         if (r == 0)
@@ -225,7 +230,8 @@ static int drop(const struct init_job *job, struct err *e)
 {
     int r;
 
-    if ((r = rights_become(job->plan->uid, job->plan->gid, job->can_setgroups)) < 0)
+    /* Not the payload's user, if there is another: even limits and priorities of init are then out of its reach. */
+    if ((r = rights_become(job->one_id ? job->plan->uid : 0, job->one_id ? job->plan->gid : 0, job->can_setgroups)) < 0)
         return err_at(e, -r, STEP_RIGHTS, 0, "ids of init");
     if ((r = rights_keep_capabilities(0)) < 0 || (r = rights_no_new_privileges()) < 0)
         return err_at(e, -r, STEP_RIGHTS, 0, "capabilities of init");
@@ -255,7 +261,8 @@ static int become(const struct init_job *job, struct err *e)
     if (r == 0 && (r = rights_hide()) < 0)
         r = err_at(e, -r, STEP_RIGHTS, 0, "hiding init");
     /* An overlay works with the rights of who mounted it, so that must be somebody whom the box's files know. */
-    if (r == 0 && job->plan->writable_root && job->stage == INIT_WHOLE && (r = rights_become(0, 0, job->can_setgroups)) < 0)
+    if (r == 0 && job->plan->writable_root && job->stage == INIT_WHOLE &&
+        (r = rights_become(0, 0, job->can_setgroups)) < 0)
         r = err_at(e, -r, STEP_RIGHTS, 0, "ids of init");
     if (r == 0)
         r = build(job, e);

@@ -11,7 +11,7 @@ MUST_CHECK int       box_begin(struct box_host *host, const struct plan *plan, s
 MUST_CHECK int       box_open_namespaces(pid_t pid, struct box_namespaces *ns);
 
 struct cgroup_limits box_leaf_limits(const struct box_host *host, const struct box *box, bool freezer);
-MUST_CHECK int       box_make_leaf(struct box_host *host, struct box *box, const struct cgroup_limits *limits, struct err *e);
+MUST_CHECK int box_make_leaf(struct box_host *host, struct box *box, const struct cgroup_limits *limits, struct err *e);
 
 /* Init's report: 1 ready, 0 nothing yet, -errno with the reason; -ECHILD if it ended without one. */
 MUST_CHECK int       box_init_report(struct box *box, bool block, struct err *e);

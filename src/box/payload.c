@@ -9,7 +9,8 @@
  *   files               Landlock, terminal, working directory, stdio
  *   exec
  *
- * Until exec it is not dumpable: a hostile neighbour in the box cannot trace it or open its descriptors (CVE-2016-9962). */
+ * Until exec it is not dumpable: a hostile neighbour in the box cannot trace it or open its descriptors
+ * (CVE-2016-9962). */
 #define _GNU_SOURCE
 #include "box/payload.h"
 
@@ -120,7 +121,7 @@ static int prepare(const struct payload_job *job, int *ret_net, struct err *e)
         memcpy(keep + 4, job->start->stdio, sizeof job->start->stdio);
     if (r == 0)
         r = payload_keep_only(keep, sizeof keep / sizeof *keep, e);
-    return r < 0 ? r : payload_give_up_rights(job->box, e);
+    return r < 0 ? r : payload_give_up_rights(job->box, policy_payload_filter(job->box->profile), e);
 }
 
 /* Tells the keeper that it waits, and hands over the network namespace that it made. */

@@ -94,25 +94,30 @@ static void file(struct maker *m, const char *path, const char *text)
                                       .owner = owner_of_root(m->plan) });
 }
 
-static bool has_entry(const struct plan *p, const char *path, size_t length, bool on_scratch)
+static const struct plan_entry *find_entry(const struct plan *p, const char *path, size_t length, bool on_scratch)
 {
     for (size_t i = 0; i < p->n_entries; i++)
         if (p->entry[i].on_scratch == on_scratch && strlen(p->entry[i].path) == length
             && memcmp(p->entry[i].path, path, length) == 0)
-            return true;
-    return false;
+            return &p->entry[i];
+    return NULL;
 }
 
 /* Makes the folders above path and, at its end, a mount point. */
 static void mount_point(struct maker *m, const char *path, bool is_file, bool on_scratch)
 {
     for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/'))
-        if (!has_entry(m->plan, path, (size_t)(slash - path), on_scratch)) {
+        if (!find_entry(m->plan, path, (size_t)(slash - path), on_scratch)) {
             const char *parent = keep(m, "%.*s", (int)(slash - path), path);
             add_entry(m, (struct plan_entry){ .kind = PLAN_DIR, .path = parent, .mode = 0755, .on_scratch = on_scratch,
                                               .owner = on_scratch ? OWNER_BOX_USER : owner_of_root(m->plan) });
         }
-    if (!has_entry(m->plan, path, strlen(path), on_scratch))
+    const struct plan_entry *there = find_entry(m->plan, path, strlen(path), on_scratch);
+    if (there && (there->kind == PLAN_DIR) == is_file)
+        m->failed = err_set(m->e, is_file ? EISDIR : ENOTDIR, STEP_USAGE, "/%s is a %s in the box and cannot be mounted over with a %s", path,
+                            there->kind == PLAN_DIR ? "directory" : there->kind == PLAN_LINK ? "symbolic link" : "file",
+                            is_file ? "file" : "directory");
+    if (!there)
         add_entry(m, (struct plan_entry){ .kind = is_file ? PLAN_FILE : PLAN_DIR, .path = path, .text = "",
                                           .mode = is_file ? 0644 : 0755, .on_scratch = on_scratch });
 }
@@ -203,6 +208,8 @@ static void plan_trees(struct maker *m, const struct host_facts *facts)
     }
 }
 
+enum { COVER_FLAGS = TREE_READONLY | TREE_NOSUID | TREE_NODEV | TREE_NOEXEC };
+
 /* What of /proc tells about the host and is readable by everybody. What only the host's root may read is closed to the box anyhow,
  * because its users are nobody out there; strict shows nothing but the box's own processes. */
 static void plan_proc(struct maker *m)
@@ -221,21 +228,24 @@ static void plan_proc(struct maker *m)
     dir(m, ".nothing");
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         add_mount(m, (struct plan_mount){ .source = FROM_ROOT, .path = ".empty", .target = keep(m, "proc/%s", files[i]),
-                                          .flags = TREE_READONLY, .optional = true });
+                                          .flags = COVER_FLAGS, .optional = true });
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++)
         add_mount(m, (struct plan_mount){ .source = FROM_ROOT, .path = ".nothing", .target = keep(m, "proc/%s", dirs[i]),
-                                          .flags = TREE_READONLY, .optional = true });
+                                          .flags = COVER_FLAGS, .optional = true });
+    /* Root of the box may write some of it. */
+    if (m->plan->profile == PROFILE_SYSTEM)
+        add_mount(m, (struct plan_mount){ .source = FROM_ROOT, .path = "proc/sys", .target = "proc/sys", .flags = COVER_FLAGS });
     if (limits->memory_bytes) {
         char text[512];
         procfile_meminfo(limits->memory_bytes, text, sizeof text);
         file(m, ".meminfo", keep(m, "%s", text));
-        add_mount(m, (struct plan_mount){ .source = FROM_ROOT, .path = ".meminfo", .target = "proc/meminfo" });
+        add_mount(m, (struct plan_mount){ .source = FROM_ROOT, .path = ".meminfo", .target = "proc/meminfo", .flags = COVER_FLAGS });
     }
     if (limits->cpu_milli) {
         char text[8192];
         procfile_cpuinfo((limits->cpu_milli + 999) / 1000, text, sizeof text);
         file(m, ".cpuinfo", keep(m, "%s", text));
-        add_mount(m, (struct plan_mount){ .source = FROM_ROOT, .path = ".cpuinfo", .target = "proc/cpuinfo" });
+        add_mount(m, (struct plan_mount){ .source = FROM_ROOT, .path = ".cpuinfo", .target = "proc/cpuinfo", .flags = COVER_FLAGS });
     }
 }
 
@@ -261,7 +271,7 @@ static void plan_scratch(struct maker *m)
         add_rule(m, places[i].path, LANDLOCK_WRITE);
     }
     dir(m, "run");
-    if (!has_entry(m->plan, "var", 3, false)) {
+    if (!find_entry(m->plan, "var", 3, false)) {
         dir(m, "var");
         link_to(m, "var/tmp", "/tmp");
         link_to(m, "var/run", "/run");

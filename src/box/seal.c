@@ -1,6 +1,6 @@
-/* The sealing of a payload, from full rights in the box's namespaces down to what the command has. Both ways into a box use it: the keeper's own
- * child before exec (payload.c), and a child that a zygote forked (guest/zygote), where it is linked into a foreign program. So there is
- * nothing in here but system calls on what the arguments say. */
+/* The sealing of a payload, from full rights in the box's namespaces down to what the command has. Both ways into a box
+ * use it: the keeper's own child before exec (payload.c), and a child that a zygote forked (guest/zygote), where it is
+ * linked into a foreign program. So there is nothing in here but system calls on what the arguments say. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -35,9 +35,8 @@ int payload_keep_only(const int *keep, size_t n, struct err *e)
     }
 }
 
-int payload_give_up_rights(const struct box *box, struct err *e)
+int payload_give_up_rights(const struct box *box, const struct policy_filter *filter, struct err *e)
 {
-    const struct policy_filter *filter = policy_payload_filter(box->profile);
     int r;
 
     if (setsid() < 0)
@@ -76,7 +75,8 @@ int payload_seal_files(const struct box *box, struct err *e)
     return r < 0 ? err_at(e, -r, STEP_LANDLOCK, 0, "entering") : 0;
 }
 
-/* A new PTY of the box's own devpts; the master goes to the keeper, the other side becomes stdio and controlling terminal. */
+/* A new PTY of the box's own devpts; the master goes to the keeper, the other side becomes stdio and controlling
+ * terminal. */
 static int open_terminal(int link, int stdio[3], struct err *e)
 {
     FD master = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -106,7 +106,8 @@ static int place_stdio(int link, const int stdio[3], struct err *e)
     for (int i = 0; i < 3; i++)
         if (dup2(stdio[i] >= 0 ? stdio[i] : null, i) < 0)
             return err_at(e, errno, STEP_STDIO, (size_t)i, "stdio");
-    /* Closed, not marked: nothing of the keeper's is left, even if exec fails. The link reports that, and goes with exec. */
+    /* Closed, not marked: nothing of the keeper's is left, even if exec fails. The link reports that, and goes with
+     * exec. */
     null = -1;
     if ((link > 3 && syscall(SYS_close_range, 3, link - 1, 0) < 0) || syscall(SYS_close_range, link + 1, ~0u, 0) < 0)
         return err_at(e, errno, STEP_STDIO, 3, "closing descriptors");
@@ -148,9 +149,13 @@ void payload_reset_signals(void)
 {
     sigset_t none;
 
-    for (int i = 1; i < SIGRTMAX; i++)
+    /* The raw call: a libc keeps some numbers to itself. All zero is the default action. */
+    static const struct {
+        unsigned long handler, flags, restorer, mask;
+    } by_default;
+    for (int i = 1; i <= 64; i++)
         if (i != SIGKILL && i != SIGSTOP)
-            (void)signal(i, SIG_DFL);
+            (void)syscall(SYS_rt_sigaction, i, &by_default, NULL, sizeof by_default.mask);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
 }

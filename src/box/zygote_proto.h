@@ -1,5 +1,5 @@
-/* What keeper and zygote say to each other. One fixed frame each way over a seqpacket socket; a child answers on a link of its own, in the words of
- * every payload (init.h, payload.h). */
+/* What keeper and zygote say to each other. One fixed frame each way over a seqpacket socket; a child answers on a link
+ * of its own, in the words of every payload (init.h, payload.h). */
 #ifndef CARREL_BOX_ZYGOTE_PROTO_H
 #define CARREL_BOX_ZYGOTE_PROTO_H
 
@@ -22,7 +22,7 @@ struct zygote_request {
     uint32_t uid, gid;              /* in the box */
     uint32_t can_setgroups;
     int32_t  landlock_abi;
-    uint32_t wait_join;             /* the keeper puts the child into its cgroup: say NOTE_BORN and wait for ORDER_JOIN */
+    uint32_t wait_join; /* the keeper puts the child into its cgroup: say NOTE_BORN and wait for ORDER_JOIN */
     uint32_t n_tasks;               /* `tasks` files to write to */
     uint32_t n_rules;
     uint8_t  rights[PLAN_RULES];    /* enum landlock_rights */

@@ -29,7 +29,8 @@ int forkway_open(struct forkway *way, const struct run_options *options, struct 
     return 0;
 }
 
-static int make_family(struct forkway *way, struct box_host *host, const struct run_options *options, int log, struct err *e)
+static int make_family(struct forkway *way, struct box_host *host, const struct run_options *options, int log,
+                       struct err *e)
 {
     struct box_spec spec = options->box;
     char *argv[] = { way->path, NULL };
@@ -58,8 +59,9 @@ static int make_family(struct forkway *way, struct box_host *host, const struct 
     return r;
 }
 
-int forkway_create(struct forkway *way, struct box_host *host, const struct run_options *options, const struct plan *plan,
-                   const int *source, const struct start *start, struct box *ret, struct payload *ret_payload, struct err *e)
+int forkway_create(struct forkway *way, struct box_host *host, const struct run_options *options,
+                   const struct plan *plan, const int *source, const struct start *start, struct box *ret,
+                   struct payload *ret_payload, struct err *e)
 {
     struct process_end end;
     int r = make_family(way, host, options, STDERR_FILENO, e);

@@ -188,7 +188,7 @@ static int take_end(struct session *s, struct err *e)
     return s->payload->link >= 0 ? take_start(s, e) : 0;
 }
 
-enum { POLL_LINK, POLL_END, POLL_INIT, POLL_SIGNALS, POLL_FIXED, POLL_MAX = POLL_FIXED + 3 };
+enum { POLL_LINK, POLL_END, POLL_INIT, POLL_SIGNALS, POLL_MEMORY, POLL_FIXED, POLL_MAX = POLL_FIXED + 3 };
 
 static int one_round(struct session *s, struct err *e)
 {
@@ -197,6 +197,7 @@ static int one_round(struct session *s, struct err *e)
         [POLL_END] = { .fd = s->payload->process.pidfd, .events = POLLIN },
         [POLL_INIT] = { .fd = s->started ? -1 : s->box->link, .events = POLLIN },
         [POLL_SIGNALS] = { .fd = s->signals, .events = POLLIN },
+        [POLL_MEMORY] = { .fd = s->ended ? -1 : s->box->oom, .events = POLLIN },
     };
     struct stream *streams[3] = { &s->in, &s->out, &s->err };
     size_t first[3], n = POLL_FIXED, used[3];
@@ -215,6 +216,8 @@ static int one_round(struct session *s, struct err *e)
     }
     if (list[POLL_SIGNALS].revents)
         take_signal(s);
+    if (list[POLL_MEMORY].revents & POLLIN)
+        end_command(s, OUTCOME_OOM);
     for (int i = 0; i < 3; i++)
         if (!stream_move(streams[i], list + first[i], used[i], i == 0 ? UINT64_MAX : room_left(s)))
             end_command(s, OUTCOME_OUTPUT);
@@ -255,6 +258,9 @@ int session_run(struct session *s, struct box *box, struct payload *payload, str
 
     s->box = box;
     s->payload = payload;
+    /* A child of a zygote says itself when it starts, and a hostile one may not: its time counts from the order. */
+    if (s->options->zygote && s->options->command.timeout_ms)
+        s->deadline_us = clock_monotonic_us() + s->options->command.timeout_ms * 1000;
     while (r >= 0 && !s->ended)
         r = one_round(s, e);
     while (r >= 0 && !s->abandoned && drain(s))

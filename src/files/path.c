@@ -17,7 +17,8 @@ int path_open_at(int dir, const char *path, int flags, mode_t mode, uint64_t res
 {
     struct open_how how = {
         .flags = (uint64_t)(flags | O_CLOEXEC | (flags & O_PATH ? 0 : O_NONBLOCK | O_NOCTTY)),
-        .mode = flags & O_CREAT ? mode : 0,
+        /* No set-id bits, which the system call filter could not see here. */
+        .mode = flags & O_CREAT ? mode & 01777 : 0,
         .resolve = resolve | RESOLVE_NO_MAGICLINKS,
     };
 

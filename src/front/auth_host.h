@@ -33,9 +33,9 @@ MUST_CHECK int origin_parse(struct http_text text, struct origin *ret);
 /* Writes "https://name:port", the port only if it is not the scheme's own. */
 void           origin_format(const struct origin *o, char *text, size_t size);
 
-bool host_is_loopback(
-    const struct host *h); /* 127.0.0.0/8, ::1, localhost, *.localhost: no resolver can redirect them */
-bool host_is_any(const struct host *h);         /* 0.0.0.0, :: */
+/* 127.0.0.0/8, ::1, localhost, *.localhost: no resolver can redirect them. */
+bool host_is_loopback(const struct host *h);
+bool host_is_any(const struct host *h);                         /* 0.0.0.0, :: */
 bool host_same(const struct host *a, const struct host *b);     /* ports aside */
 
 struct auth_rules {

@@ -295,7 +295,7 @@ int config_set(struct config *c, const char *name, const char *value, struct err
 {
     const struct key *key = find_key(name);
     struct host host;
-    char hint[80];
+    char hint[80], address[300];
     int r = 0;
 
     if (!strncmp(name, roots_prefix, sizeof roots_prefix - 1))
@@ -311,8 +311,14 @@ int config_set(struct config *c, const char *name, const char *value, struct err
         return add_origin(c, value, e);
     case KIND_BOOL:
         return set_bool(key, value, to, e);
-    case KIND_LISTEN:   /* "" means: no TCP */
+    case KIND_LISTEN: /* "" means: no TCP */
         r = value[0] ? check_listen(value, &host, e) : 0;
+        if (r == 0 && value[0]) { /* as an address, so that whoever binds need not resolve anything */
+            bool is_name = host.kind == HOST_NAME, is_v6 = host.kind == HOST_IPV6;
+            snprintf(address, sizeof address, "%s%s%s:%d", is_v6 ? "[" : "", is_name ? "127.0.0.1" : host.name,
+                     is_v6 ? "]" : "", host.port);
+            value = address;
+        }
         break;
     case KIND_PATH:
         r = check_path(key->name, value, e);

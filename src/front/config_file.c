@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,10 +18,10 @@
 enum { FILE_MAX_BYTES = 256 * 1024, KEY_SIZE = 128 };
 
 struct reader {
-    const char      *path;
-    struct config   *config;
-    yaml_document_t *document;
-    struct err      *e;
+    const char     *path;
+    struct config  *config;
+    yaml_document_t document;
+    struct err     *e;
 };
 
 /* The end of a long path says more than its beginning. */
@@ -31,12 +32,12 @@ static const char *short_path(const char *path)
     return length > 80 ? path + length - 80 : path;
 }
 
-static int fail_at(const struct reader *r, yaml_mark_t at, const char *what)
+static int fail_at(struct reader *r, yaml_mark_t at, const char *what)
 {
     return err_set(r->e, EINVAL, STEP_USAGE, "%s:%zu:%zu: %s", short_path(r->path), at.line + 1, at.column + 1, what);
 }
 
-static int PRINTF_LIKE(3, 4) fail(const struct reader *r, const yaml_node_t *node, const char *format, ...)
+static int PRINTF_LIKE(3, 4) fail(struct reader *r, const yaml_node_t *node, const char *format, ...)
 {
     char what[sizeof r->e->what];
     va_list args;
@@ -54,7 +55,7 @@ static const char *kind_name(const yaml_node_t *node)
 
 /* A scalar's text. Nothing at all ("key:") and null are no text; a tag other than YAML's own would be ignored silently.
  */
-static int scalar_text(const struct reader *r, const yaml_node_t *node, const char *key, const char **ret)
+static int scalar_text(struct reader *r, const yaml_node_t *node, const char *key, const char **ret)
 {
     static const char *const nulls[] = { "", "~", "null", "Null", "NULL" };
     bool is_plain = node->type == YAML_SCALAR_NODE && node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
@@ -74,9 +75,9 @@ static int scalar_text(const struct reader *r, const yaml_node_t *node, const ch
 }
 
 /* Sets one value and puts file, line and column before what config_set() says. */
-static int set_value(const struct reader *r, const char *key, const yaml_node_t *node)
+static int set_value(struct reader *r, const char *key, const yaml_node_t *node)
 {
-    const char *text;
+    const char *text = "";
     struct err inner = { 0 };
     int error = scalar_text(r, node, key, &text);
 
@@ -93,18 +94,18 @@ static int set_value(const struct reader *r, const char *key, const yaml_node_t 
     return 0;
 }
 
-static yaml_node_t *node_of(const struct reader *r, int index)
+static yaml_node_t *node_of(struct reader *r, int index)
 {
-    return yaml_document_get_node(r->document, index);
+    return yaml_document_get_node(&r->document, index);
 }
 
 /* The name of a pair, with the section before it. Also refuses what stands twice: pairs before this one are searched.
  */
-static int pair_name(const struct reader *r, const char *section, const yaml_node_t *map, const yaml_node_pair_t *pair,
+static int pair_name(struct reader *r, const char *section, const yaml_node_t *map, const yaml_node_pair_t *pair,
                      char *ret)
 {
     const yaml_node_t *node = node_of(r, pair->key);
-    const char *text, *other;
+    const char *text = "", *other;
     int error = scalar_text(r, node, "a key", &text);
 
     if (error < 0)
@@ -120,7 +121,7 @@ static int pair_name(const struct reader *r, const char *section, const yaml_nod
     return 0;
 }
 
-static int walk_list(const struct reader *r, const char *key, const yaml_node_t *node)
+static int walk_list(struct reader *r, const char *key, const yaml_node_t *node)
 {
     if (node->type != YAML_SEQUENCE_NODE)
         return fail(r, node, "%s needs a list, not %s", key, kind_name(node));
@@ -132,9 +133,9 @@ static int walk_list(const struct reader *r, const char *key, const yaml_node_t 
     return 0;
 }
 
-static int walk_map(const struct reader *r, const char *section, const yaml_node_t *map);
+static int walk_map(struct reader *r, const char *section, const yaml_node_t *map);
 
-static int walk_pair(const struct reader *r, const char *section, const yaml_node_t *map, const yaml_node_pair_t *pair)
+static int walk_pair(struct reader *r, const char *section, const yaml_node_t *map, const yaml_node_pair_t *pair)
 {
     char key[KEY_SIZE], hint[80];
     const yaml_node_t *value = node_of(r, pair->value);
@@ -161,7 +162,7 @@ static int walk_pair(const struct reader *r, const char *section, const yaml_nod
 }
 
 /* Does not go deeper than the keys do, so that an alias to its own parent cannot lead in a circle. */
-static int walk_map(const struct reader *r, const char *section, const yaml_node_t *map)
+static int walk_map(struct reader *r, const char *section, const yaml_node_t *map)
 {
     if (map->type != YAML_MAPPING_NODE)
         return fail(r, map, "%s%sneeds keys with values, not %s", section[0] ? section : "the file", " ",
@@ -174,7 +175,7 @@ static int walk_map(const struct reader *r, const char *section, const yaml_node
     return 0;
 }
 
-static int fail_yaml(const struct reader *r, const yaml_parser_t *parser)
+static int fail_yaml(struct reader *r, const yaml_parser_t *parser)
 {
     char what[160];
     bool is_known = parser->problem_mark.line || parser->problem_mark.column;
@@ -196,14 +197,13 @@ static bool is_nothing(const yaml_node_t *root)
 /* One document is walked; a second one must not be there. */
 static int walk_document(struct reader *r, yaml_parser_t *parser)
 {
-    yaml_document_t document, next;
+    yaml_document_t next;
     yaml_node_t *root;
     int error = 0;
 
-    if (!yaml_parser_load(parser, &document))
+    if (!yaml_parser_load(parser, &r->document))
         return fail_yaml(r, parser);
-    r->document = &document;
-    root = yaml_document_get_root_node(&document);
+    root = yaml_document_get_root_node(&r->document);
     if (root && !is_nothing(root))
         error = walk_map(r, "", root);
     if (root && !error) {
@@ -215,7 +215,7 @@ static int walk_document(struct reader *r, yaml_parser_t *parser)
             yaml_document_delete(&next);
         }
     }
-    yaml_document_delete(&document);
+    yaml_document_delete(&r->document);
     return error;
 }
 
@@ -233,13 +233,27 @@ static int check_owner(const char *path, const struct stat *st, struct err *e)
     return 0;
 }
 
+/* On a copy: the caller's settings change as a whole or not at all. */
+static int load_text(struct config *c, const char *path, const char *text, size_t size, struct err *e)
+{
+    struct config copy = *c;
+    struct reader reader = { .path = path, .config = &copy, .e = e };
+    yaml_parser_t parser;
+
+    if (!yaml_parser_initialize(&parser))
+        return err_at(e, ENOMEM, STEP_MEMORY, 0, short_path(path));
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, size);
+    int r = walk_document(&reader, &parser);
+    yaml_parser_delete(&parser);
+    if (r == 0)
+        *c = copy;
+    return r;
+}
+
 int config_load(struct config *c, const char *path, bool must_exist, struct err *e)
 {
-    AUTO_FREE char *text = NULL;
-    AUTO_FREE struct config *config = NULL;
-    FD fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);   /* not to hang on a pipe */
+    FD fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* not to hang on a pipe */
     struct stat st;
-    yaml_parser_t parser;
 
     if (fd < 0)
         return errno == ENOENT && !must_exist ? 0 : err_set(e, errno, STEP_NONE, "cannot read %s", short_path(path));
@@ -249,20 +263,11 @@ int config_load(struct config *c, const char *path, bool must_exist, struct err 
     if (r < 0)
         return r;
     size_t size = (size_t)st.st_size;
-    text = malloc(size + 1);
-    config = malloc(sizeof *config);
-    if (!text || !config || !yaml_parser_initialize(&parser))
+    char *text = malloc(size + 1);
+    if (!text)
         return err_at(e, ENOMEM, STEP_MEMORY, 0, short_path(path));
     r = fd_read_all(fd, text, size);
-    if (r < 0) {
-        yaml_parser_delete(&parser);
-        return err_set(e, -r, STEP_NONE, "cannot read %s", short_path(path));
-    }
-    *config = *c;
-    yaml_parser_set_input_string(&parser, (const unsigned char *)text, size);
-    r = walk_document(&(struct reader){ .path = path, .config = config, .e = e }, &parser);
-    yaml_parser_delete(&parser);
-    if (r == 0)
-        *c = *config;
+    r = r < 0 ? err_set(e, -r, STEP_NONE, "cannot read %s", short_path(path)) : load_text(c, path, text, size, e);
+    free(text);
     return r;
 }

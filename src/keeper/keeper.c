@@ -240,6 +240,9 @@ static void front_speaks(struct keeper *keeper)
 
     if (size == -EAGAIN)
         return;
+    /* An empty frame looks like the end, but may bring descriptors. */
+    for (size_t i = 0; i < n_fds && size <= 0; i++)
+        fds[i] = fd_close(fds[i]);
     if (size <= 0 || !keeper_request(keeper, frame, (size_t)size, fds, n_fds))
         drop_front(keeper);
 }

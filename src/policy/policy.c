@@ -36,6 +36,11 @@ const struct policy_filter *policy_zygote_filter(enum profile profile)
     return profiles[profile].zygote;
 }
 
+const struct policy_filter *policy_helper_filter(void)
+{
+    return &policy_filter_helper;
+}
+
 const struct policy_filter *policy_init_filter(void)
 {
     return &policy_filter_init;

@@ -20,6 +20,8 @@ struct policy_filter {
 const struct policy_filter *policy_payload_filter(enum profile profile);
 /* The filter of a zygote whose children become payloads of this profile: it stays on them. */
 const struct policy_filter *policy_zygote_filter(enum profile profile);
+/* The file helper's: a payload of ours that resolves paths carefully. */
+const struct policy_filter *policy_helper_filter(void);
 /* What init may still do when it only reaps: wait4, rt_sigtimedwait, exit_group, rt_sigreturn. */
 const struct policy_filter *policy_init_filter(void);
 /* Bit mask of the capabilities that a payload holds in its own user namespace. */

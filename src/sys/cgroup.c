@@ -29,6 +29,7 @@
 enum {
     CPU_PERIOD_US      = 100000,    /* the kernel's default */
     CPU_PERIOD_LONG_US = 1000000,   /* for shares that would be less than the smallest quota, 1 ms */
+    TCP_PART           = 8,         /* of the memory limit */
     FREEZE_TIMEOUT_US  = 2000000,
     KILL_TIMEOUT_US    = 1000000,
     REMOVE_TIMEOUT_US  = 1000000,
@@ -105,6 +106,11 @@ static int write_memory_v1(int dir, uint64_t bytes, struct err *e)
     r = fd_write_file(dir, "memory.memsw.limit_in_bytes", text); /* or the box could go on in the swap space */
     if (r < 0 && r != -ENOENT && r != -EOPNOTSUPP)
         return err_at(e, -r, STEP_CGROUP, 0, "memory.memsw.limit_in_bytes");
+    /* v1 counts the buffers of TCP by themselves and, without a limit, not at all. */
+    snprintf(text, sizeof text, "%" PRIu64, bytes / TCP_PART);
+    r = fd_write_file(dir, "memory.kmem.tcp.limit_in_bytes", text);
+    if (r < 0 && r != -ENOENT)
+        return err_at(e, -r, STEP_CGROUP, 0, "memory.kmem.tcp.limit_in_bytes");
     return raised ? write_number(dir, "memory.limit_in_bytes", bytes, e) : 0;
 }
 
@@ -437,7 +443,7 @@ static size_t kill_listed(int dir, const char *name)
     return listed;
 }
 
-static size_t kill_pass(const struct cgroup *leaf)
+size_t cgroup_kill_pass(const struct cgroup *leaf)
 {
     size_t listed = leaf->v2 >= 0 ? kill_listed(leaf->v2, leaf->name) : 0;
 
@@ -457,11 +463,11 @@ void cgroup_kill_each(struct cgroup *leaf)
         if (fd_read_file(leaf->dir[CG_PIDS], "pids.max", pids_max, sizeof pids_max) > 0)
             (void)fd_write_file(leaf->dir[CG_PIDS], "pids.max", "0");
     }
-    size_t listed = kill_pass(leaf);
+    size_t listed = cgroup_kill_pass(leaf);
     thaw(leaf);
     while (!still && listed && clock_monotonic_us() < deadline) {
         pause_us(200);
-        listed = kill_pass(leaf);
+        listed = cgroup_kill_pass(leaf);
     }
     if (pids_max[0])
         (void)fd_write_file(leaf->dir[CG_PIDS], "pids.max", pids_max);

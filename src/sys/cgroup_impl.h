@@ -24,6 +24,9 @@ int cgroup_open_usual_v1(enum cgroup_controller controller);
 /* Sends SIGKILL to whatever the leaf holds in any hierarchy, one by one; for kernels and trees without cgroup.kill. */
 void cgroup_kill_each(struct cgroup *leaf);
 
+/* SIGKILL to all that the leaf lists now; returns how many there were. */
+size_t cgroup_kill_pass(const struct cgroup *leaf);
+
 /* One try to remove every directory of the leaf that is still there: 0, or the last -errno. */
 int cgroup_remove_try(const struct cgroup_host *host, const struct cgroup *leaf);
 /* Tries until deadline_us (monotonic). */

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -91,6 +92,23 @@ int process_clone(uint64_t flags, int cgroup, int pid_namespace, struct process 
     return r;
 }
 
+int process_clone_for(uid_t owner, uint64_t flags, struct process *ret)
+{
+    int death_signal = 0;
+
+    if (owner == 0)
+        return clone_plain(flags, -1, ret);
+    /* The effective id decides whose the namespace is. The file system id stays, so that the child can still work on our files. Changing ids also
+     * disarms the parent death signal and makes us undumpable; the first is put right again, the second is welcome. */
+    if (prctl(PR_GET_PDEATHSIG, &death_signal) < 0 || syscall(SYS_setresuid, -1, owner, -1) < 0)
+        return -errno;
+    (void)syscall(SYS_setfsuid, 0);
+    int r = clone_plain(flags, -1, ret);
+    if (r != 0 && (syscall(SYS_setresuid, -1, 0, -1) < 0 || prctl(PR_SET_PDEATHSIG, death_signal) < 0))
+        _exit(125);     /* every later step would be taken as somebody else */
+    return r;
+}
+
 int process_reap(struct process *process, int block, struct process_end *ret)
 {
     struct rusage usage;
@@ -146,5 +164,8 @@ int process_map_ids(pid_t pid, const char *uid_map, const char *gid_map, int den
         r = fd_write_file(dir, "gid_map", gid_map);
     if (r == 0)
         r = fd_write_file(dir, "uid_map", uid_map);
+    /* Whoever writes it first decides, and anybody inside may: so it is us. Where we have no such ids ourselves (EPERM) nobody has. */
+    if (r == 0 && (r = fd_write_file(dir, "projid_map", uid_map)) == -EPERM)
+        r = 0;
     return r;
 }

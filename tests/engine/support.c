@@ -179,6 +179,19 @@ static bool matches(const struct event *event, enum event_type type, uint32_t bo
     return event->type == type && event->box == box && (payload < 0 || event->payload == payload);
 }
 
+/* What will never come, because the payload or the box failed. */
+static void check_hope(const struct event *event, enum event_type type, uint32_t box, int payload)
+{
+    char text[300];
+    bool failed = (event->type == EVENT_FAILED && event->box == box && event->payload == payload)
+               || (event->type == EVENT_DONE && event->box == box && event->result < 0 && type == EVENT_READY);
+
+    if (!failed)
+        return;
+    err_text(&event->err, text, sizeof text);
+    fail_msg("box %u, payload %d failed: %d %s", box, payload, event->result, text);
+}
+
 static struct told take_queued(size_t i)
 {
     struct told told = front.queue[i];
@@ -195,6 +208,7 @@ struct told front_expect(enum event_type type, uint32_t box, int payload)
         struct told told = receive();
         if (matches(&told.event, type, box, payload))
             return told;
+        check_hope(&told.event, type, box, payload);
         assert_true(front.n_queued < QUEUE);
         front.queue[front.n_queued++] = told;
     }

@@ -18,7 +18,7 @@
 #include "box/spec.h"
 #include "keeper/proto.h"
 
-enum { DEADLINE_MS = 10000, QUEUE = 256 };
+enum { DEADLINE_MS = 10000, QUEUE = 1024 };
 
 /* An event with what came with it. */
 struct told {

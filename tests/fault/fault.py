@@ -263,11 +263,10 @@ def judge(run, references, is_signal):
 def points(run, every, is_signal):
     """The calls to try. For a signal: each one. To fail: those of the making of the box, which ends for carrel with its first poll, for the
     payload with exec, for init when it only reaps."""
-    chosen, waiting = [], set()
+    chosen, is_waiting = [], False
     for role, n, name, after in run.calls:
-        if name == "poll":
-            waiting.add(role)
-        makes = name not in NEVER_FAIL and role not in waiting and (not after or role == "init")
+        is_waiting |= role == "carrel" and name == "poll"
+        makes = name not in NEVER_FAIL and not (role == "carrel" and is_waiting) and (not after or role == "init")
         if (is_signal or makes) and name not in ("rt_sigtimedwait", "wait4"):
             chosen.append((role, n, name))
     return chosen[::every]
@@ -359,13 +358,11 @@ def test(args, place):
         way, kind, role, n, name, value = job
         if failed >= args.most:
             return job, None, [], "not tried"
-        start = time.monotonic()
         run = Run(way, args.inject, kind, role, n, value)
         problems = judge(run, [references[name] for name in (way.name, way.fallback) if name in references], kind == "signal") if run.hit or run.hang else []
         end = "missed" if not run.hit else "ran" if run.executed else "refused"
         with lock:
             failed += bool(problems and not tolerated(job))
-        run.seconds = time.monotonic() - start
         return job, run, problems, end
 
     references, jobs = {}, []
@@ -386,7 +383,7 @@ def test(args, place):
             what = errno.errorcode[value] if kind == "fail" else signal.Signals(value).name
             counts[way.name, kind, end] = counts.get((way.name, kind, end), 0) + 1
             if (problems and not tolerated(job)) or (args.verbose and run):
-                print(f"{way.name}: {kind} {role}:{n} {name} {what}: {end} {run.status} {run.stderr.strip()!r} {run.seconds:.2f} s {run.ends}")
+                print(f"{way.name}: {kind} {role}:{n} {name} {what}: {end} {run.status} {run.stderr.strip()!r}")
                 for problem in problems:
                     print(f"    {problem}")
     new = set(read("/proc/self/mountinfo").splitlines()) - set(mounts.splitlines())

@@ -304,6 +304,9 @@ static void test_check_sees_the_whole(void **state)
     assert_int_equal(set("listen", "localhost:7070"), 0);
     assert_int_equal(set("allow_anonymous", "true"), 0);
     assert_int_equal(config_check(&config, &e), 0);
+    assert_string_equal(config.listen, "127.0.0.1:7070"); /* nobody has to resolve it */
+    assert_int_equal(set("listen", "[0::1]:07"), 0);
+    assert_string_equal(config.listen, "[::1]:7");
 }
 
 int main(void)

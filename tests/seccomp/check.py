@@ -18,7 +18,8 @@ TABLE = HERE.parent.parent / "src/policy/syscalls.tbl"
 GEN, PROBE, REFERENCE = (os.environ[name] for name in ("GEN", "PROBE", "REFERENCE"))
 NUMBERS = range(601)
 PROFILES = ["strict", "standard", "system"]
-FILTERS = PROFILES + ["init"]
+ZYGOTES = [f"zygote_{profile}" for profile in PROFILES]
+FILTERS = PROFILES + ["init"] + ZYGOTES
 BAD = 0x00007FFFFFFFF000  # the arguments of `probe verdicts` and `probe calls`
 UNSEEN = {335, 336}  # uretprobe, uprobe: the kernel does not ask filters about these
 
@@ -150,6 +151,30 @@ class Intent(unittest.TestCase):
                 if table.cell(small, nr) == "allow":
                     self.assertEqual(table.cell(large, nr), "allow", nr)
 
+    def test_a_zygotes_filter_only_adds_what_joining_and_sealing_take(self):
+        """It stays on the payloads, so it must not refuse what their profile allows, but for netlink and netfilter."""
+        extra = {"setns", "unshare", "keyctl", "prctl", "seccomp", "capset", "setgroups", "setresgid", "setresuid"}
+        fewer = {("socket", 16), ("setsockopt", 0), ("setsockopt", 41)}
+        for profile, zygote in zip(PROFILES, ZYGOTES):
+            for nr, row in table.rows.items():
+                name, cells = row["name"], (table.cell(profile, nr), table.cell(zygote, nr))
+                for args in [[0] * 6] + [padded(args) for cell in cells if cell[0] == "@" for args in table.vectors(cell[1:])]:
+                    mine, its = simulate(programs[profile], nr, args), simulate(programs[zygote], nr, args)
+                    with self.subTest(zygote=zygote, call=name, args=args):
+                        if mine == "allow" and its != "allow":
+                            at = {"socket": 0, "setsockopt": 1}.get(name)
+                            self.assertIsNotNone(at, "refused to payloads")
+                            self.assertIn((name, args[at] & 0xffffffff), fewer)
+                        elif mine != "allow" and its == "allow":
+                            self.assertIn(name, extra)
+            for nstype, wanted in ((0, "eperm"), (0x10000000, "allow"), (0x02000000, "eperm"), (0x30000000, "eperm")):
+                self.assertEqual(simulate(programs[zygote], table.names["setns"], padded([3, nstype])), wanted)
+            for flags, wanted in ((0x02000000, "allow"), (0x10000000, "eperm"), (0x12000000, "eperm"), (0, "eperm")):
+                self.assertEqual(simulate(programs[zygote], table.names["unshare"], padded([flags])), wanted)
+            for call in ("mount", "umount2", "mount_setattr", "move_mount", "open_tree", "fsopen", "pivot_root", "chroot", "ptrace", "clone3",
+                         "process_vm_writev", "pidfd_getfd", "bpf"):
+                self.assertNotEqual(simulate(programs[zygote], table.names[call], [0] * 6), "allow", call)
+
     def test_only_system_may_change_identity(self):
         for call in "setuid setgid setgroups setresuid setresgid setreuid setregid".split():
             self.assertEqual([simulate(programs[p], table.names[call]) for p in PROFILES], ["eperm", "eperm", "allow"])
@@ -157,7 +182,7 @@ class Intent(unittest.TestCase):
     def test_constants_are_those_of_the_headers(self):
         own = {"CLONE_NAMESPACES", "SECCOMP_REFUSED_FLAGS", "PERSONALITY_ASK", "SOCK_TYPE_MASK"}
         headers = """sched.h sys/socket.h netinet/in.h netinet/tcp.h linux/udp.h linux/netlink.h asm/termbits.h asm/ioctls.h linux/fs.h
-                  linux/fiemap.h fcntl.h sys/stat.h linux/prctl.h linux/seccomp.h linux/personality.h"""
+                  linux/fiemap.h fcntl.h sys/stat.h linux/prctl.h linux/seccomp.h linux/personality.h linux/keyctl.h"""
         lines = [f"#include <{h}>" for h in headers.split()]
         for name, value in table.constants.items():
             if name not in own:

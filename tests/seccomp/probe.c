@@ -47,6 +47,9 @@ static const struct {
     {"standard", &policy_filter_standard},
     {"system", &policy_filter_system},
     {"init", &policy_filter_init},
+    {"zygote_strict", &policy_filter_zygote_strict},
+    {"zygote_standard", &policy_filter_zygote_standard},
+    {"zygote_system", &policy_filter_zygote_system},
 };
 
 struct call {

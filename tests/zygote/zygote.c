@@ -1,5 +1,6 @@
-/* Stands in for an interpreter: warms some memory and serves. A child runs one of the commands below, whose names begin with '@', or executes
- * what it is told, so that everything that is tested over exec can be tested over fork. Called zygote-NAME, it is hostile (hostile.c). */
+/* Stands in for an interpreter: warms some memory and serves. A child runs one of the commands below, whose names begin
+ * with '@', or executes what it is told, so that everything that is tested over exec can be tested over fork. Called
+ * zygote-NAME, it is hostile (hostile.c). */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -91,8 +92,8 @@ static const struct {
     const char *name;
     int       (*run)(int argc, char **argv);
 } commands[] = {
-    { "@echo", at_echo }, { "@sleep", at_sleep }, { "@exit", at_exit },   { "@abort", at_abort }, { "@random", at_random },
-    { "@fds", at_fds },   { "@touch", at_touch }, { "@cat", at_cat },
+    { "@echo", at_echo },     { "@sleep", at_sleep }, { "@exit", at_exit },   { "@abort", at_abort },
+    { "@random", at_random }, { "@fds", at_fds },     { "@touch", at_touch }, { "@cat", at_cat },
 };
 
 static int run_command(struct zygote_child *child)

@@ -2,7 +2,6 @@
  * which member they are about. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -174,7 +173,7 @@ int body_duration(const char *name, json_t *value, uint64_t *ret_ms, struct err 
     double seconds = json_number_value(value);
     if (!json_is_number(value) || !(seconds >= 0) || seconds > (double)PARSE_DURATION_MAX_MS / 1000)
         return err_set(e, EINVAL, STEP_USAGE, "%s must be seconds (0: none) or a text like \"30s\" or \"2h\", at most a year", name);
-    *ret_ms = (uint64_t)ceil(seconds * 1000);
+    *ret_ms = (uint64_t)(seconds * 1000 + 0.999);
     return 0;
 }
 

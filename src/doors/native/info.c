@@ -1,0 +1,123 @@
+/* The server about itself: for people, for load balancers, for Prometheus. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "doors/native/door.h"
+#include "doors/native/native.h"
+#include "front/keeper_link.h"
+
+enum { METRICS_MAX = 65536 };
+
+void ask_info(struct ask *a)
+{
+    const struct config *c = &a->front->config;
+    const struct frame_limits *taken = &a->front->boxes.requested;
+    json_t *roots = json_array();
+    char started[32];
+
+    json_array_append_new(roots, json_string("host"));
+    for (uint32_t i = 0; i < c->n_roots; i++)
+        json_array_append_new(roots, json_string(c->root_name[i]));
+    front_time_text(a->front->started_ms, started);
+    reply_json(a, 200, json_pack("{s:s,s:s,s:b,s:o,s:{s:I,s:f,s:i},s:{s:I,s:f,s:I},s:{s:I,s:f,s:I,s:I},s:{s:I,s:I}}",
+                                 "version", CARREL_VERSION, "started_at", started, "ready", a->front->ready, "roots", roots,
+                                 "host", "memory", (json_int_t)c->host_memory_bytes, "cpus", (double)c->host_cpu_milli / 1000, "boxes", KEEPER_BOXES,
+                                 "free", "memory", (json_int_t)(c->host_memory_bytes - taken->memory_bytes), "cpus",
+                                 (double)(c->host_cpu_milli - taken->cpu_milli) / 1000, "boxes", (json_int_t)(KEEPER_BOXES - a->front->boxes.alive),
+                                 "defaults", "memory", (json_int_t)c->default_memory_bytes, "cpus", (double)c->default_cpu_milli / 1000, "disk",
+                                 (json_int_t)c->default_disk_bytes, "pids", (json_int_t)c->default_pids,
+                                 "max", "memory", (json_int_t)c->max_memory_bytes, "disk", (json_int_t)c->max_disk_bytes));
+}
+
+void ask_health(struct ask *a)
+{
+    reply_data(a, 200, "{\"status\":\"ok\"}", 15);
+}
+
+void ask_ready(struct ask *a)
+{
+    if (a->front->ready && keeper_link_is_up(a->front->keeper))
+        reply_data(a, 200, "{\"status\":\"ready\"}", 18);
+    else
+        reply_fail(a, 503, "unavailable", "the keeper is not there yet");
+}
+
+void ask_openapi(struct ask *a)
+{
+    reply_data(a, 200, native_openapi, native_openapi_size);
+}
+
+/* ---- metrics ---- */
+
+static void metric(struct buf *b, const char *name, const char *kind, const char *help, uint64_t value)
+{
+    buf_printf(b, "# HELP carrel_%s %s\n# TYPE carrel_%s %s\ncarrel_%s %llu\n", name, help, name, kind, name, (unsigned long long)value);
+}
+
+static void seconds(struct buf *b, const char *name, const char *help, uint64_t us)
+{
+    buf_printf(b, "# HELP carrel_%s %s\n# TYPE carrel_%s counter\ncarrel_%s %llu.%06llu\n", name, help, name, name,
+               (unsigned long long)us / 1000000, (unsigned long long)us % 1000000);
+}
+
+static uint64_t resident_bytes(void)
+{
+    char text[128];
+    unsigned long long pages = 0;
+
+    if (fd_read_file(AT_FDCWD, "/proc/self/statm", text, sizeof text) <= 0 || sscanf(text, "%*u %llu", &pages) != 1)
+        return 0;
+    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static void boxes_by_phase(struct buf *b, const struct front *front, uint64_t *ret_execs)
+{
+    uint64_t count[PHASE_COUNT] = { 0 };
+
+    for (const struct box *box = front->boxes.first; box; box = box->next) {
+        count[box->phase]++;
+        *ret_execs += box->running;
+    }
+    buf_add_text(b, "# HELP carrel_boxes Boxes that are known, by phase.\n# TYPE carrel_boxes gauge\n");
+    for (unsigned i = 0; i < PHASE_COUNT; i++)
+        buf_printf(b, "carrel_boxes{phase=\"%s\"} %llu\n", phase_names[i], (unsigned long long)count[i]);
+}
+
+void ask_metrics(struct ask *a)
+{
+    const struct front *front = a->front;
+    const struct metrics *m = &front->metrics;
+    uint64_t execs = 0;
+    struct buf b;
+
+    buf_init(&b, METRICS_MAX);
+    metric(&b, "requests_total", "counter", "HTTP requests.", m->requests);
+    metric(&b, "requests_refused_total", "counter", "HTTP requests answered with 400 or more.", m->requests_refused);
+    metric(&b, "boxes_created_total", "counter", "Boxes that were asked for and admitted.", m->boxes_created);
+    metric(&b, "boxes_failed_total", "counter", "Boxes that could not be made or died on their own.", m->boxes_failed);
+    metric(&b, "execs_started_total", "counter", "Commands that were asked for.", m->execs_started);
+    metric(&b, "execs_failed_total", "counter", "Commands that never ran.", m->execs_failed);
+    metric(&b, "output_bytes_total", "counter", "Bytes that commands wrote.", m->output_bytes);
+    metric(&b, "keeper_losses_total", "counter", "Times that the keeper went away.", m->keeper_losses);
+    seconds(&b, "create_seconds_total", "Time from asking for a box to its being ready, in all.", m->create_us_sum);
+    seconds(&b, "exec_seconds_total", "Time that commands ran, in all.", m->exec_us_sum);
+    buf_add_text(&b, "# HELP carrel_exec_outcomes_total Commands that ended, by outcome.\n# TYPE carrel_exec_outcomes_total counter\n");
+    for (unsigned i = 0; i < 8; i++)
+        buf_printf(&b, "carrel_exec_outcomes_total{outcome=\"%s\"} %llu\n", front_outcomes[i], (unsigned long long)m->outcome[i]);
+    boxes_by_phase(&b, front, &execs);
+    metric(&b, "execs_running", "gauge", "Commands that run.", execs);
+    metric(&b, "connections", "gauge", "Open HTTP connections.", http_server_connections(front->http));
+    metric(&b, "ready", "gauge", "Whether the keeper is there.", front->ready);
+    metric(&b, "requested_memory_bytes", "gauge", "Memory that boxes are guaranteed.", front->boxes.requested.memory_bytes);
+    metric(&b, "requested_cpu_milli", "gauge", "Thousandths of processors that boxes are guaranteed.", front->boxes.requested.cpu_milli);
+    metric(&b, "host_memory_bytes", "gauge", "Memory that boxes may be guaranteed in all.", front->config.host_memory_bytes);
+    metric(&b, "resident_bytes", "gauge", "Resident memory of the front.", resident_bytes());
+    if (buf_error(&b) < 0 || http_reply(a->r, 200, "text/plain; version=0.0.4; charset=utf-8", b.data, b.length) < 0)
+        http_request_abort(a->r);
+    buf_done(&b);
+}

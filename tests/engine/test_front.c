@@ -1,0 +1,393 @@
+/* Fronts that come and go, and fronts that talk nonsense. */
+#define _GNU_SOURCE
+#include "support.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "box/payload.h"
+
+static void test_the_next_front_is_told_everything(void **state)
+{
+    (void)state;
+    int held[2][2], in[2];
+    front_connect();
+    front_expect(EVENT_SYNCED, 0, -1);
+    box_make(5, NULL);
+    box_make(9, NULL);
+    assert_return_code(pipe2(held[0], O_CLOEXEC) | pipe2(held[1], O_CLOEXEC) | pipe2(in, O_CLOEXEC), errno);
+    /* One that runs on, one that ends, one with a terminal, one that cannot run. */
+    struct run run = { .script = "read x; exit 4", .in = in[0], .token = 51, .held = (int[]){ held[0][0], held[1][1] }, .n_held = 2 };
+    assert_int_equal(box_run(5, 0, run).event.result, 0);
+    assert_int_equal(box_run(5, 1, (struct run){ .script = "exit 3", .token = 52 }).event.result, 0);
+    assert_int_equal(box_run(5, 2, (struct run){ .script = "echo hi; read x; exit 6", .terminal = true, .token = 53 }).event.result, 0);
+    char *missing[] = { "/none", NULL };
+    assert_int_equal(box_run(5, 3, (struct run){ .argv = missing, .token = 54 }).event.result, 0);
+    front_expect(EVENT_STARTED, 5, 0);
+    front_expect(EVENT_ENDED, 5, 1);
+    struct told master = front_expect(EVENT_STARTED, 5, 2);
+    read_until(master.fds[0], "hi");
+    told_close(&master);
+    front_expect(EVENT_FAILED, 5, 3);
+    assert_int_equal(box_ask(REQUEST_FREEZE, 9, 0).event.result, 0);
+    front_close();
+    close(held[0][0]);
+    close(held[1][1]);
+
+    front_connect();
+    struct told told[7];
+    for (int i = 0; i < 7; i++)
+        told[i] = front_next();
+    assert_int_equal(told[0].event.type, EVENT_BOX);
+    assert_int_equal(told[0].event.box, 5);
+    assert_int_equal(told[0].event.token, 1005);
+    for (int i = 1; i <= 4; i++) {
+        assert_int_equal(told[i].event.type, EVENT_PAYLOAD);
+        assert_int_equal(told[i].event.payload, i - 1);
+        assert_int_equal(told[i].event.token, 50 + i);
+        assert_int_equal(told[i].event.state, i == 2 || i == 4);
+    }
+    assert_int_equal(told[1].n_fds, 2);
+    assert_int_equal(told[1].event.n_held, 2);
+    assert_int_equal(told[2].event.code, 3);
+    assert_int_equal(told[2].event.outcome, OUTCOME_ERROR);
+    assert_int_equal(told[3].n_fds, 1);         /* the terminal, which is not among the held */
+    assert_int_equal(told[3].event.n_held, 0);
+    assert_int_equal(told[4].event.result, -ENOENT);
+    assert_int_equal(told[5].event.type, EVENT_BOX);
+    assert_int_equal(told[5].event.box, 9);
+    assert_true(told[5].event.state != told[0].event.state);
+    assert_int_equal(told[6].event.type, EVENT_SYNCED);
+
+    /* What was held is what was given. */
+    char byte = 0;
+    assert_int_equal(write(held[0][1], "a", 1), 1);
+    assert_int_equal(read(told[1].fds[0], &byte, 1), 1);
+    assert_int_equal(byte, 'a');
+    assert_int_equal(write(told[1].fds[1], "b", 1), 1);
+    assert_int_equal(read(held[1][0], &byte, 1), 1);
+    assert_int_equal(byte, 'b');
+    /* And the payloads are still under control. */
+    assert_int_equal(write(in[1], "x\n", 2), 2);
+    assert_int_equal(front_expect(EVENT_ENDED, 5, 0).event.code, 4);
+    assert_int_equal(write(told[3].fds[0], "x\n", 2), 2);
+    assert_int_equal(front_expect(EVENT_ENDED, 5, 2).event.code, 6);
+    assert_int_equal(box_ask(REQUEST_THAW, 9, 0).event.result, 0);
+    for (int i = 0; i < 7; i++)
+        told_close(&told[i]);
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(box_ask(REQUEST_FORGET, 5, i).event.result, 0);
+    front_close();
+
+    /* What was forgotten is not told again. */
+    front_connect();
+    assert_int_equal(front_next().event.type, EVENT_BOX);
+    assert_int_equal(front_next().event.type, EVENT_BOX);
+    assert_int_equal(front_next().event.type, EVENT_SYNCED);
+    box_end(5);
+    box_end(9);
+    int *all[] = { &held[0][1], &held[1][0], &in[0], &in[1] };
+    for (size_t i = 0; i < 4; i++)
+        close(*all[i]);
+}
+
+static void test_time_goes_on_without_a_front(void **state)
+{
+    (void)state;
+    front_connect();
+    box_make(0, NULL);
+    box_run(0, 0, (struct run){ .script = "sleep 60", .timeout_ms = 100 });
+    box_run(0, 1, (struct run){ .script = "exit 2" });
+    front_close();
+    pid_t pids[16];
+    wait_for(keeper_children(pids, 16) == 2);       /* janitor and init */
+    front_connect();
+    front_expect(EVENT_BOX, 0, -1);
+    struct event timed = front_expect(EVENT_PAYLOAD, 0, 0).event, ended = front_expect(EVENT_PAYLOAD, 0, 1).event;
+    assert_int_equal(timed.state, 1);
+    assert_int_equal(timed.outcome, OUTCOME_TIMEOUT);
+    assert_int_equal(ended.state, 1);
+    assert_int_equal(ended.code, 2);
+    box_end(0);
+}
+
+static void test_a_new_front_gets_no_answers_to_the_last_one(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        front_connect();
+        front_expect(EVENT_SYNCED, 0, -1);
+        struct request_create q = create_frame(0);
+        struct request_head end = { .type = REQUEST_DESTROY, .box = 0 };
+        front_send(&q, sizeof q, NULL, 0);
+        front_send(&end, sizeof end, NULL, 0);
+        front_close();
+        front_connect();
+        struct told told;
+        do {
+            told = front_next();
+            assert_int_equal(told.event.serial, 0);
+        } while (told.event.type != EVENT_SYNCED);
+        /* Whatever is left of that box goes. */
+        wait_for(cgroups_of(front.keeper) == 0);
+        struct request_head usage = { .type = REQUEST_USAGE, .box = 0 };
+        wait_for(front_answer(front_send(&usage, sizeof usage, NULL, 0)).event.result == -ENOENT);
+        while (front.n_queued)
+            assert_int_equal(front_next().event.serial, 0);
+        front_close();
+    }
+}
+
+static void test_strangers_are_refused(void **state)
+{
+    (void)state;
+    char byte;
+    assert_int_equal(front_connect_as(12345), -EACCES);     /* by the socket's mode */
+    assert_return_code(chmod(front.path, 0666), errno);
+    int fd = front_connect_as(12345);
+    assert_true(fd >= 0);
+    struct pollfd ready = { .fd = fd, .events = POLLIN };
+    assert_int_equal(poll(&ready, 1, DEADLINE_MS), 1);
+    assert_int_equal(recv(fd, &byte, 1, 0), 0);             /* nothing, not even HELLO */
+    close(fd);
+    front_connect();
+    box_make(0, NULL);
+    box_end(0);
+}
+
+static void test_a_second_front_is_refused(void **state)
+{
+    (void)state;
+    char byte;
+    front_connect();
+    for (int i = 0; i < 3; i++) {
+        int fd = front_connect_as(0);
+        assert_true(fd >= 0);
+        struct pollfd ready = { .fd = fd, .events = POLLIN };
+        assert_int_equal(poll(&ready, 1, DEADLINE_MS), 1);
+        assert_int_equal(recv(fd, &byte, 1, 0), 0);
+        close(fd);
+    }
+    box_make(0, NULL);
+    box_end(0);
+}
+
+/* The front was dropped, but the keeper and its box live. */
+static void assert_dropped_but_alive(const char *what)
+{
+    if (!front_is_dropped())
+        fail_msg("%s: not dropped", what);
+    front_close();
+    front_connect();
+    front_expect(EVENT_BOX, 0, -1);
+    front_expect(EVENT_PAYLOAD, 0, 0);
+    front_expect(EVENT_SYNCED, 0, -1);
+}
+
+static void send_raw(const void *frame, size_t size, const int *fds, size_t n_fds)
+{
+    assert_int_equal(link_send(front.socket, frame, size, fds, n_fds), 0);
+}
+
+static void test_illegal_frames_cost_the_connection(void **state)
+{
+    (void)state;
+    front_connect();
+    box_make(0, NULL);
+    box_run(0, 0, (struct run){ .script = "sleep 300" });
+    front_expect(EVENT_STARTED, 0, 0);
+    int fds_before = keeper_fds();
+
+    static char big[sizeof(struct request_create) + 100];
+    struct request_create create = create_frame(1);
+    create.head.serial = 1;
+    const struct {
+        const char         *what;
+        struct request_head head;
+        size_t              size, n_fds;
+    } bad[] = {
+        { "one byte", { .type = REQUEST_USAGE, .serial = 1 }, 1, 0 },
+        { "a head without its last byte", { .type = REQUEST_USAGE, .serial = 1 }, sizeof create.head - 1, 0 },
+        { "too long", { .type = REQUEST_USAGE, .serial = 1 }, sizeof create.head + 1, 0 },
+        { "far too long", { .type = REQUEST_USAGE, .serial = 1 }, sizeof big, 0 },
+        { "type 0", { .type = 0, .serial = 1 }, sizeof create.head, 0 },
+        { "an unknown type", { .type = REQUEST_COUNT, .serial = 1 }, sizeof create.head, 0 },
+        { "type 65535", { .type = 65535, .serial = 1 }, sizeof create.head, 0 },
+        { "serial 0", { .type = REQUEST_USAGE }, sizeof create.head, 0 },
+        { "a box out of range", { .type = REQUEST_USAGE, .serial = 1, .box = KEEPER_BOXES }, sizeof create.head, 0 },
+        { "box 2^32-1", { .type = REQUEST_USAGE, .serial = 1, .box = UINT32_MAX }, sizeof create.head, 0 },
+        { "a payload out of range", { .type = REQUEST_FORGET, .serial = 1, .payload = KEEPER_PAYLOADS }, sizeof create.head, 0 },
+        { "an fd too many", { .type = REQUEST_USAGE, .serial = 1 }, sizeof create.head, 1 },
+        { "many fds", { .type = REQUEST_USAGE, .serial = 1 }, sizeof create.head, 32 },
+        { "no fd for files", { .type = REQUEST_FILES, .serial = 1, .payload = 1 }, sizeof create.head, 0 },
+        { "two fds for files", { .type = REQUEST_FILES, .serial = 1, .payload = 1 }, sizeof create.head, 2 },
+        { "a start without its command", { .type = REQUEST_START, .serial = 1, .payload = 1 }, sizeof(struct request_start), 0 },
+        { "too many fds to start", { .type = REQUEST_START, .serial = 1, .payload = 1 }, sizeof(struct request_start), 8 },
+        { "an empty frame", { .type = 0 }, 0, 0 },
+    };
+    int fds[32];
+    for (size_t i = 0; i < 32; i++)
+        fds[i] = 0;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        memcpy(big, &bad[i].head, sizeof bad[i].head);
+        send_raw(big, bad[i].size, fds, bad[i].n_fds);
+        assert_dropped_but_alive(bad[i].what);
+    }
+    assert_int_equal(keeper_fds(), fds_before);
+    assert_int_equal(box_sh(0, 1, "exit 0", NULL, 0).outcome, OUTCOME_OK);
+    box_end(0);
+}
+
+static void test_fds_of_an_empty_frame_are_not_kept(void **state)
+{
+    (void)state;
+    front_connect();
+    box_make(0, NULL);
+    box_run(0, 0, (struct run){ .script = "sleep 300" });
+    int before = keeper_fds(), fds[20] = { 0 };
+    for (int i = 0; i < 3; i++) {
+        send_raw("", 0, fds, 20);
+        assert_dropped_but_alive("an empty frame with descriptors");
+    }
+    assert_int_equal(keeper_fds(), before);
+    box_end(0);
+}
+
+static int create_result(struct request_create *q, const int *fds, size_t n)
+{
+    return front_answer(front_send(q, sizeof *q, fds, n)).event.result;
+}
+
+static void test_wrong_requests_are_answered(void **state)
+{
+    (void)state;
+    front_connect();
+    int fds_before = keeper_fds();
+    struct request_create q = create_frame(0);
+    q.profile = 99;
+    assert_int_equal(create_result(&q, NULL, 0), -EINVAL);
+    q = create_frame(0);
+    q.root = 1;                                             /* this keeper has none */
+    assert_int_equal(create_result(&q, NULL, 0), -EINVAL);
+    q = create_frame(0);
+    q.n_mounts = UINT32_MAX;
+    assert_int_equal(create_result(&q, NULL, 0), -EINVAL);
+    q = create_frame(0);
+    q.n_mounts = 1;                                         /* but no fd */
+    assert_int_equal(create_result(&q, NULL, 0), -EINVAL);
+    q = create_frame(0);
+    memset(q.hostname, 'h', sizeof q.hostname);             /* no NUL */
+    assert_int_equal(create_result(&q, NULL, 0), -EINVAL);
+    static const char *const names[] = { "", "a/b", "a b", "a\n", "\xff" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        q = create_frame(0);
+        memset(q.hostname, 0, sizeof q.hostname);
+        memcpy(q.hostname, names[i], strlen(names[i]));
+        assert_int_equal(create_result(&q, NULL, 0), -EINVAL);
+    }
+    q = create_frame(0);
+    q.uid = 65535;
+    assert_int_equal(create_result(&q, NULL, 0), -EINVAL);
+
+    static const struct request_head no_box[] = { { .type = REQUEST_FREEZE }, { .type = REQUEST_THAW }, { .type = REQUEST_USAGE },
+                                                  { .type = REQUEST_FORGET }, { .type = REQUEST_DESTROY } };
+    for (size_t i = 0; i < sizeof no_box / sizeof *no_box; i++)
+        assert_int_equal(box_ask(no_box[i].type, 17, 3).event.result, -ENOENT);
+    assert_int_equal(box_run(17, 0, (struct run){ .script = "true" }).event.result, -ENOENT);
+    box_make(0, NULL);
+    q = create_frame(0);
+    assert_int_equal(create_result(&q, NULL, 0), -EBUSY);
+    assert_int_equal(box_ask(REQUEST_FORGET, 0, 3).event.result, -ENOENT);
+    /* Fewer fds than the frame says. */
+    struct request_start start = { .head = { .type = REQUEST_START }, .n_held = 255 };
+    assert_int_equal(front_answer(front_send(&start, sizeof start, (int[]){ 0 }, 1)).event.result, -EINVAL);
+    start.n_held = 0;
+    start.has_stdio[0] = 255;
+    assert_int_equal(front_answer(front_send(&start, sizeof start, (int[]){ 0 }, 1)).event.result, -EINVAL);
+    /* A command that is none: the payload says so, not the keeper. */
+    start.has_stdio[0] = 0;
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    assert_int_equal(front_answer(front_send(&start, sizeof start, &null, 1)).event.result, 0);
+    assert_true(front_expect(EVENT_FAILED, 0, 0).event.result < 0);
+    close(null);
+    box_end(0);
+    assert_int_equal(keeper_fds(), fds_before);
+}
+
+static void test_mount_targets_are_plain_paths_in_the_box(void **state)
+{
+    (void)state;
+    static const char *const bad[] = { "", "/", "a", "//a", "/a/", "/a//b", "/..", "/a/../b", "/a/..", "/.", "/a/./b", "/proc",
+                                       "/proc/x", "/dev", "/dev/shm/x", "///tmp/carrel-engine-evil" };
+    int dir = open("/usr/share", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    front_connect();
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct request_create q = create_frame(0);
+        q.n_mounts = 1;
+        memcpy(q.mount[0].target, bad[i], strlen(bad[i]));
+        int r = create_result(&q, &dir, 1);
+        if (r != -EINVAL)
+            fail_msg("target '%s': %d", bad[i], r);
+    }
+    struct request_create q = create_frame(0);
+    q.n_mounts = 1;
+    memset(q.mount[0].target, '/', sizeof q.mount[0].target);
+    assert_int_equal(create_result(&q, &dir, 1), -EINVAL);
+    memset(q.mount[0].target, 'a', sizeof q.mount[0].target);       /* no NUL */
+    q.mount[0].target[0] = '/';
+    assert_int_equal(create_result(&q, &dir, 1), -EINVAL);
+    assert_int_equal(access("/tmp/carrel-engine-evil", F_OK), -1);
+    /* And a good one works. */
+    q = create_frame(0);
+    q.n_mounts = 1;
+    memcpy(q.mount[0].target, "/process/data", 14);
+    assert_int_equal(create_result(&q, &dir, 1), 0);
+    char out[32];
+    box_sh(0, 0, "test -d /process/data/doc && ! touch /process/data/x 2>/dev/null && echo good", out, sizeof out);
+    assert_string_equal(out, "good\n");
+    box_end(0);
+    close(dir);
+}
+
+static void test_a_front_that_does_not_read_does_not_stop_time(void **state)
+{
+    (void)state;
+    front_connect();
+    box_make(0, NULL);
+    box_run(0, 0, (struct run){ .script = "sleep 300", .timeout_ms = 1 });
+    front_expect(EVENT_ENDED, 0, 0);
+    /* Questions whose answers nobody takes, until the socket is full both ways. */
+    struct request_head q = { .type = REQUEST_USAGE, .serial = 1 };
+    for (int i = 0; i < 5000; i++)
+        if (send(front.socket, &q, sizeof q, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+            break;
+    struct pollfd gone = { .fd = front.socket, .events = 0 };
+    assert_int_equal(poll(&gone, 1, DEADLINE_MS), 1);      /* it hangs up */
+    front_close();
+    front_connect();
+    front_expect(EVENT_BOX, 0, -1);
+    front_expect(EVENT_SYNCED, 0, -1);
+    box_end(0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup_listening, teardown)
+const struct CMUnitTest front_tests[] = {
+    TEST(test_the_next_front_is_told_everything),
+    TEST(test_time_goes_on_without_a_front),
+    TEST(test_a_new_front_gets_no_answers_to_the_last_one),
+    TEST(test_strangers_are_refused),
+    TEST(test_a_second_front_is_refused),
+    TEST(test_illegal_frames_cost_the_connection),
+    TEST(test_fds_of_an_empty_frame_are_not_kept),
+    TEST(test_wrong_requests_are_answered),
+    TEST(test_mount_targets_are_plain_paths_in_the_box),
+    TEST(test_a_front_that_does_not_read_does_not_stop_time),
+};
+const size_t n_front_tests = sizeof front_tests / sizeof *front_tests;

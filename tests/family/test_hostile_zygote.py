@@ -1,0 +1,56 @@
+"""The zygote runs the tenant's code. Whatever it does, the keeper says clearly what was wrong and nothing is left."""
+import pytest
+from conftest import LIMITS, Run, run
+
+COMMAND = ["/bin/echo", "ran"]
+
+REFUSED = {
+    "unsealed": "capabilities", "capabilities": "capabilities", "threads": "threads", "session": "foreign session", "user": "another user",
+    "unfiltered": "no filter of its own", "unlimited": "not in the box's cgroup", "network": "not in the box's namespaces",
+    "orphan": "not the keeper's child",
+}
+
+
+@pytest.mark.parametrize("habit", REFUSED)
+def test_a_child_that_is_not_sealed_is_refused(hostile, habit):
+    result = run(COMMAND, zygote=hostile(habit))
+    assert result.status == 125 and result.stdout == ""
+    assert "the zygote's child was refused" in result.stderr and REFUSED[habit] in result.stderr
+
+
+def test_a_zygote_that_offers_itself_is_refused(hostile):
+    result = run(COMMAND, zygote=hostile("liar"))
+    assert result.status == 125 and "refused" in result.stderr
+
+
+@pytest.mark.parametrize("habit", ["early", "strangers", "inside"])
+def test_children_that_nobody_asked_for_are_reaped(hostile, habit):
+    """Before, beside and within the box; dead and alive; in the zygote's process group and out of it."""
+    result = run(COMMAND, zygote=hostile(habit))
+    assert (result.status, result.stdout) == (0, "ran\n"), result.stderr
+
+
+@pytest.mark.parametrize("habit, word", [("refuse", "zygote's child"), ("flood", "zygote's child"), ("die", "zygote"),
+                                         ("mute", "ended before it was ready"), ("garbled", "first word")])
+def test_a_zygote_that_breaks_the_protocol_is_told(hostile, habit, word):
+    result = run(COMMAND, zygote=hostile(habit))
+    assert result.status == 125 and word in result.stderr and result.seconds < 10
+
+
+def test_a_zygote_that_hangs_is_given_up(hostile):
+    result = run(COMMAND, zygote=hostile("hang"))
+    assert result.status == 125 and "in time" in result.stderr and result.seconds < 30
+
+
+def test_a_child_that_never_starts_its_command_meets_the_timeout(hostile):
+    result = run(COMMAND, zygote=hostile("idle"), options=(*LIMITS, "--timeout", "300ms"))
+    assert result.status == 124 and result.report["outcome"] == "timeout"
+
+
+def test_a_keeper_that_is_interrupted_while_the_zygote_hangs_leaves_nothing(hostile):
+    box = Run(COMMAND, zygote=hostile("hang"))
+    box.find("init")
+    box.process.kill()
+    box.process.communicate(timeout=10)
+    box.report.unlink()
+    box.assert_nothing_is_left()

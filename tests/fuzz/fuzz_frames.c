@@ -1,0 +1,316 @@
+/* The keeper's operation table against a box layer that only pretends. Whatever a front sends and in whatever order boxes and payloads end: the
+ * plan of a box stays inside the box, and at the end no box and no descriptor is left. */
+#include "fuzz.h"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "box/procfile.h"
+#include "keeper/keeper.c"
+#undef STATE
+#include "keeper/ops.c"
+
+static uint8_t whim;        /* of the pretended box layer, from the input */
+
+static int new_fd(void)
+{
+    int fd = eventfd(0, EFD_CLOEXEC);
+    HOLDS(fd >= 0);
+    return fd;
+}
+
+int box_check_limits(const struct box_host *host, const struct limits *limits, struct err *e)
+{
+    (void)host;
+    return limits->pids == 13 ? err_at(e, ENOTSUP, STEP_USAGE, 0, "pids") : 0;
+}
+
+int facts_read_root(struct host_facts *facts, const char *root, struct err *e)
+{
+    (void)facts;
+    (void)root;
+    (void)e;
+    return 0;
+}
+
+void procfile_meminfo(uint64_t bytes, char *text, size_t size)
+{
+    (void)bytes;
+    text[size - 1] = text[0] = 0;
+}
+
+void procfile_cpuinfo(unsigned cpus, char *text, size_t size)
+{
+    (void)cpus;
+    text[size - 1] = text[0] = 0;
+}
+
+static void check_inside(const char *path)
+{
+    HOLDS(path && path[0] && path[0] != '/' && !strstr(path, "//"));
+    for (const char *part = path; part; part = strchr(part, '/')) {
+        part += *part == '/';
+        HOLDS(strcmp(part, "..") && strncmp(part, "../", 3) && strcmp(part, ".") && strncmp(part, "./", 2));
+    }
+}
+
+int box_create(struct box_host *host, const struct plan *plan, const int *source, const struct start *start, bool freezer,
+               struct box *ret, struct err *e)
+{
+    (void)host;
+    HOLDS(!start && freezer && memchr(plan->hostname, 0, 65));
+    for (size_t i = 0; i < plan->n_entries; i++)
+        check_inside(plan->entry[i].path);
+    for (size_t i = 0; i < plan->n_mounts; i++) {
+        check_inside(plan->mount[i].target);
+        if (plan->mount[i].source == FROM_CALLER)
+            HOLDS(fcntl(source[plan->mount[i].index], F_GETFD) >= 0);
+    }
+    memset(ret, 0, sizeof *ret);
+    if (whim % 8 == 7)
+        return err_at(e, EMFILE, STEP_CLONE, 0, "namespaces");
+    ret->state = BOX_MAKING;
+    ret->init.pidfd = new_fd();
+    ret->link = new_fd();
+    ret->first = (struct payload){ .process.pidfd = new_fd(), .link = new_fd(), .terminal = -1, .waiting = true };
+    return 0;
+}
+
+int box_ready(struct box *box, bool block, struct err *e)
+{
+    HOLDS(!block);
+    if (whim % 4 == 0)
+        return 0;
+    if (whim % 4 == 1)
+        return err_at(e, ECHILD, STEP_CLONE, 0, "init ended");
+    box->link = fd_close(box->link);
+    box->state = BOX_READY;
+    return 1;
+}
+
+int box_start(struct box *box, const struct start *start, struct payload *ret, struct err *e)
+{
+    HOLDS(box->state == BOX_READY && fcntl(start->packed, F_GETFD) >= 0);
+    for (int i = 0; i < 3; i++)
+        HOLDS(start->stdio[i] == -1 || fcntl(start->stdio[i], F_GETFD) >= 0);
+    if (whim % 8 == 7)
+        return err_at(e, EAGAIN, STEP_CLONE, 0, "payload");
+    *ret = (struct payload){ .process = { .pid = 1, .pidfd = new_fd() }, .link = new_fd(), .terminal = -1 };
+    return 0;
+}
+
+int box_help(struct box *box, int socket, void (*serve)(int), struct payload *ret, struct err *e)
+{
+    HOLDS(box->state == BOX_READY && serve && fcntl(socket, F_GETFD) >= 0);
+    return box_start(box, &(struct start){ .packed = socket, .stdio = { -1, -1, -1 } }, ret, e);
+}
+
+int box_socket(const struct box *box, int family, int type, struct err *e)
+{
+    HOLDS(box->state == BOX_READY);
+    int fd = socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return err_at(e, errno, STEP_NETWORK, 0, "socket");
+    /* Nobody's port is to be touched: bound to an address that is not the loopback's, it can connect nowhere. */
+    close(fd);
+    return err_at(e, ECONNREFUSED, STEP_NETWORK, 0, "socket");
+}
+
+int box_freeze(struct box *box, bool frozen, struct err *e)
+{
+    HOLDS(box->state == (frozen ? BOX_READY : BOX_FROZEN));
+    if (whim % 8 == 7)
+        return err_at(e, ETIMEDOUT, STEP_CGROUP, 0, "freezing");
+    box->state = frozen ? BOX_FROZEN : BOX_READY;
+    return 0;
+}
+
+int box_update_limits(struct box_host *host, struct box *box, const struct limits *limits, struct err *e)
+{
+    (void)host;
+    HOLDS(box->state == BOX_READY || box->state == BOX_FROZEN);
+    return limits->disk_bytes ? err_at(e, ENOTSUP, STEP_USAGE, 0, "disk") : 0;
+}
+
+void box_usage_read(const struct box *box, struct box_usage *ret)
+{
+    (void)box;
+    *ret = (struct box_usage){ .disk_full = whim & 1 };
+}
+
+enum outcome box_outcome(const struct process_end *end, enum outcome cause, const struct box_usage *usage)
+{
+    (void)end;
+    (void)usage;
+    return cause;
+}
+
+int payload_started(struct payload *payload, struct err *e)
+{
+    if (whim % 4 == 0)
+        return 0;
+    payload->link = fd_close(payload->link);
+    if (whim % 4 == 1)
+        return err_at(e, ENOENT, STEP_EXEC, 0, "program");
+    if (whim % 4 == 2 && payload->terminal < 0)
+        payload->terminal = new_fd();
+    return 1;
+}
+
+int process_reap(struct process *process, int block, struct process_end *ret)
+{
+    HOLDS(process->pidfd >= 0);
+    *ret = (struct process_end){ .code = whim };
+    if (!block && whim % 4 == 3)
+        return 0;
+    process->pidfd = fd_close(process->pidfd);
+    return 1;
+}
+
+int payload_reap(struct payload *payload, struct process_end *ret)
+{
+    return process_reap(&payload->process, 0, ret);
+}
+
+void payload_done(struct payload *payload)
+{
+    payload->link = fd_close(payload->link);
+    payload->terminal = fd_close(payload->terminal);
+    payload->process.pidfd = fd_close(payload->process.pidfd);
+}
+
+int process_signal(const struct process *process, int signal)
+{
+    HOLDS(process->pidfd >= 0 && signal >= 1 && signal <= 64);
+    return 0;
+}
+
+int process_signal_group(const struct process *process, int signal)
+{
+    return process_signal(process, signal);
+}
+
+void box_kill(struct box *box)
+{
+    if (box->first.waiting && box->first.process.pidfd >= 0)
+        box->first.process.pidfd = fd_close(box->first.process.pidfd);
+}
+
+void box_release(struct box_host *host, struct box *box)
+{
+    (void)host;
+    HOLDS(box->init.pidfd < 0);
+    payload_done(&box->first);
+    box->link = fd_close(box->link);
+    box->state = BOX_DEAD;
+}
+
+void box_destroy(struct box_host *host, struct box *box, struct process_end *ret_init)
+{
+    (void)!process_reap(&box->init, 1, ret_init);
+    box_release(host, box);
+}
+
+static int open_fds(void)
+{
+    int n = 0;
+    for (int fd = 0; fd < 512; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+static void drain_front(int other)
+{
+    static struct event event;
+    int fds[KEEPER_FDS];
+    size_t n;
+
+    while (link_receive_any(other, &event, sizeof event, fds, KEEPER_FDS, &n) > 0)
+        for (size_t i = 0; i < n; i++)
+            close(fds[i]);
+}
+
+/* A frame from the input: as it is, or as large as its type wants it, with few boxes so that they meet. */
+static bool send_frame(struct keeper *keeper, const uint8_t *data, size_t size)
+{
+    static _Alignas(16) char frame[FRAME_MAX + 1];
+    struct request_head *head = (struct request_head *)frame;
+    int fds[KEEPER_FDS];
+    size_t n_fds = data[0] % 9;
+
+    memset(frame, 0, sizeof frame);
+    memcpy(frame, data + 2, size - 2);
+    size -= 2;
+    if (data[1] & 1) {
+        head->type = (uint16_t)(head->type % REQUEST_COUNT);
+        head->box %= 3;
+        head->payload %= 3;
+        head->serial |= 1;
+        size = ops[head->type].size;
+        if (head->type == REQUEST_CREATE) {
+            struct request_create *q = (struct request_create *)frame;
+            q->n_mounts = (uint32_t)(n_fds = n_fds % 3);
+            q->profile %= 4;
+            q->root %= 2;
+            q->uid %= 65536;
+            q->gid %= 65536;
+            memcpy(q->hostname, "box", 4);
+            memcpy(q->mount[0].target, data + 2, data[1] % 32u < 20 ? data[1] % 32u : 20);
+        }
+    }
+    for (size_t i = 0; i < n_fds; i++)
+        fds[i] = new_fd();
+    bool legal = keeper_request(keeper, frame, size, fds, n_fds);
+    for (size_t i = 0; i < n_fds; i++)
+        HOLDS(fds[i] == -1);
+    return legal;
+}
+
+static void happen(struct keeper *keeper, uint8_t what, uint8_t slots)
+{
+    static const enum watch kinds[] = { WATCH_INIT, WATCH_BOX_LINK, WATCH_PAYLOAD_LINK, WATCH_PAYLOAD_END };
+    uint32_t box = slots % 3u;
+    enum watch kind = kinds[what % 4];
+
+    if (kind == WATCH_INIT && (!keeper->box[box] || keeper->box[box]->box.init.pidfd < 0))
+        return;
+    dispatch(keeper, key(kind, box, slots / 3u % 3u));
+    (void)keep_deadlines(keeper);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct keeper keeper;
+    int pair[2], before = open_fds();
+
+    memset(&keeper, 0, sizeof keeper);
+    HOLDS(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0);
+    keeper.front = pair[0];
+    keeper.listener = keeper.signals = -1;
+    keeper.epoll = epoll_create1(EPOLL_CLOEXEC);
+    for (unsigned n = 0; size >= 20 && n < 60; n++) {
+        size_t part = 20 + data[0] % 64u;
+        part = part < size ? part : size;
+        whim = data[1];
+        if (data[2] % 3)
+            happen(&keeper, data[3], data[4]);
+        else
+            (void)send_frame(&keeper, data + 3, part - 3);
+        if (data[2] == 255)
+            keeper_tell_all(&keeper);
+        drain_front(pair[1]);
+        data += part;
+        size -= part;
+    }
+    whim = 0;
+    end_all(&keeper);
+    HOLDS(keeper.n_boxes == 0);
+    for (uint32_t i = 0; i < KEEPER_BOXES; i++)
+        HOLDS(!keeper.box[i]);
+    fd_close(keeper.front);
+    close(keeper.epoll);
+    close(pair[1]);
+    HOLDS(open_fds() == before);
+    return 0;
+}
