@@ -213,6 +213,24 @@ int box_begin(struct box_host *host, const struct plan *plan, struct box *ret, s
     return r;
 }
 
+/* If init or the first payload failed, what we met is only the echo: their own word says why. */
+static void find_cause(struct box *box, int *r, struct err *e)
+{
+    struct err cause = { 0 };
+    struct note note;
+    int found = box->init.pidfd >= 0 ? box_init_report(box, false, &cause) : 0;
+
+    /* Init waits for the payload and for nobody else: if that is what failed, the payload knows better. */
+    if (found < 0 && found != -ECHILD) {
+        *e = cause;
+        *r = found;
+    }
+    if ((found == 0 || found == -ECHILD || cause.step == STEP_WAIT) && box->first.link >= 0 && link_receive(box->first.link, &note, sizeof note, NULL, 0, false) == 1 && note.kind == NOTE_FAILED) {
+        *e = note.err;
+        *r = -note.err.code;
+    }
+}
+
 int box_create(struct box_host *host, const struct plan *plan, const int *source, const struct start *start, bool freezer,
                struct box *ret, struct err *e)
 {
@@ -261,13 +279,7 @@ int box_create(struct box_host *host, const struct plan *plan, const int *source
         r = raise_box(host, box, start, freezer, gate[0], e);
     fd_close(gate[0]);
     if (r < 0) {
-        /* If init failed, what we met is only the echo. */
-        struct err cause;
-        int init = box->init.pidfd >= 0 ? box_init_report(box, false, &cause) : 0;
-        if (init < 0 && init != -ECHILD) {
-            *e = cause;
-            r = init;
-        }
+        find_cause(box, &r, e);
         box_destroy(host, box, &end);
     }
     return r;
@@ -281,7 +293,7 @@ int box_check_making(struct box *box, struct err *e)
         box->link = fd_close(box->link);
         return 0;
     }
-    return r < 0 ? r : 0;
+    return r < 0 && e->step != STEP_WAIT ? r : 0;
 }
 
 int box_ready(struct box *box, bool block, struct err *e)
@@ -291,7 +303,10 @@ int box_ready(struct box *box, bool block, struct err *e)
 
     /* Init speaks first; the payload's word without init's would mean a box whose file system is not there. */
     if (box->link >= 0) {
-        if ((r = box_init_report(box, block, e)) <= 0)
+        r = box_init_report(box, block, e);
+        if (r < 0 && e->step == STEP_WAIT)
+            find_cause(box, &r, e);
+        if (r <= 0)
             return r;
         box->link = fd_close(box->link);
     }

@@ -1,0 +1,103 @@
+/* What the commands of the client share: options, requests with JSON, messages, tables. A command returns its exit status. */
+#ifndef CARREL_CLIENT_CLIENT_H
+#define CARREL_CLIENT_CLIENT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "client/exchange.h"
+
+enum { EXIT_CLIENT = 125, EXIT_TIMEOUT = 124, EXIT_CANNOT = 126, EXIT_MISSING = 127 };
+
+struct client {
+    const char   *name;         /* the command's word */
+    const char   *usage;
+    const char   *url;          /* --url, or NULL */
+    bool          json;         /* --json */
+    struct server server;
+};
+
+/* --- options.c --- */
+struct flag {
+    const char *name;           /* "memory" */
+    char        letter;         /* 0: none */
+    bool        takes_value;
+    int       (*take)(void *into, const char *value, struct err *e);
+};
+
+/* Where the operands of a command are. */
+struct words {
+    int    n;
+    char **at;
+};
+
+/* Reads options and finds the server. --url, --json and --help are understood everywhere. With stops, the first operand is followed by options
+ * again and then, after "--" or not, by words that are not ours (exec). Returns -1, or the exit status if there is nothing more to do. */
+MUST_CHECK int client_begin(struct client *c, int argc, char **argv, const struct flag *flags, size_t n_flags, void *into, bool stops,
+                            struct words *ret);
+/* "carrel: exec: …; 'carrel exec --help' tells more". Returns EXIT_CLIENT. */
+int            client_misused(const struct client *c, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* For struct flag: bool, const char * and what base/parse.h checks; into is the command's own struct, so each command has small wrappers. */
+int take_size(const char *name, const char *value, json_t *object, const char *key, struct err *e);
+int take_cpus(const char *name, const char *value, json_t *object, const char *key, struct err *e);
+int take_count(const char *name, const char *value, json_t *object, const char *key, struct err *e);
+int take_duration(const char *name, const char *value, json_t *object, const char *key, struct err *e);
+int take_pair(const char *name, const char *value, json_t *object, struct err *e);      /* NAME=VALUE */
+
+/* --- request.c --- */
+/* "carrel: …" on standard error, once. Returns EXIT_CLIENT. */
+int            client_complain(const struct err *e);
+/* What an answer that is an error says, with what to do about it. Returns EXIT_CLIENT. */
+int            client_refused(int status, json_t *answer);
+/* The rest of the answer as JSON; a new reference, NULL if it is none. */
+json_t        *client_read_json(struct exchange *x);
+/* The HTTP status, or -errno with e. body is taken over, NULL: none. *ret is a new reference or NULL. */
+MUST_CHECK int client_ask(const struct client *c, const char *method, const char *target, json_t *body, json_t **ret, struct err *e);
+/* The same, but everything that is not a success is told, and -1 returned. ret may be NULL. */
+MUST_CHECK int client_call(const struct client *c, const char *method, const char *target, json_t *body, json_t **ret);
+
+/* A URL: literal pieces, and values of which nothing but letters, digits and -._~ (and / in a path) is left as it is. */
+void           target_add(struct buf *target, const char *literal, const char *value);
+void           target_add_path(struct buf *target, const char *path);
+/* "/v1/boxes/ID", and a literal after it. The text is good until the next call. */
+const char    *target_box(const char *box, const char *rest);
+
+/* Text of a member; "" if there is none. */
+const char    *text_of(const json_t *object, const char *key);
+/* One JSON value on standard output, laid out for people too. */
+void           print_json(const json_t *value);
+void           print_json_line(const json_t *value);
+
+/* --- table.c --- */
+enum { TABLE_COLUMNS = 12 };
+struct table {
+    unsigned     columns;
+    const char  *title[TABLE_COLUMNS];
+    uint32_t     right;         /* bit per column that is aligned to the right */
+    size_t       n, room;
+    char       **cell;          /* owned, row by row */
+};
+void        table_init(struct table *t, const char *const *titles, uint32_t right);     /* titles end with NULL */
+/* As many cells as columns. A cell is cleaned of what a terminal would obey. */
+void        table_add(struct table *t, ...);
+/* Prints and forgets the rows. */
+void        table_print(struct table *t);
+void        table_done(struct table *t);
+
+/* Texts in a small ring: good for a dozen further calls. */
+const char *show_bytes(uint64_t bytes);             /* "1.5G" */
+const char *show_age(const char *time);             /* "3m" since a time of the API; "-" if it is none */
+const char *show_number(uint64_t number);
+const char *show_format(const char *format, ...) PRINTF_LIKE(1, 2);
+/* A text from elsewhere for a person's terminal. */
+const char *show_text(const char *text);
+bool        show_colours(int fd);
+/* The colour of a phase or an outcome, and back; "" if there are none. */
+const char *colour_of(const char *word, int fd);
+const char *colour_off(int fd);
+
+#endif

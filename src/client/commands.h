@@ -1,0 +1,21 @@
+/* The commands that talk to a server; each returns its exit status. */
+#ifndef CARREL_CLIENT_COMMANDS_H
+#define CARREL_CLIENT_COMMANDS_H
+
+int client_create(int argc, char **argv);
+int client_ps(int argc, char **argv);
+int client_exec(int argc, char **argv);
+int client_shell(int argc, char **argv);
+int client_cp(int argc, char **argv);
+int client_logs(int argc, char **argv);
+int client_events(int argc, char **argv);
+int client_forward(int argc, char **argv);
+int client_pause(int argc, char **argv);
+int client_resume(int argc, char **argv);
+int client_stop(int argc, char **argv);
+int client_start(int argc, char **argv);
+int client_rm(int argc, char **argv);
+int client_stats(int argc, char **argv);
+int client_token(int argc, char **argv);
+
+#endif
