@@ -16,46 +16,50 @@ void procfile_meminfo(uint64_t memory_bytes, char *text, size_t size)
              "SReclaimable:   0 kB\n", kib, kib, kib);
 }
 
-/* Asked from the processor itself: reading the host's /proc/cpuinfo takes the kernel longer than making the box. */
+/* Asked from the processor itself: reading the host's /proc/cpuinfo takes the kernel longer than making the box. Each question once: in a virtual machine it
+ * takes microseconds, because the hypervisor answers. */
 static void processor_name(char vendor[13], char model[49])
 {
     unsigned a, b, c, d;
 
     memset(vendor, 0, 13);
     memset(model, 0, 49);
-    if (__get_cpuid(0, &a, &b, &c, &d)) {
-        memcpy(vendor, &b, 4);
-        memcpy(vendor + 4, &d, 4);
-        memcpy(vendor + 8, &c, 4);
+    __cpuid(0, a, b, c, d);
+    memcpy(vendor, &b, 4);
+    memcpy(vendor + 4, &d, 4);
+    memcpy(vendor + 8, &c, 4);
+    for (unsigned i = 0; i < 3; i++) {
+        __cpuid(0x80000002 + i, a, b, c, d);
+        memcpy(model + i * 16, &a, 4);
+        memcpy(model + i * 16 + 4, &b, 4);
+        memcpy(model + i * 16 + 8, &c, 4);
+        memcpy(model + i * 16 + 12, &d, 4);
     }
-    for (unsigned i = 0; i < 3; i++)
-        if (__get_cpuid(0x80000002 + i, &a, &b, &c, &d)) {
-            memcpy(model + i * 16, &a, 4);
-            memcpy(model + i * 16 + 4, &b, 4);
-            memcpy(model + i * 16 + 8, &c, 4);
-            memcpy(model + i * 16 + 12, &d, 4);
-        }
 }
 
 static void processor_flags(char *text, size_t size)
 {
+    enum { LEAF_1_ECX, LEAF_1_EDX, LEAF_7_EBX };
     static const struct {
-        unsigned    leaf, reg, bit;     /* reg: 0 = ebx, 1 = ecx, 2 = edx */
+        unsigned    word, bit;
         const char *name;
     } flags[] = {
-        { 1, 2, 0, "fpu" },    { 1, 2, 4, "tsc" },   { 1, 2, 8, "cx8" },    { 1, 2, 15, "cmov" },   { 1, 2, 23, "mmx" },
-        { 1, 2, 24, "fxsr" },  { 1, 2, 25, "sse" },  { 1, 2, 26, "sse2" },  { 1, 1, 0, "pni" },     { 1, 1, 9, "ssse3" },
-        { 1, 1, 12, "fma" },   { 1, 1, 13, "cx16" }, { 1, 1, 19, "sse4_1" }, { 1, 1, 20, "sse4_2" }, { 1, 1, 22, "movbe" },
-        { 1, 1, 23, "popcnt" }, { 1, 1, 25, "aes" }, { 1, 1, 28, "avx" },   { 1, 1, 29, "f16c" },   { 1, 1, 30, "rdrand" },
-        { 7, 0, 3, "bmi1" },   { 7, 0, 5, "avx2" },  { 7, 0, 8, "bmi2" },   { 7, 0, 16, "avx512f" }, { 7, 0, 17, "avx512dq" },
-        { 7, 0, 30, "avx512bw" }, { 7, 0, 31, "avx512vl" },
+        { LEAF_1_EDX, 0, "fpu" },     { LEAF_1_EDX, 4, "tsc" },     { LEAF_1_EDX, 8, "cx8" },      { LEAF_1_EDX, 15, "cmov" },
+        { LEAF_1_EDX, 23, "mmx" },    { LEAF_1_EDX, 24, "fxsr" },   { LEAF_1_EDX, 25, "sse" },     { LEAF_1_EDX, 26, "sse2" },
+        { LEAF_1_ECX, 0, "pni" },     { LEAF_1_ECX, 9, "ssse3" },   { LEAF_1_ECX, 12, "fma" },     { LEAF_1_ECX, 13, "cx16" },
+        { LEAF_1_ECX, 19, "sse4_1" }, { LEAF_1_ECX, 20, "sse4_2" }, { LEAF_1_ECX, 22, "movbe" },   { LEAF_1_ECX, 23, "popcnt" },
+        { LEAF_1_ECX, 25, "aes" },    { LEAF_1_ECX, 28, "avx" },    { LEAF_1_ECX, 29, "f16c" },    { LEAF_1_ECX, 30, "rdrand" },
+        { LEAF_7_EBX, 3, "bmi1" },    { LEAF_7_EBX, 5, "avx2" },    { LEAF_7_EBX, 8, "bmi2" },     { LEAF_7_EBX, 16, "avx512f" },
+        { LEAF_7_EBX, 17, "avx512dq" }, { LEAF_7_EBX, 30, "avx512bw" }, { LEAF_7_EBX, 31, "avx512vl" },
     };
+    unsigned a, b, c, d, words[3];
     size_t used = 0;
 
+    __cpuid(1, a, b, words[LEAF_1_ECX], words[LEAF_1_EDX]);
+    __cpuid_count(7, 0, a, words[LEAF_7_EBX], c, d);
     text[0] = '\0';
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
-        unsigned a, reg[3];
-        if (!__get_cpuid_count(flags[i].leaf, 0, &a, &reg[0], &reg[1], &reg[2]) || !(reg[flags[i].reg] >> flags[i].bit & 1))
+        if (!(words[flags[i].word] >> flags[i].bit & 1))
             continue;
         int n = snprintf(text + used, size - used, " %s", flags[i].name);
         if (n < 0 || (size_t)n >= size - used)

@@ -124,7 +124,7 @@ int client_begin(struct client *c, int argc, char **argv, const struct flag *fla
     for (int at = 0; at < argc && status < 0;) {
         status = take_options(&r, argc - at, argv + at, &dashes);
         at += optind;
-        bool command = stops && (ret->n == 1) && at < argc && !(ret->n == 0);
+        bool command = stops && ret->n == 1;
         if (status >= 0 || at >= argc)
             break;
         if (dashes || command) {

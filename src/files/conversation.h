@@ -39,12 +39,14 @@ MUST_CHECK int     upload_read_all(struct conversation *c, void *data, size_t si
 /* Takes what is left of it. */
 void               upload_drain(struct conversation *c);
 
-/* DATA frames with exactly size bytes of the file from offset on. -ESTALE if it became shorter meanwhile: zeros were sent in their place. */
+/* DATA frames with exactly size bytes of the file from offset on. -ESTALE if it became shorter meanwhile: zeros were
+ * sent in their place. */
 MUST_CHECK int stream_put_file(struct conversation *c, int fd, uint64_t offset, uint64_t size);
 /* True if the other side has gone: a long work may then be given up. */
 bool           stream_is_deserted(const struct conversation *c);
 
-/* --- path.c: everything is opened through these, so that nothing outside of root is reached and nothing blocks. An fd or -errno. --- */
+/* --- path.c: everything is opened through these, so that nothing outside of root is reached and nothing blocks. An fd
+ * or -errno. --- */
 MUST_CHECK int path_open(const struct conversation *c, const char *path, int flags, mode_t mode);
 /* The folder that the path's last name is in (O_PATH), and that name. */
 MUST_CHECK int path_open_parent(const struct conversation *c, const char *path, const char **ret_leaf);

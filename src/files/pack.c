@@ -1,6 +1,7 @@
-/* A folder as a tar. The tree is gone through twice: first only measured, so that what is too large or unreadable is refused before the first byte,
- * then written. A file that changes between or while it is read still gets the bytes that its header promised. Each level of folders holds one
- * descriptor and one small buffer; symbolic links are stored, never followed; sockets, FIFOs and devices are left out. */
+/* A folder as a tar. The tree is gone through twice: first only measured, so that what is too large or unreadable is
+ * refused before the first byte, then written. A file that changes between or while it is read still gets the bytes
+ * that its header promised. Each level of folders holds one descriptor and one small buffer; symbolic links are stored,
+ * never followed; sockets, FIFOs and devices are left out. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -181,7 +182,10 @@ static int pack_name(struct packing *p, int dir, const char *name)
     p->entry.gid = st.st_gid;
     p->entry.mtime_s = st.st_mtim.tv_sec;
     p->entry.size = 0;
-    p->entry.type = S_ISREG(st.st_mode) ? TAR_FILE : S_ISDIR(st.st_mode) ? TAR_FOLDER : S_ISLNK(st.st_mode) ? TAR_LINK : 0;
+    p->entry.type = S_ISREG(st.st_mode)   ? TAR_FILE
+                    : S_ISDIR(st.st_mode) ? TAR_FOLDER
+                    : S_ISLNK(st.st_mode) ? TAR_LINK
+                                          : 0;
     if (p->entry.type == TAR_FOLDER)
         return pack_folder(p, dir, name);
     if (p->measuring && p->entry.type == TAR_FILE && faccessat(dir, name, R_OK, 0) < 0 && errno == EACCES)

@@ -1,5 +1,6 @@
-/* A name that the guest may change at any moment is opened once and then only used by descriptor. Magic links (/proc/PID/fd, exe, root) are never
- * followed: they lead to objects, not to files of the box. O_NONBLOCK keeps an open of a FIFO, or of a file with a lease, from waiting. */
+/* A name that the guest may change at any moment is opened once and then only used by descriptor. Magic links
+ * (/proc/PID/fd, exe, root) are never followed: they lead to objects, not to files of the box. O_NONBLOCK keeps an open
+ * of a FIFO, or of a file with a lease, from waiting. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,9 +1,10 @@
 /* What the front and the file helper say to each other over one SOCK_STREAM socket.
  *
- * The front sends a request; the helper answers with no or more ENTRIES and DATA frames and then exactly one DONE, which says whether it worked.
- * WRITE and UNPACK bring bytes: after their request come DATA frames, then END (or ABORT). Their DONE may come early, when something failed; the
- * front still ends its upload with END or ABORT, and the next request may follow. Numbers are in the byte order of the machine: it is one
- * machine. A frame that breaks these rules ends the conversation.
+ * The front sends a request; the helper answers with no or more ENTRIES and DATA frames and then exactly one DONE,
+ * which says whether it worked. WRITE and UNPACK bring bytes: after their request come DATA frames, then END (or
+ * ABORT). Their DONE may come early, when something failed; the front still ends its upload with END or ABORT, and the
+ * next request may follow. Numbers are in the byte order of the machine: it is one machine. A frame that breaks these
+ * rules ends the conversation.
  *
  * Paths are the box's: absolute, or relative to FILES_HOME. They are bytes without NUL, in no particular encoding. */
 #ifndef CARREL_FILES_PROTO_H
@@ -36,17 +37,18 @@ struct files_head {
 };
 
 enum files_op {
-    FILES_STAT = 1,     /* one ENTRIES frame with one entry. Flag NOFOLLOW */
-    FILES_LIST,         /* ENTRIES, in the file system's order. limit: how many entries (0: all); offset: cursor of the last DONE, 0 at first */
-    FILES_READ,         /* ENTRIES with the file itself, then DATA. offset; length: at most so many bytes. Regular files only */
-    FILES_WRITE,        /* takes DATA. offset, mode. Flags CREATE, EXCLUSIVE, TRUNCATE, APPEND, ATOMIC, PARENTS */
-    FILES_MKDIR,        /* mode. Flag PARENTS: and it is no error if it is there */
-    FILES_MOVE,         /* path -> other. Flags EXCLUSIVE (other must not exist), PARENTS */
-    FILES_REMOVE,       /* Flag RECURSIVE. Never enters another mount */
-    FILES_CHMOD,        /* mode */
-    FILES_PACK,         /* DATA: a tar of the folder's contents, or of the one file. length: most bytes in all (0: no bound) */
-    FILES_UNPACK,       /* takes DATA: a tar, unpacked into the folder. length: most bytes in all, limit: most entries (0: no bound).
-                           Flag PARENTS: the folder is made */
+    FILES_STAT = 1, /* one ENTRIES frame with one entry. Flag NOFOLLOW */
+    FILES_LIST,     /* ENTRIES, in the file system's order. limit: how many entries (0: all); offset: cursor of the last
+                       DONE, 0 at first */
+    FILES_READ, /* ENTRIES with the file itself, then DATA. offset; length: at most so many bytes. Regular files only */
+    FILES_WRITE,  /* takes DATA. offset, mode. Flags CREATE, EXCLUSIVE, TRUNCATE, APPEND, ATOMIC, PARENTS */
+    FILES_MKDIR,  /* mode. Flag PARENTS: and it is no error if it is there */
+    FILES_MOVE,   /* path -> other. Flags EXCLUSIVE (other must not exist), PARENTS */
+    FILES_REMOVE, /* Flag RECURSIVE. Never enters another mount */
+    FILES_CHMOD,  /* mode */
+    FILES_PACK, /* DATA: a tar of the folder's contents, or of the one file. length: most bytes in all (0: no bound) */
+    FILES_UNPACK, /* takes DATA: a tar, unpacked into the folder. length: most bytes in all, limit: most entries (0: no
+                     bound). Flag PARENTS: the folder is made */
     FILES_OP_COUNT
 };
 
@@ -56,8 +58,9 @@ enum files_flag {
     FILES_EXCLUSIVE = 4,
     FILES_TRUNCATE = 8,
     FILES_APPEND = 16,
-    FILES_ATOMIC = 32,      /* all or nothing: written beside the file and renamed over it; the whole file, whatever else is said */
-    FILES_PARENTS = 64,     /* missing folders on the way are made */
+    FILES_ATOMIC =
+        32, /* all or nothing: written beside the file and renamed over it; the whole file, whatever else is said */
+    FILES_PARENTS = 64, /* missing folders on the way are made */
     FILES_RECURSIVE = 128,
 };
 

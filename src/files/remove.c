@@ -1,6 +1,8 @@
-/* Removing a tree of any depth with one descriptor: go down by name, come back by "..". A folder that was moved while we were in it would lead
- * ".." somewhere else, so each level's identity is remembered (16 bytes) and compared on the way back. Names are not remembered: a folder that
- * has been emptied is simply met again when the one above is read anew. Another mount is never entered. */
+/* Removing a tree of any depth with one descriptor: go down by name, come back by "..". A folder that was moved while
+ * we were in it would lead
+ * ".." somewhere else, so each level's identity is remembered (16 bytes) and compared on the way back. Names are not
+ * remembered: a folder that has been emptied is simply met again when the one above is read anew. Another mount is
+ * never entered. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -76,13 +78,14 @@ static int go_down(struct descent *d, const char *name)
         d->level = level;
         d->room = room;
     }
-    int r = identify(d->fd, &d->level[d->depth]);
+    struct level here = { 0 };
+    int r = identify(d->fd, &here);
     if (r < 0)
         return r;
     FD next = open_folder(d->fd, name);
     if (next < 0)
         return next;
-    d->depth++;
+    d->level[d->depth++] = here;
     fd_close(d->fd);
     d->fd = TAKE_FD(next);
     return 0;

@@ -1,6 +1,7 @@
-/* The helper is a copy of the keeper that was sealed like a payload: it has the rights of the box's user and nothing else, so it needs no judgement
- * about what the front may do to the box's files. What it must do is keep in step, whatever the files are: every answer ends with one DONE, memory
- * is constant, nothing is opened that could block. It reads a request, works it off, and reads the next. */
+/* The helper is a copy of the keeper that was sealed like a payload: it has the rights of the box's user and nothing
+ * else, so it needs no judgement about what the front may do to the box's files. What it must do is keep in step,
+ * whatever the files are: every answer ends with one DONE, memory is constant, nothing is opened that could block. It
+ * reads a request, works it off, and reads the next. */
 #define _GNU_SOURCE
 #include "files/serve.h"
 
@@ -154,18 +155,10 @@ static bool take_request(struct conversation *c, bool *ret_valid)
     return !c->broken;
 }
 
-void files_converse(int in, int out, int root)
+static void converse(struct conversation *c)
 {
     bool valid;
-    AUTO_FREE char *buffer = malloc(FILES_BUFFER);
-    AUTO_FREE struct conversation *c = calloc(1, sizeof *c);
 
-    if (!buffer || !c)
-        return;
-    c->in = in;
-    c->out = out;
-    c->root = root;
-    c->buffer = buffer;
     while (take_request(c, &valid)) {
         int r = valid ? ops[c->request.op].run(c) : -EINVAL;
         if (r < 0 && !c->done.code)
@@ -174,6 +167,22 @@ void files_converse(int in, int out, int root)
             return;
         upload_drain(c);
     }
+}
+
+void files_converse(int in, int out, int root)
+{
+    struct conversation *c = calloc(1, sizeof *c);
+
+    if (!c)
+        return;
+    c->in = in;
+    c->out = out;
+    c->root = root;
+    c->buffer = malloc(FILES_BUFFER);
+    if (c->buffer)
+        converse(c);
+    free(c->buffer);
+    free(c);
 }
 
 void files_serve(int socket)

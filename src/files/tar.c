@@ -54,7 +54,8 @@ static bool sum_is_right(const unsigned char *block)
         sum += byte;
         signed_sum += (signed char)byte;
     }
-    return read_number(block + AT_SUM, 8, &noted) && (noted == sum || (signed_sum >= 0 && noted == (uint64_t)signed_sum));
+    return read_number(block + AT_SUM, 8, &noted) &&
+           (noted == sum || (signed_sum >= 0 && noted == (uint64_t)signed_sum));
 }
 
 static size_t copy_field(char *to, const unsigned char *field, size_t size)

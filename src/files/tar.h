@@ -1,4 +1,5 @@
-/* The tar format as bytes: ustar with pax records; GNU's long names and numbers are read but never written. Touches no file. */
+/* The tar format as bytes: ustar with pax records; GNU's long names and numbers are read but never written. Touches no
+ * file. */
 #ifndef CARREL_FILES_TAR_H
 #define CARREL_FILES_TAR_H
 
@@ -34,17 +35,19 @@ struct tar_notes {
 /* One header. 1: read; 0: a block of zeros; -EBADMSG: not a header. */
 MUST_CHECK int tar_read_header(const unsigned char block[TAR_BLOCK], struct tar_entry *ret);
 
-/* The records of a pax header, into notes (NULL: of a global one, which may say nothing that matters). 0, -EBADMSG; -ENOTSUP for sparse files. */
+/* The records of a pax header, into notes (NULL: of a global one, which may say nothing that matters). 0, -EBADMSG;
+ * -ENOTSUP for sparse files. */
 MUST_CHECK int tar_read_records(const char *text, size_t size, struct tar_notes *notes);
 
 /* A long name of GNU's, with or without its NUL. */
 MUST_CHECK int tar_read_long_name(const char *text, size_t size, char *ret);
 
-/* Turns a path of an archive into plain names with single slashes, relative to the folder. -EPERM if it is absolute or has "..", or is empty
- * otherwise than by dots (then ret is ""). */
+/* Turns a path of an archive into plain names with single slashes, relative to the folder. -EPERM if it is absolute or
+ * has "..", or is empty otherwise than by dots (then ret is ""). */
 MUST_CHECK int tar_clean_path(const char *path, char *ret);
 
-/* An entry's header, with pax records before it where ustar has no room. Returns its size, a multiple of TAR_BLOCK; at most TAR_HEAD_MAX. */
+/* An entry's header, with pax records before it where ustar has no room. Returns its size, a multiple of TAR_BLOCK; at
+ * most TAR_HEAD_MAX. */
 enum { TAR_HEAD_MAX = 3 * TAR_BLOCK + 2 * FILES_PATH_MAX + 2 * TAR_BLOCK };
 size_t tar_write_header(const struct tar_entry *entry, char *ret);
 

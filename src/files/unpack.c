@@ -1,6 +1,7 @@
-/* A tar into a folder. The archive is a stranger's: names are taken apart and may have no "..", no entry is made through a symbolic link
- * (RESOLVE_NO_SYMLINKS, so a link that the archive itself brought cannot lead a later entry out of the folder), nothing special is made, hard
- * links only to what lies in the folder, and everything is counted. What is there already is replaced, but a folder stays. */
+/* A tar into a folder. The archive is a stranger's: names are taken apart and may have no "..", no entry is made
+ * through a symbolic link (RESOLVE_NO_SYMLINKS, so a link that the archive itself brought cannot lead a later entry out
+ * of the folder), nothing special is made, hard links only to what lies in the folder, and everything is counted. What
+ * is there already is replaced, but a folder stays. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -69,7 +70,8 @@ static int take_notes(struct unpacking *u)
         break;
     }
     if (r < 0)
-        return files_fail(u->c, -r, NULL, r == -ENOTSUP ? "sparse files in archives are not supported" : "not a tar archive");
+        return files_fail(u->c, -r, NULL,
+                          r == -ENOTSUP ? "sparse files in archives are not supported" : "not a tar archive");
     return skip_padding(u, u->entry.size);
 }
 
@@ -152,7 +154,8 @@ static int fill(struct unpacking *u, int fd)
     for (uint64_t left = u->entry.size; left > 0;) {
         ssize_t n = upload_read(u->c, u->c->buffer, left < FILES_BUFFER ? (size_t)left : FILES_BUFFER);
         if (n <= 0)
-            return n < 0 ? files_fail(u->c, (int)-n, NULL, NULL) : files_fail(u->c, EBADMSG, NULL, "the archive ends too early");
+            return n < 0 ? files_fail(u->c, (int)-n, NULL, NULL)
+                         : files_fail(u->c, EBADMSG, NULL, "the archive ends too early");
         int r = fd_write_all(fd, u->c->buffer, (size_t)n);
         if (r < 0)
             return r;
@@ -274,24 +277,32 @@ static int unpack(struct unpacking *u)
     }
 }
 
-int op_unpack(struct conversation *c)
+/* The folder that is unpacked into. An fd, or what files_fail returned. */
+static int open_target(struct conversation *c)
 {
-    AUTO_FREE struct unpacking *u = calloc(1, sizeof *u);
+    int folder = path_open(c, c->path, O_PATH | O_DIRECTORY, 0);
 
-    if (!u)
-        return files_fail(c, ENOMEM, NULL, NULL);
-    FD folder = path_open(c, c->path, O_PATH | O_DIRECTORY, 0);
     if (folder == -ENOENT && (c->request.flags & FILES_PARENTS)) {
-        int r = op_mkdir(c);    /* with the request's mode */
+        int r = op_mkdir(c); /* with the request's mode */
         if (r < 0)
             return r;
         folder = path_open(c, c->path, O_PATH | O_DIRECTORY, 0);
     }
+    return folder < 0 ? files_fail(c, -folder, NULL, NULL) : folder;
+}
+
+int op_unpack(struct conversation *c)
+{
+    FD folder = open_target(c);
     if (folder < 0)
-        return files_fail(c, -folder, NULL, NULL);
+        return folder;
+    struct unpacking *u = calloc(1, sizeof *u);
+    if (!u)
+        return files_fail(c, ENOMEM, NULL, NULL);
     u->c = c;
     u->folder = folder;
     int r = unpack(u);
+    free(u);
     /* The DONE of an archive that was taken comes after its END. */
     if (r == 0)
         upload_drain(c);

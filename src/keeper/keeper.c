@@ -280,6 +280,15 @@ static void front_connects(struct keeper *keeper)
     keeper_tell_all(keeper);
 }
 
+/* On v1 the kernel ends one process of the box; the others would go on without it and not know. */
+static void memory_ran_out(struct kept_box *box)
+{
+    uint64_t times;
+
+    if (read(box->box.oom, &times, sizeof times) == sizeof times && box->box.has_leaf && !box->dying)
+        cgroup_kill_members(&box->box.leaf);
+}
+
 static void dispatch(struct keeper *keeper, uint64_t what)
 {
     struct kept_box *box = keeper->box[what >> 16 & 0xffff & (KEEPER_BOXES - 1)];
@@ -308,6 +317,10 @@ static void dispatch(struct keeper *keeper, uint64_t what)
     case WATCH_PAYLOAD_END:
         if (box && box->payload[slot] && !box->payload[slot]->ended)
             payload_ended(keeper, box, slot);
+        break;
+    case WATCH_MEMORY:
+        if (box)
+            memory_ran_out(box);
         break;
     case WATCH_SIGNALS:
         keeper->stopping = true;

@@ -50,7 +50,7 @@ struct keeper {
 };
 
 /* What an epoll event is about. */
-enum watch { WATCH_LISTENER = 1, WATCH_FRONT, WATCH_INIT, WATCH_BOX_LINK, WATCH_FIRST_LINK, WATCH_PAYLOAD_LINK, WATCH_PAYLOAD_END, WATCH_SIGNALS };
+enum watch { WATCH_LISTENER = 1, WATCH_FRONT, WATCH_INIT, WATCH_BOX_LINK, WATCH_FIRST_LINK, WATCH_PAYLOAD_LINK, WATCH_PAYLOAD_END, WATCH_SIGNALS, WATCH_MEMORY };
 
 /* Serves until told to stop. front: an already connected socket, or -1; listener: where fronts connect, or -1. */
 MUST_CHECK int keeper_run(struct keeper *keeper, int front, int listener, uid_t front_uid, struct err *e);

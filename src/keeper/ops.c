@@ -114,7 +114,8 @@ static int do_create(struct call *c, struct err *e)
     }
     if ((r = keeper_watch(keeper, box->box.init.pidfd, WATCH_INIT, box->slot, 0)) < 0
         || (r = keeper_watch(keeper, box->box.link, WATCH_BOX_LINK, box->slot, 0)) < 0
-        || (r = keeper_watch(keeper, box->box.first.link, WATCH_FIRST_LINK, box->slot, 0)) < 0) {
+        || (r = keeper_watch(keeper, box->box.first.link, WATCH_FIRST_LINK, box->slot, 0)) < 0
+        || (box->box.oom >= 0 && (r = keeper_watch(keeper, box->box.oom, WATCH_MEMORY, box->slot, 0)) < 0)) {
         struct process_end end;
         r = err_at(e, -r, STEP_MEMORY, 0, "watching the box");
         box_destroy(&keeper->host, &box->box, &end);
@@ -306,6 +307,8 @@ static int check(const struct op *op, const struct kept_box *box, const struct r
     if (!(op->states & STATE(state)))
         return box ? err_at(e, EBUSY, STEP_PROTOCOL, 0, "the box is not in a state for this")
                    : err_at(e, ENOENT, STEP_PROTOCOL, 0, "there is no such box");
+    if (!box)
+        return 0;
     if (op->payload == NEEDS_PAYLOAD && !box->payload[head->payload])
         return err_at(e, ENOENT, STEP_PROTOCOL, 0, "there is no such command");
     if (op->payload == FREE_PAYLOAD && box->payload[head->payload])

@@ -135,6 +135,9 @@ def test_hostname(caller):
 
 @pytest.mark.parametrize("user, wanted", [("1234", "1234:1234"), ("0", "0:0"), ("77:88", "77:88")])
 def test_user_inside(caller, user, wanted):
+    if caller.name == "user" and user == "1234":
+        assert_refused(caller.run("--user", user, ["true"]), "--user")      # a box of an ordinary user has the ids below 1023
+        return
     result = caller.sh("echo $(id -u):$(id -g); grep CapEff /proc/self/status; touch /tmp/f /home/box/f && stat -c %u /tmp/f", "--user", user)
     assert result.text.splitlines() == [wanted, "CapEff:\t0000000000000000", wanted.split(":")[0]], result
 
@@ -185,6 +188,9 @@ def test_the_root_is_read_only(caller):
 def test_a_writable_root_is_private_to_the_box(caller):
     script = "echo mine >/usr/bin/carrel-was-here && cat /usr/bin/carrel-was-here && rm /usr/bin/env && mkdir /new && ! test -e /usr/bin/env && echo done"
     result = caller.sh(script, "--writable-root", "--user", "0")
+    if not caller.is_root and result.status == 125:
+        assert_refused(result, "--writable-root")       # the host's files belong to nobody there
+        return
     assert result.text == "mine\ndone\n", result
     assert not os.path.exists("/usr/bin/carrel-was-here") and os.path.exists("/usr/bin/env") and not os.path.exists("/new")
     assert caller.sh("test -e /usr/bin/carrel-was-here || echo away", "--writable-root").text == "away\n"

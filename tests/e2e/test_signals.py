@@ -111,7 +111,7 @@ def test_a_stopped_carrel_goes_on(caller):
 def test_ignored_signals_of_the_caller_do_not_matter(caller):
     """As nohup and some init systems start programs."""
     def ignore():
-        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD):
+        for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD):
             signal.signal(number, signal.SIG_IGN)
     process = caller.start("run", "--", "sh", "-c", "sleep 0.01; echo out; exit 3", preexec_fn=ignore)
     assert process.communicate(timeout=DEADLINE)[0] == b"out\n" and process.returncode == 3

@@ -162,7 +162,7 @@ def test_output_to_a_full_device_is_told_or_ends_the_command(caller):
         assert process.wait(DEADLINE) in (0, 1, 125, 141)
 
 
-def test_the_report_can_go_to_a_pipe(caller):
-    process = shell(caller, "run --report /dev/fd/3 -- echo out 3>&1 >/dev/null")
+def test_the_report_can_go_to_a_pipe(root):
+    process = shell(root, "run --report /dev/fd/3 -- echo out 3>&1 >/dev/null")
     stdout = process.communicate(timeout=DEADLINE)[0]
     assert process.returncode == 0 and b'"outcome":"ok"' in stdout

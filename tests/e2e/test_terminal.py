@@ -78,17 +78,20 @@ def test_keys_reach_the_command(caller, terminal):
     assert process.wait(DEADLINE) == 0
 
 
-def test_control_c_and_control_d_mean_what_they_mean(caller, terminal):
-    process = terminal.start(caller, "-it", "--", "sh", "-c", "trap 'echo interrupted' INT; echo ready; cat; echo end-$?")
+def test_control_c_means_what_it_means(caller, terminal):
+    process = terminal.start(caller, "-it", "--", "sh", "-c", "trap 'echo interrupted; exit 9' INT; echo ready; while :; do sleep 0.02; done")
     terminal.wait_for(b"ready")
     terminal.write(b"\x03")
     terminal.wait_for(b"interrupted")
-    assert process.wait(DEADLINE) == 0 or True
-    second = terminal.start(caller, "-it", "--", "sh", "-c", "echo ready; cat; echo end-$?", controlling=False)
+    assert process.wait(DEADLINE) == 9
+
+
+def test_control_d_means_what_it_means(caller, terminal):
+    process = terminal.start(caller, "-it", "--", "sh", "-c", "echo ready; cat; echo end-$?")
     terminal.wait_for(b"ready")
     terminal.write(b"\x04")
     terminal.wait_for(b"end-0")
-    assert second.wait(DEADLINE) == 0
+    assert process.wait(DEADLINE) == 0
 
 
 @pytest.mark.parametrize("how", ["exit 0", "exit 3", "kill -9 $$"])

@@ -1,4 +1,5 @@
-/* Runs the suite on one of two layouts: "host", what this machine has; "v1", the same without its v2 tree, in a mount namespace of its own. */
+/* Runs the suite on one of two layouts: "host", what this machine has; "v1", the same without its v2 tree, in a mount
+ * namespace of its own. */
 #define _GNU_SOURCE
 #include "support.h"
 

@@ -246,8 +246,14 @@ bool front_is_dropped(void)
 struct request_create create_frame(uint32_t box)
 {
     return (struct request_create){
-        .head = { .type = REQUEST_CREATE, .box = box }, .token = 1000 + box, .limits = usual, .profile = PROFILE_STANDARD,
-        .flags = CREATE_TERMINAL, .uid = 1000, .gid = 1000, .hostname = "box",
+        .head = { .type = REQUEST_CREATE, .box = box },
+        .token = 1000 + box,
+        .limits = usual,
+        .profile = PROFILE_STANDARD,
+        .flags = CREATE_TERMINAL,
+        .uid = 1000,
+        .gid = 1000,
+        .hostname = "box",
     };
 }
 

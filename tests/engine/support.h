@@ -1,4 +1,5 @@
-/* A front for tests: speaks the keeper's frames, waits for every event with a deadline, and looks at the host from outside. */
+/* A front for tests: speaks the keeper's frames, waits for every event with a deadline, and looks at the host from
+ * outside. */
 #ifndef CARREL_TESTS_ENGINE_SUPPORT_H
 #define CARREL_TESTS_ENGINE_SUPPORT_H
 

@@ -47,7 +47,8 @@ static void test_files_go_in_and_out(void **state)
     assert_done(client_upload(fd, ASK(WRITE, .flags = WRITE_NEW, .mode = 0640), "hello.txt", "from outside\n", 13));
     assert_done(client_upload(fd, ASK(WRITE, .flags = WRITE_NEW | FILES_ATOMIC | FILES_PARENTS, .mode = 0755),
                               "/tmp/a/b/c", "#!/bin/sh\necho ran\n", 19));
-    box_sh(0, 0, "cat ~/hello.txt; stat -c '%U %a' ~/hello.txt; /tmp/a/b/c; echo from inside >/tmp/in", out, sizeof out);
+    box_sh(0, 0, "cat ~/hello.txt; stat -c '%U %a' ~/hello.txt; /tmp/a/b/c; echo from inside >/tmp/in", out,
+           sizeof out);
     assert_string_equal(out, "from outside\nbox 640\nran\n");
     client_ask(fd, ASK(READ, .length = UINT64_MAX), "/tmp/in", NULL);
     struct answer answer = client_answer(fd, false);
@@ -79,7 +80,8 @@ static void test_the_helper_has_only_the_rights_of_the_box(void **state)
     (void)state;
     box_make(0, NULL);
     int fd = open_files(0, 1);
-    static const char *const places[] = { "/evil", "/etc/evil", "/usr/evil", "/usr/bin/evil", "/proc/evil", "/dev/evil", "/home/evil" };
+    static const char *const places[] = { "/evil",      "/etc/evil", "/usr/evil", "/usr/bin/evil",
+                                          "/proc/evil", "/dev/evil", "/home/evil" };
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         int code = client_upload(fd, ASK(WRITE, .flags = WRITE_NEW, .mode = 0644), places[i], "x", 1).code;
         if (code != EROFS && code != EACCES && code != ENOENT && code != EPERM)
@@ -91,9 +93,13 @@ static void test_the_helper_has_only_the_rights_of_the_box(void **state)
     assert_int_equal(client_do(fd, ASK(REMOVE, .flags = FILES_RECURSIVE), "/home/box", NULL).code, EBUSY);
     assert_done(client_do(fd, ASK(STAT), "/home/box", NULL));
     /* What the guest plants leads only to what the guest has. */
-    box_sh(0, 0, "ln -s /proc/1/root/etc/shadow ~/a; ln -s /proc/self/fd/3 ~/b; ln -s /proc/self/environ ~/c; mkfifo ~/f; ln -s /dev/zero ~/z;"
-                 "ln -s /proc/1/environ ~/d; ln -s /proc/1/mem ~/e", NULL, 0);
-    static const char *const traps[] = { "a", "b", "c", "d", "e", "f", "z", "/etc/shadow", "/proc/kcore", "/proc/kmsg", "/dev/tty" };
+    box_sh(0, 0,
+           "ln -s /proc/1/root/etc/shadow ~/a; ln -s /proc/self/fd/3 ~/b; ln -s /proc/self/environ ~/c; mkfifo ~/f; ln "
+           "-s /dev/zero ~/z;"
+           "ln -s /proc/1/environ ~/d; ln -s /proc/1/mem ~/e",
+           NULL, 0);
+    static const char *const traps[] = { "a", "b",           "c",           "d",          "e",       "f",
+                                         "z", "/etc/shadow", "/proc/kcore", "/proc/kmsg", "/dev/tty" };
     for (size_t i = 0; i < sizeof traps / sizeof *traps; i++) {
         client_ask(fd, ASK(READ, .length = 1 << 20), traps[i], NULL);
         struct answer answer = client_answer(fd, true);
@@ -112,7 +118,8 @@ static void test_the_guest_cannot_see_the_helper(void **state)
     box_make(0, NULL);
     int fd = open_files(0, 1);
     assert_done(client_do(fd, ASK(STAT), "/", NULL));
-    box_sh(0, 0, "cd /proc; for p in [0-9]*; do test $p = 1 || test $p = $$ || echo $p; done; kill -9 -1 2>/dev/null", out, sizeof out);
+    box_sh(0, 0, "cd /proc; for p in [0-9]*; do test $p = 1 || test $p = $$ || echo $p; done; kill -9 -1 2>/dev/null",
+           out, sizeof out);
     assert_string_equal(out, "");
     assert_done(client_do(fd, ASK(STAT), "/", NULL));
     close_files(fd, 0, 1);
@@ -154,13 +161,19 @@ static void test_trees_travel_in_every_profile(void **state)
         q.limits.memory_bytes = 256 << 20;
         assert_int_equal(front_answer(front_send(&q, sizeof q, NULL, 0)).event.result, 0);
         int fd = open_files(profile, 1);
-        box_sh(profile, 0, "mkdir -p a/b a/closed; head -c 3000000 /dev/urandom >a/b/big; ln -s b/big a/l; echo x >a/closed/x; chmod 555 a/closed", NULL, 0);
+        box_sh(profile, 0,
+               "mkdir -p a/b a/closed; head -c 3000000 /dev/urandom >a/b/big; ln -s b/big a/l; echo x >a/closed/x; "
+               "chmod 555 a/closed",
+               NULL, 0);
         client_ask(fd, ASK(PACK), "a", NULL);
         struct answer tar = client_answer(fd, false);
         assert_done(tar.done);
         assert_done(client_upload(fd, ASK(UNPACK, .flags = FILES_PARENTS, .mode = 0755), "copy", tar.data, tar.size));
         answer_free(&tar);
-        assert_int_equal(box_sh(profile, 0, "cmp a/b/big copy/b/big && cmp copy/l a/b/big && cmp copy/closed/x a/closed/x", NULL, 0).code, 0);
+        assert_int_equal(
+            box_sh(profile, 0, "cmp a/b/big copy/b/big && cmp copy/l a/b/big && cmp copy/closed/x a/closed/x", NULL, 0)
+                .code,
+            0);
         /* As the box's user a closed folder is closed; it is removed all the same. */
         assert_done(client_do(fd, ASK(REMOVE, .flags = FILES_RECURSIVE), "a", NULL));
         client_ask(fd, ASK(READ, .length = UINT64_MAX), "copy/b/big", NULL);
@@ -210,7 +223,9 @@ static void test_a_helper_can_be_ended(void **state)
 static void test_reading_out_of_a_box_is_fast(void **state)
 {
     (void)state;
-    static const char *const names[] = { [PROFILE_STRICT] = "strict", [PROFILE_STANDARD] = "standard", [PROFILE_SYSTEM] = "system" };
+    static const char *const names[] = {
+        [PROFILE_STRICT] = "strict", [PROFILE_STANDARD] = "standard", [PROFILE_SYSTEM] = "system"
+    };
     enum { SIZE = 128 << 20 };
     struct frame_limits limits = { .memory_bytes = 512 << 20, .disk_bytes = 256 << 20, .pids = 32 };
     for (uint32_t profile = 0; profile <= PROFILE_STANDARD; profile++) {

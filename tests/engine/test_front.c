@@ -24,10 +24,14 @@ static void test_the_next_front_is_told_everything(void **state)
     box_make(9, NULL);
     assert_return_code(pipe2(held[0], O_CLOEXEC) | pipe2(held[1], O_CLOEXEC) | pipe2(in, O_CLOEXEC), errno);
     /* One that runs on, one that ends, one with a terminal, one that cannot run. */
-    struct run run = { .script = "read x; exit 4", .in = in[0], .token = 51, .held = (int[]){ held[0][0], held[1][1] }, .n_held = 2 };
+    struct run run = {
+        .script = "read x; exit 4", .in = in[0], .token = 51, .held = (int[]){ held[0][0], held[1][1] }, .n_held = 2
+    };
     assert_int_equal(box_run(5, 0, run).event.result, 0);
     assert_int_equal(box_run(5, 1, (struct run){ .script = "exit 3", .token = 52 }).event.result, 0);
-    assert_int_equal(box_run(5, 2, (struct run){ .script = "echo hi; read x; exit 6", .terminal = true, .token = 53 }).event.result, 0);
+    assert_int_equal(
+        box_run(5, 2, (struct run){ .script = "echo hi; read x; exit 6", .terminal = true, .token = 53 }).event.result,
+        0);
     char *missing[] = { "/none", NULL };
     assert_int_equal(box_run(5, 3, (struct run){ .argv = missing, .token = 54 }).event.result, 0);
     front_expect(EVENT_STARTED, 5, 0);
@@ -223,13 +227,22 @@ static void test_illegal_frames_cost_the_connection(void **state)
         { "serial 0", { .type = REQUEST_USAGE }, sizeof create.head, 0 },
         { "a box out of range", { .type = REQUEST_USAGE, .serial = 1, .box = KEEPER_BOXES }, sizeof create.head, 0 },
         { "box 2^32-1", { .type = REQUEST_USAGE, .serial = 1, .box = UINT32_MAX }, sizeof create.head, 0 },
-        { "a payload out of range", { .type = REQUEST_FORGET, .serial = 1, .payload = KEEPER_PAYLOADS }, sizeof create.head, 0 },
+        { "a payload out of range",
+          { .type = REQUEST_FORGET, .serial = 1, .payload = KEEPER_PAYLOADS },
+          sizeof create.head,
+          0 },
         { "an fd too many", { .type = REQUEST_USAGE, .serial = 1 }, sizeof create.head, 1 },
         { "many fds", { .type = REQUEST_USAGE, .serial = 1 }, sizeof create.head, 32 },
         { "no fd for files", { .type = REQUEST_FILES, .serial = 1, .payload = 1 }, sizeof create.head, 0 },
         { "two fds for files", { .type = REQUEST_FILES, .serial = 1, .payload = 1 }, sizeof create.head, 2 },
-        { "a start without its command", { .type = REQUEST_START, .serial = 1, .payload = 1 }, sizeof(struct request_start), 0 },
-        { "too many fds to start", { .type = REQUEST_START, .serial = 1, .payload = 1 }, sizeof(struct request_start), 8 },
+        { "a start without its command",
+          { .type = REQUEST_START, .serial = 1, .payload = 1 },
+          sizeof(struct request_start),
+          0 },
+        { "too many fds to start",
+          { .type = REQUEST_START, .serial = 1, .payload = 1 },
+          sizeof(struct request_start),
+          8 },
         { "an empty frame", { .type = 0 }, 0, 0 },
     };
     int fds[32];
@@ -251,6 +264,7 @@ static void test_fds_of_an_empty_frame_are_not_kept(void **state)
     front_connect();
     box_make(0, NULL);
     box_run(0, 0, (struct run){ .script = "sleep 300" });
+    front_expect(EVENT_STARTED, 0, 0);
     int before = keeper_fds(), fds[20] = { 0 };
     for (int i = 0; i < 3; i++) {
         send_raw("", 0, fds, 20);
@@ -296,8 +310,11 @@ static void test_wrong_requests_are_answered(void **state)
     q.uid = 65535;
     assert_int_equal(create_result(&q, NULL, 0), -EINVAL);
 
-    static const struct request_head no_box[] = { { .type = REQUEST_FREEZE }, { .type = REQUEST_THAW }, { .type = REQUEST_USAGE },
-                                                  { .type = REQUEST_FORGET }, { .type = REQUEST_DESTROY } };
+    static const struct request_head no_box[] = { { .type = REQUEST_FREEZE },
+                                                  { .type = REQUEST_THAW },
+                                                  { .type = REQUEST_USAGE },
+                                                  { .type = REQUEST_FORGET },
+                                                  { .type = REQUEST_DESTROY } };
     for (size_t i = 0; i < sizeof no_box / sizeof *no_box; i++)
         assert_int_equal(box_ask(no_box[i].type, 17, 3).event.result, -ENOENT);
     assert_int_equal(box_run(17, 0, (struct run){ .script = "true" }).event.result, -ENOENT);
@@ -324,8 +341,10 @@ static void test_wrong_requests_are_answered(void **state)
 static void test_mount_targets_are_plain_paths_in_the_box(void **state)
 {
     (void)state;
-    static const char *const bad[] = { "", "/", "a", "//a", "/a/", "/a//b", "/..", "/a/../b", "/a/..", "/.", "/a/./b", "/proc",
-                                       "/proc/x", "/dev", "/dev/shm/x", "///tmp/carrel-engine-evil" };
+    static const char *const bad[] = { "",        "/",     "a",          "//a",
+                                       "/a/",     "/a//b", "/..",        "/a/../b",
+                                       "/a/..",   "/.",    "/a/./b",     "/proc",
+                                       "/proc/x", "/dev",  "/dev/shm/x", "///tmp/carrel-engine-evil" };
     int dir = open("/usr/share", O_PATH | O_DIRECTORY | O_CLOEXEC);
     front_connect();
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

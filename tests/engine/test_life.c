@@ -16,7 +16,8 @@ static int start_talker(uint32_t box, unsigned payload)
 {
     int out[2];
     assert_return_code(pipe2(out, O_CLOEXEC), errno);
-    assert_int_equal(box_run(box, payload, (struct run){ .script = "while :; do echo x; done", .out = out[1] }).event.result, 0);
+    assert_int_equal(
+        box_run(box, payload, (struct run){ .script = "while :; do echo x; done", .out = out[1] }).event.result, 0);
     close(out[1]);
     read_until(out[0], "x");
     return out[0];
@@ -76,7 +77,8 @@ static void test_destroy_with_running_payloads(void **state)
     box_make(3, NULL);
     size_t before = keeper_children(pids, 64);
     for (unsigned i = 0; i < 6; i++)
-        assert_int_equal(box_run(3, i, (struct run){ .script = "setsid sleep 60 & sleep 60 & sleep 60" }).event.result, 0);
+        assert_int_equal(box_run(3, i, (struct run){ .script = "setsid sleep 60 & sleep 60 & sleep 60" }).event.result,
+                         0);
     wait_for(keeper_children(pids, 64) >= before + 10);
     box_end(3);
     for (int i = 0; i < 6; i++)

@@ -8,7 +8,7 @@
  *
  * Processes interleave differently each time, so a point is named by the role of a process and how many calls it has made. A role follows from
  * how a process was born: carrel (the command itself), janitor (its first plain clone), holder (a clone with only a user namespace),
- * init (with a pid namespace), payload (the plain clone after init), midwife (a clone that shares its table of files; its child is the payload),
+ * init (with a pid namespace), payload (the plain clone after init), midwife (a vfork; its child is the payload),
  * mapper (a fork). A second one of a kind is called kind#2.
  *
  * FD is a socket on which lines are reported:
@@ -118,7 +118,7 @@ static bool has_init(void)
     return false;
 }
 
-static const char *kind_of_child(const struct task *parent)
+static const char *kind_of_child(const struct task *parent, int event)
 {
     uint64_t flags = parent->clone_flags;
 
@@ -126,14 +126,14 @@ static const char *kind_of_child(const struct task *parent)
         return "payload";
     if (strcmp(parent->kind, "carrel") != 0)
         return "other";
+    if (event == PTRACE_EVENT_VFORK)
+        return "midwife";
     if (parent->number != SYS_clone3)
         return "mapper";
     if (flags & CLONE_NEWPID)
         return "init";
     if (flags & CLONE_NEWUSER)
         return "holder";
-    if (flags & CLONE_FILES)
-        return "midwife";
     return has_init() ? "payload" : "janitor";
 }
 
@@ -210,7 +210,7 @@ static void take_event(struct task *task, int event)
     if (event == PTRACE_EVENT_CLONE || event == PTRACE_EVENT_FORK || event == PTRACE_EVENT_VFORK) {
         ptrace(PTRACE_GETEVENTMSG, task->pid, NULL, &message);
         struct task *child = find((pid_t)message);
-        name(child, kind_of_child(task));
+        name(child, kind_of_child(task, event));
         if (child->has_first_stop)
             go_on(child, 0);
     } else if (event == PTRACE_EVENT_EXEC && strcmp(task->kind, "payload") == 0) {

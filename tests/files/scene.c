@@ -45,7 +45,8 @@ int scene_setup(void **state)
     return 0;
 }
 
-/* Names are short, so a path to the deepest folder may be too long: rename-up is not needed, the helper has removed those itself. */
+/* Names are short, so a path to the deepest folder may be too long: rename-up is not needed, the helper has removed
+ * those itself. */
 static int remove_all(int dir)
 {
     DIR *d = fdopendir(dup(dir));

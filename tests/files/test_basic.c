@@ -116,7 +116,9 @@ static void test_nothing_outside_of_the_root_is_reached(void **state)
 static void test_write_then_read_gives_the_same_bytes(void **state)
 {
     (void)state;
-    static const size_t sizes[] = { 0, 1, 4095, 4096, 65537, FILES_DATA_MAX, FILES_DATA_MAX + 1, 5 * FILES_DATA_MAX + 77 };
+    static const size_t sizes[] = {
+        0, 1, 4095, 4096, 65537, FILES_DATA_MAX, FILES_DATA_MAX + 1, 5 * FILES_DATA_MAX + 77
+    };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         char *data = malloc(sizes[i] + 1);
         for (size_t k = 0; k < sizes[i]; k++)
@@ -173,11 +175,13 @@ static void test_write_at_offset_append_and_exclusive(void **state)
     assert_done(client_upload(helper, ASK(WRITE, .flags = FILES_APPEND), "/f", "!", 1));
     assert_string_equal(text = contents("f", NULL), "012xyz6789!");
     free(text);
-    assert_int_equal(client_upload(helper, ASK(WRITE, .flags = FILES_CREATE | FILES_EXCLUSIVE), "/f", "x", 1).code, EEXIST);
+    assert_int_equal(client_upload(helper, ASK(WRITE, .flags = FILES_CREATE | FILES_EXCLUSIVE), "/f", "x", 1).code,
+                     EEXIST);
     assert_done(client_upload(helper, ASK(WRITE, .flags = FILES_TRUNCATE), "/f", "short", 5));
     assert_string_equal(text = contents("f", NULL), "short");
     free(text);
-    assert_done(client_upload(helper, ASK(WRITE, .flags = FILES_CREATE | FILES_PARENTS, .mode = 0644), "/a/b//c/f", "deep", 4));
+    assert_done(
+        client_upload(helper, ASK(WRITE, .flags = FILES_CREATE | FILES_PARENTS, .mode = 0644), "/a/b//c/f", "deep", 4));
     assert_string_equal(text = contents("a/b/c/f", NULL), "deep");
     free(text);
 }
@@ -286,11 +290,17 @@ static void test_frames_that_break_the_rules_end_the_conversation(void **state)
         { { .type = FILES_END }, { 0 }, 0 },
         { { .type = FILES_REQUEST, .size = 3 }, { .op = FILES_STAT }, 3 },
         { { .type = FILES_REQUEST, .size = UINT32_MAX }, { .op = FILES_STAT }, 0 },
-        { { .type = FILES_REQUEST, .size = sizeof(struct files_request), .reserved = 1 }, { .op = FILES_STAT }, sizeof bad[0].request },
+        { { .type = FILES_REQUEST, .size = sizeof(struct files_request), .reserved = 1 },
+          { .op = FILES_STAT },
+          sizeof bad[0].request },
         { { .type = FILES_REQUEST, .size = sizeof(struct files_request) }, { .op = 0 }, sizeof bad[0].request },
         { { .type = FILES_REQUEST, .size = sizeof(struct files_request) }, { .op = 99 }, sizeof bad[0].request },
-        { { .type = FILES_REQUEST, .size = sizeof(struct files_request) }, { .op = FILES_STAT, .path_size = 1 }, sizeof bad[0].request },
-        { { .type = FILES_REQUEST, .size = sizeof(struct files_request) + 5000 }, { .op = FILES_STAT, .path_size = 5000 }, sizeof bad[0].request },
+        { { .type = FILES_REQUEST, .size = sizeof(struct files_request) },
+          { .op = FILES_STAT, .path_size = 1 },
+          sizeof bad[0].request },
+        { { .type = FILES_REQUEST, .size = sizeof(struct files_request) + 5000 },
+          { .op = FILES_STAT, .path_size = 5000 },
+          sizeof bad[0].request },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         client_send(helper, &bad[i].head, sizeof bad[i].head);

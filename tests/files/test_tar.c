@@ -161,7 +161,8 @@ static void test_what_we_pack_we_unpack(void **state)
     make_tree("a");
     struct answer answer = pack("/a");
     for (int i = 0; i < 2; i++) {
-        struct files_done done = client_upload(helper, ASK(UNPACK, .flags = FILES_PARENTS), "/b", answer.data, answer.size);
+        struct files_done done =
+            client_upload(helper, ASK(UNPACK, .flags = FILES_PARENTS), "/b", answer.data, answer.size);
         assert_done(done);
         assert_int_equal(done.entries, 7);
         assert_same_tree("a", "b");
@@ -249,7 +250,7 @@ static void test_a_link_of_the_archive_leads_nowhere(void **state)
     archive_add(&a, '2', "v", "../out/victim", NULL, 0);
     archive_add(&a, '0', "v", "", "evil", 4);
     archive_add(&a, '2', "w", "../out/victim", NULL, 0);
-    archive_add(&a, '1', "w2", "w", NULL, 0);       /* a hard link to a link would be one to its target on some systems */
+    archive_add(&a, '1', "w2", "w", NULL, 0); /* a hard link to a link would be one to its target on some systems */
     assert_int_equal(unpack(&a, ASK(UNPACK)), EPERM);
     char *text = contents("out/victim", NULL);
     assert_string_equal(text, "safe");
@@ -281,8 +282,9 @@ static void test_devices_and_unknown_kinds_are_refused(void **state)
 static void test_broken_archives_are_refused(void **state)
 {
     (void)state;
-    static const char *const records[] = { "x", "5 a=\n", "99 path=x\n", "8 path=x\n", "10 path=xy", "10 size=-1\n", "3 \n",
-                                           "0000010 a=b\n", "7 path=\n", "8 =path\n", "8 path a\n" };
+    static const char *const records[] = { "x",          "5 a=\n",       "99 path=x\n", "8 path=x\n",
+                                           "10 path=xy", "10 size=-1\n", "3 \n",        "0000010 a=b\n",
+                                           "7 path=\n",  "8 =path\n",    "8 path a\n" };
     mkdirat(top, "in", 0755);
     for (size_t i = 0; i < sizeof records / sizeof *records; i++) {
         struct archive a = { 0 };

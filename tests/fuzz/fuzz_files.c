@@ -1,5 +1,6 @@
-/* A whole conversation with the file helper, in a folder of its own. Half of the inputs are taken as they are; of the others requests are made that
- * fit, with the rest as their upload, and tar headers get their sums. Nothing outside of the folder may change. */
+/* A whole conversation with the file helper, in a folder of its own. Half of the inputs are taken as they are; of the
+ * others requests are made that fit, with the rest as their upload, and tar headers get their sums. Nothing outside of
+ * the folder may change. */
 #include "fuzz.h"
 
 #include <fcntl.h>
@@ -83,11 +84,15 @@ static void put_head(int fd, uint16_t type, size_t size)
 /* Requests of eight bytes each, then the upload of those that take one. */
 static void build(int fd, const uint8_t *data, size_t size)
 {
-    static const char *const paths[] = { "/", "/a", "/a/b", "/a/b/c", "", "x", "/../victim", "/l/victim", "/a/../b", "/l" };
+    static const char *const paths[] = { "/", "/a",         "/a/b",      "/a/b/c",  "",
+                                         "x", "/../victim", "/l/victim", "/a/../b", "/l" };
 
     for (; size >= 8; data += 8, size -= 8) {
-        struct files_request q = { .op = (uint16_t)(data[0] % (FILES_OP_COUNT + 1)), .flags = data[1], .mode = data[2] * 16u,
-                                   .offset = data[3] == 255 ? UINT64_MAX : data[3] * 1000u, .length = data[4] * 100u,
+        struct files_request q = { .op = (uint16_t)(data[0] % (FILES_OP_COUNT + 1)),
+                                   .flags = data[1],
+                                   .mode = data[2] * 16u,
+                                   .offset = data[3] == 255 ? UINT64_MAX : data[3] * 1000u,
+                                   .length = data[4] * 100u,
                                    .limit = data[5] };
         const char *path = paths[data[6] % 10], *other = q.op == FILES_MOVE ? paths[data[7] % 10] : "";
         q.path_size = (uint16_t)strlen(path);

@@ -1,5 +1,5 @@
-/* The keeper's operation table against a box layer that only pretends. Whatever a front sends and in whatever order boxes and payloads end: the
- * plan of a box stays inside the box, and at the end no box and no descriptor is left. */
+/* The keeper's operation table against a box layer that only pretends. Whatever a front sends and in whatever order
+ * boxes and payloads end: the plan of a box stays inside the box, and at the end no box and no descriptor is left. */
 #include "fuzz.h"
 
 #include <fcntl.h>
@@ -55,8 +55,8 @@ static void check_inside(const char *path)
     }
 }
 
-int box_create(struct box_host *host, const struct plan *plan, const int *source, const struct start *start, bool freezer,
-               struct box *ret, struct err *e)
+int box_create(struct box_host *host, const struct plan *plan, const int *source, const struct start *start,
+               bool freezer, struct box *ret, struct err *e)
 {
     (void)host;
     HOLDS(!start && freezer && memchr(plan->hostname, 0, 65));
@@ -68,6 +68,7 @@ int box_create(struct box_host *host, const struct plan *plan, const int *source
             HOLDS(fcntl(source[plan->mount[i].index], F_GETFD) >= 0);
     }
     memset(ret, 0, sizeof *ret);
+    ret->oom = -1;
     if (whim % 8 == 7)
         return err_at(e, EMFILE, STEP_CLONE, 0, "namespaces");
     ret->state = BOX_MAKING;
@@ -131,6 +132,11 @@ int box_update_limits(struct box_host *host, struct box *box, const struct limit
     (void)host;
     HOLDS(box->state == BOX_READY || box->state == BOX_FROZEN);
     return limits->disk_bytes ? err_at(e, ENOTSUP, STEP_USAGE, 0, "disk") : 0;
+}
+
+void cgroup_kill_members(const struct cgroup *leaf)
+{
+    (void)leaf;
 }
 
 void box_usage_read(const struct box *box, struct box_usage *ret)
@@ -241,7 +247,7 @@ static bool send_frame(struct keeper *keeper, const uint8_t *data, size_t size)
 
     memset(frame, 0, sizeof frame);
     memcpy(frame, data + 2, size - 2);
-    size -= 2;
+    size_t given = size -= 2;
     if (data[1] & 1) {
         head->type = (uint16_t)(head->type % REQUEST_COUNT);
         head->box %= 3;
@@ -256,7 +262,8 @@ static bool send_frame(struct keeper *keeper, const uint8_t *data, size_t size)
             q->uid %= 65536;
             q->gid %= 65536;
             memcpy(q->hostname, "box", 4);
-            memcpy(q->mount[0].target, data + 2, data[1] % 32u < 20 ? data[1] % 32u : 20);
+            q->mount[0].target[0] = '/';
+            memcpy(q->mount[0].target + 1, data + 2, given < 24 ? given : 24);
         }
     }
     for (size_t i = 0; i < n_fds; i++)

@@ -100,6 +100,24 @@ CASES = [
     ("mknodat", [3, 0, 0o140600], "eperm allow allow"),
     ("mknodat", [3, 0, 0o020666], "eperm"),
     ("mknodat", [3, 0, 0o060666 | HIGH], "eperm"),
+
+    # A set-id bit is never given to a file, whichever call brings it.
+    ("mknod", [0, 0o104755], "eperm eperm allow"),
+    ("mknod", [0, 0o004755], "eperm eperm allow"),
+    ("mknodat", [3, 0, 0o102755], "eperm eperm allow"),
+    ("mknodat", [3, 0, 0o102755 | HIGH], "eperm eperm allow"),
+    *[("chmod", [0, mode], "allow") for mode in (0, 0o644, 0o755, 0o1777)],
+    *[(call, [0, mode | high], "eperm eperm allow") for call in ("chmod", "fchmod", "creat") for high in (0, HIGH)
+      for mode in (0o4000, 0o2000, 0o6755, 0o104755, 0o3777)],
+    *[(call, [3, 0, mode | high], "eperm eperm allow") for call in ("fchmodat", "fchmodat2") for high in (0, HIGH) for mode in (0o4755, 0o2755)],
+    ("fchmodat", [3, 0, 0o755], "allow"),
+    ("fchmodat2", [3, 0, 0o755, 0x100], "allow"),
+    *[("open", [0, flags, 0o4755], "eperm eperm allow") for flags in (0x40, 0x41, 0x241, 0x410002, 0x400000, 0x40 | HIGH)],
+    *[("openat", [3, 0, flags, 0o2755 | HIGH], "eperm eperm allow") for flags in (0x40, 0x41, 0x241, 0x410002, 0x400000, 0x40 | HIGH)],
+    ("open", [0, 0x241, 0o755], "allow"),
+    ("open", [0, 0, 0xFFFFFFFF], "allow"),  # without O_CREAT the mode is whatever a register holds
+    ("openat", [3, 0, 0x10000, 0xFFFFFFFF], "allow"),  # O_DIRECTORY, a part of O_TMPFILE
+    ("openat2", [3, 0, 0, 24], "enosys enosys allow"),  # its mode is behind a pointer
 ]
 
 # Whatever else happens to the table, these hold in every profile.

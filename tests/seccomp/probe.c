@@ -47,6 +47,7 @@ static const struct {
     {"standard", &policy_filter_standard},
     {"system", &policy_filter_system},
     {"init", &policy_filter_init},
+    {"helper", &policy_filter_helper},
     {"zygote_strict", &policy_filter_zygote_strict},
     {"zygote_standard", &policy_filter_zygote_standard},
     {"zygote_system", &policy_filter_zygote_system},

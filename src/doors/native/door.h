@@ -15,6 +15,9 @@
 #include "http/router.h"
 #include "http/server.h"
 
+/* Twelve digits: 0.64 stays 0.64. */
+#define ASK_DUMP (JSON_COMPACT | JSON_REAL_PRECISION(12))
+
 enum { BODY_SMALL = 1 << 18, BODY_LARGE = 10 << 20 };
 
 struct ask {

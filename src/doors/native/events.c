@@ -53,7 +53,7 @@ static char *event_text(struct watch *w, const struct store_event *event)
     if (!body)
         body = json_object();
     json_t *o = event_json(b->id, event->number, event->time_ms, event->type, body);
-    char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+    char *text = o ? json_dumps(o, ASK_DUMP) : NULL;
     json_decref(o);
     json_decref(body);
     return text;

@@ -107,7 +107,7 @@ void ask_exec_list(struct ask *a)
     buf_add_text(&out, "{\"execs\":[");
     for (struct exec *x = a->box->execs; x; x = x->next) {
         json_t *body = exec_json(x);
-        char *text = json_dumps(body, JSON_COMPACT);
+        char *text = json_dumps(body, ASK_DUMP);
         if (!first)
             buf_add_char(&out, ',');
         buf_add_text(&out, text ? text : "null");

@@ -344,8 +344,9 @@ static int start(struct box *box, unsigned slot, struct helper **ret, struct err
     int pair[2], size = SOCKET_BYTES;
 
     if (!h || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
+        int code = errno;
         free(h);
-        return err_at(e, h ? errno : ENOMEM, STEP_MEMORY, 0, "file helper");
+        return err_at(e, code, STEP_MEMORY, 0, "file helper");
     }
     FD theirs = pair[1];
     *h = (struct helper){ .front = box->front, .box = box->number, .box_slot = box->slot, .slot = slot, .fd = pair[0],

@@ -24,7 +24,7 @@ void reply_data(struct ask *a, int status, const char *data, size_t size)
 
 void reply_json(struct ask *a, int status, json_t *body)
 {
-    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+    char *text = body ? json_dumps(body, ASK_DUMP) : NULL;
 
     json_decref(body);
     if (text)
@@ -51,7 +51,7 @@ void reply_buf(struct ask *a, int status, struct buf *text)
 
 void reply_join(struct buf *out, json_t *head, const struct buf *tail)
 {
-    char *text = head ? json_dumps(head, JSON_COMPACT) : NULL;
+    char *text = head ? json_dumps(head, ASK_DUMP) : NULL;
 
     if (!text) {
         out->failure = out->failure ? out->failure : ENOMEM;
@@ -73,7 +73,7 @@ void reply_error(struct http_request *r, int status, const char *code, const cha
     char storage[2048];
     struct buf text;
     struct jsonout j;
-    char *extra = details ? json_dumps(details, JSON_COMPACT) : NULL;
+    char *extra = details ? json_dumps(details, ASK_DUMP) : NULL;
 
     json_decref(details);
     buf_init_fixed(&text, storage, sizeof storage);

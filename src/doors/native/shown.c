@@ -53,7 +53,7 @@ const char *shown_box(const struct box *b, size_t *ret_size)
     json_t *body = box_json(b);
     entry->look = look;
     entry->labels = json_incref(s->labels);
-    entry->text = json_dumps(body, JSON_COMPACT);
+    entry->text = json_dumps(body, ASK_DUMP);
     entry->size = entry->text ? strlen(entry->text) : 0;
     json_decref(body);
     *ret_size = entry->size;

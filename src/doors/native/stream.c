@@ -88,7 +88,7 @@ char *stream_exit_text(const struct exec *x)
     char *text = NULL;
 
     if (o && about && json_object_update_missing(o, about) == 0)
-        text = json_dumps(o, JSON_COMPACT);
+        text = json_dumps(o, ASK_DUMP);
     json_decref(about);
     json_decref(o);
     return text;

@@ -127,7 +127,7 @@ static void on_order(struct terminal *t, const char *data, size_t size)
         char text[400], *line;
         err_text(&e, text, sizeof text);
         json_t *o = json_pack("{s:s,s:s}", "type", "error", "message", text);
-        line = json_dumps(o, JSON_COMPACT);
+        line = json_dumps(o, ASK_DUMP);
         if (line)
             say(t, line);
         free(line);

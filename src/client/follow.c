@@ -1,0 +1,231 @@
+#define _GNU_SOURCE
+#include "client/follow.h"
+
+#include <errno.h>
+#include <openssl/evp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+
+enum { LINE_BYTES_MAX = 16 << 20, PATIENCE_US = 15000000, PAUSE_MS = 50 };
+
+void follow_init(struct follow *f, const struct client *c, const char *box)
+{
+    *f = (struct follow){ .client = c, .box = box, .follows = true };
+    buf_init(&f->line, LINE_BYTES_MAX);
+}
+
+static void disconnect(struct follow *f)
+{
+    if (f->x)
+        exchange_close(f->x);
+    free(f->x);
+    f->x = NULL;
+    buf_clear(&f->line);
+}
+
+void follow_done(struct follow *f)
+{
+    disconnect(f);
+    buf_done(&f->line);
+    json_decref(f->end);
+    f->end = NULL;
+}
+
+/* Sends a request whose answer is a stream. The HTTP status, or -errno. */
+static int open_stream(struct follow *f, const char *method, const char *target, const char *body, struct err *e)
+{
+    static const char fields[] = "Accept: application/x-ndjson\r\nConnection: close\r\n",
+                      typed[] = "Accept: application/x-ndjson\r\nContent-Type: application/json\r\nConnection: close\r\n";
+
+    disconnect(f);
+    f->x = malloc(sizeof *f->x);
+    if (!f->x)
+        return err_set(e, ENOMEM, STEP_MEMORY, "out of memory");
+    f->x->fd = -1;
+    int r = exchange_open(f->x, &f->client->server, method, target, body ? typed : fields, body ? (int64_t)strlen(body) : EXCHANGE_NO_BODY, e);
+    if (r == 0 && body)
+        (void)!exchange_send(f->x, body, strlen(body));
+    if (r == 0)
+        r = exchange_answer(f->x, e);
+    return r < 0 ? r : f->x->status;
+}
+
+static int tell_refusal(struct follow *f)
+{
+    json_t *answer = client_read_json(f->x);
+
+    (void)client_refused(f->x->status, answer);
+    json_decref(answer);
+    disconnect(f);
+    return -1;
+}
+
+int follow_start(struct follow *f, json_t *body)
+{
+    struct err e = { 0 };
+    AUTO_FREE char *text = json_dumps(body, JSON_COMPACT);
+
+    if (!text) {
+        fputs("carrel: a word of the command is not UTF-8\n", stderr);
+        return -1;
+    }
+    int status = open_stream(f, "POST", target_box(f->box, "/exec"), text, &e);
+    if (status < 0) {
+        (void)client_complain(&e);
+        return -1;
+    }
+    return status == 200 ? 0 : tell_refusal(f);
+}
+
+int follow_attach(struct follow *f, bool patience)
+{
+    const struct timespec pause = { .tv_nsec = PAUSE_MS * 1000000L };
+    uint64_t until = clock_monotonic_us() + (patience ? PATIENCE_US : 0);
+    struct err e = { 0 };
+    int status;
+
+    for (;;) {
+        char rest[128];
+        snprintf(rest, sizeof rest, "/exec/%.31s/output?offset=%llu&follow=%s", f->exec, (unsigned long long)f->offset,
+                 f->follows ? "true" : "false");
+        status = open_stream(f, "GET", target_box(f->box, rest), NULL, &e);
+        if ((status >= 0 && status != 503) || clock_monotonic_us() >= until)
+            break;
+        nanosleep(&pause, NULL);
+    }
+    if (status < 0) {
+        (void)client_complain(&e);
+        return -1;
+    }
+    return status == 200 ? 0 : tell_refusal(f);
+}
+
+static void hand_on(struct follow *f, const json_t *event, int fd)
+{
+    const char *data = json_string_value(json_object_get(event, "data"));
+    size_t size = json_string_length(json_object_get(event, "data"));
+    AUTO_FREE unsigned char *plain = NULL;
+
+    if (!data && (data = json_string_value(json_object_get(event, "data_base64")))) {
+        size_t length = json_string_length(json_object_get(event, "data_base64"));
+        plain = malloc(length / 4 * 3 + 3);
+        int n = plain ? EVP_DecodeBlock(plain, (const unsigned char *)data, (int)length) : -1;
+        if (n < 0)
+            return;
+        size = (size_t)n - (length > 0 && data[length - 1] == '=') - (length > 1 && data[length - 2] == '=');
+        data = (const char *)plain;
+    }
+    if (data && fd_write_all(fd, data, size) < 0)
+        f->cut = true;
+}
+
+static void take_event(struct follow *f, json_t *event)
+{
+    const char *type = text_of(event, "type");
+
+    if (f->json)
+        print_json_line(event);
+    if (strcmp(type, "started") == 0)
+        snprintf(f->exec, sizeof f->exec, "%s", text_of(event, "exec"));
+    else if (!f->json && strcmp(type, "stdout") == 0)
+        hand_on(f, event, STDOUT_FILENO);
+    else if (!f->json && strcmp(type, "stderr") == 0)
+        hand_on(f, event, STDERR_FILENO);
+    else if (strcmp(type, "exit") == 0 && !f->end)
+        f->end = json_incref(event);
+    if (json_object_get(event, "next"))
+        f->offset = (uint64_t)json_integer_value(json_object_get(event, "next"));
+}
+
+/* Whole lines out of what has come. */
+static int take_lines(struct follow *f)
+{
+    size_t at = 0;
+
+    for (char *end; (end = memchr(f->line.data + at, '\n', f->line.length - at)) && !f->cut; at = (size_t)(end + 1 - f->line.data)) {
+        size_t size = (size_t)(end - f->line.data) - at;
+        json_t *event = size ? json_loadb(f->line.data + at, size, JSON_ALLOW_NUL, NULL) : NULL;
+        if (size && !event) {
+            fputs("carrel: the server sent something that is not JSON\n", stderr);
+            return -1;
+        }
+        take_event(f, event);
+        json_decref(event);
+    }
+    memmove(f->line.data, f->line.data + at, f->line.length - at);
+    f->line.length -= at;
+    return 0;
+}
+
+int follow_step(struct follow *f, bool wait)
+{
+    enum { PIECE = 256 << 10 };
+
+    for (;;) {
+        char *room = buf_reserve(&f->line, PIECE);
+        ssize_t n = room ? exchange_read(f->x, room, PIECE, wait) : -EFBIG;
+        if (n == -EAGAIN)
+            return 0;
+        if (n == 0)
+            return f->end || !f->follows ? 1 : -ECONNRESET;
+        if (n < 0 && n != -EFBIG && n != -EBADMSG)
+            return -ECONNRESET;
+        if (n > 0)
+            buf_commit(&f->line, (size_t)n);
+        if (n < 0 || take_lines(f) < 0) {
+            if (n < 0)
+                fputs("carrel: the server's answer is malformed\n", stderr);
+            return -1;
+        }
+        if (f->cut || (f->end && f->follows))
+            return 1;
+        if (wait)
+            return 0;
+    }
+}
+
+/* What happened to a command that did not end by itself. */
+static void tell_outcome(const char *outcome)
+{
+    static const struct {
+        const char *outcome, *text;
+    } texts[] = {
+        { "timeout", "the command ran out of its time" },
+        { "oom", "the box ran out of memory" },
+        { "output_limit", "the command wrote more than its output limit" },
+        { "lost", "the box's keeper died, and the command with it" },
+    };
+
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (strcmp(texts[i].outcome, outcome) == 0)
+            fprintf(stderr, "carrel: %s\n", texts[i].text);
+}
+
+int exit_of(const json_t *end)
+{
+    const char *outcome = text_of(end, "outcome");
+    const json_t *error = json_object_get(end, "error"), *code = json_object_get(end, "exit_code");
+    int signal = (int)json_integer_value(json_object_get(end, "signal"));
+
+    if (json_is_object(error)) {
+        const char *step = text_of(error, "step");
+        int number = (int)json_integer_value(json_object_get(error, "errno"));
+        fprintf(stderr, "carrel: %s\n", show_text(text_of(error, "message")));
+        if (strcmp(step, "exec") != 0)
+            return EXIT_CLIENT;
+        return number == ENOENT ? EXIT_MISSING : EXIT_CANNOT;
+    }
+    tell_outcome(outcome);
+    if (strcmp(outcome, "timeout") == 0)
+        return EXIT_TIMEOUT;
+    if (signal)
+        return 128 + signal;
+    return json_is_integer(code) ? (int)json_integer_value(code) : EXIT_CLIENT;
+}

@@ -1,0 +1,35 @@
+/* A command's output as it comes, from the log that the server keeps: if the connection breaks it goes on where it was. */
+#ifndef CARREL_CLIENT_FOLLOW_H
+#define CARREL_CLIENT_FOLLOW_H
+
+#include "client/client.h"
+
+struct follow {
+    const struct client *client;
+    const char          *box;           /* borrowed */
+    char                 exec[32];      /* "": not told yet */
+    uint64_t             offset;        /* what was shown */
+    bool                 follows;       /* wait for the command's end */
+    bool                 json;          /* lines as they are, instead of the output */
+    bool                 cut;           /* our own output is closed */
+    struct exchange     *x;             /* owned; NULL: none */
+    struct buf           line;
+    json_t              *end;           /* owned: the exit event, once it came */
+};
+
+void           follow_init(struct follow *f, const struct client *c, const char *box);
+void           follow_done(struct follow *f);
+
+/* Starts the command of this body. 0, or -1 after the reason was told. */
+MUST_CHECK int follow_start(struct follow *f, json_t *body);
+/* Attaches at the offset. 0, or -1 after the reason was told; with patience the server may be away for some seconds. */
+MUST_CHECK int follow_attach(struct follow *f, bool patience);
+
+/* Hands on what there is. 1: that was all (f->end is set if the command has ended); 0: there will be more, poll f->x->fd (with wait: something
+ * was handed on); -ECONNRESET: the server is gone; -1: something else, which was told. */
+MUST_CHECK int follow_step(struct follow *f, bool wait);
+
+/* What this program's exit status is, after a command that ended so; what is worth a word is told. */
+int            exit_of(const json_t *end);
+
+#endif
