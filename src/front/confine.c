@@ -1,5 +1,5 @@
 /* A front that is taken over can talk to the keeper and to its clients, write its own state, and nothing else: Landlock closes the file system but for its state and
- * the keeper's socket, an empty network namespace leaves it only the listeners it was given, seccomp takes what a server does not need. */
+ * the keeper's socket, an empty network namespace leaves root's server only the listeners it was given, seccomp takes what a server does not need. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -67,16 +68,20 @@ static const int refused[] = {
 static int close_calls(struct err *e)
 {
     enum { N = sizeof refused / sizeof *refused };
-    struct sock_filter code[N + 8];
+    struct sock_filter code[N + 12];
     struct sock_fprog program = { .filter = code };
     unsigned n = 0;
 
+    /* Sockets of the unix family only: the listeners are there, and nowhere else is to be connected to. */
     code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch));
     code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0);
     code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
     code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
     for (unsigned i = 0; i < N; i++)
-        code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)refused[i], (unsigned char)(N - i), 0);
+        code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)refused[i], (unsigned char)(N - i + 3), 0);
+    code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 2);
+    code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0]));
+    code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_UNIX, 0, 1);
     code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 1);
     program.len = (unsigned short)n;
@@ -85,12 +90,17 @@ static int close_calls(struct err *e)
     return 0;
 }
 
+int front_leave_network(struct err *e)
+{
+    /* An ordinary user would need a user namespace for it, from which the peers of a socket all look like nobody; there the filter alone must do. */
+    if (geteuid() == 0 && unshare(CLONE_NEWNET) < 0)
+        return err_at(e, errno, STEP_NETWORK, 0, "front");
+    return 0;
+}
+
 int front_confine(const char *state, const char *keeper_socket, struct err *e)
 {
     (void)keeper_socket;        /* connecting to a socket needs no right of Landlock's */
-    /* An ordinary user gets a network namespace together with a user namespace, or, where those are closed, does without. */
-    if (unshare(CLONE_NEWNET) < 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) < 0 && errno != EPERM && errno != ENOSPC)
-        return err_at(e, errno, STEP_NETWORK, 0, "front");
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
         return err_at(e, errno, STEP_RIGHTS, 0, "front");
     int r = close_files(state, e);

@@ -230,6 +230,8 @@ static int open_all(struct server *server, const struct front_options *o, struct
     measure_host(&front->config);
     int r = config_check(&front->config, e);
     if (r == 0)
+        r = front_leave_network(e);
+    if (r == 0)
         r = become(o->uid, o->gid, e);
     if (r == 0)
         r = open_state(front, e);

@@ -187,7 +187,7 @@ class Files:
         entries: list[FileInfo] = []
         cursor = None
         while True:
-            answer = self._box._transport.call("GET", self._url("" if path == "." else path), query={"list": True, "cursor": cursor})
+            answer = self._box._transport.call("GET", self._url("" if path == "." else path), query={"cursor": cursor})
             entries += [_file_info(e) for e in answer["entries"]]
             cursor = answer.get("next")
             if not cursor:
