@@ -46,6 +46,11 @@ static const struct box empty_box = {
     .zygote_tasks = { -1, -1, -1, -1 },
 };
 
+void box_clear(struct box *ret)
+{
+    *ret = empty_box;
+}
+
 static int take_rules(struct box *box, const struct plan *plan, struct err *e)
 {
     size_t bytes = 0;
@@ -198,6 +203,7 @@ int box_begin(struct box_host *host, const struct plan *plan, struct box *ret, s
     box->uid = plan->uid;
     box->gid = plan->gid;
     box->limits = plan->limits;
+    box->on_store = plan->store >= 0;
     box->landlock_abi = plan->landlock_abi;
     box->can_setgroups = host->can_setgroups;
     box->keep_own = host->ids.size == 1;

@@ -64,7 +64,10 @@ struct box {
     int                   oom;          /* owned: readable when memory has run out (v1), or -1 */
     struct ids            ids;
     bool                  keep_own;     /* the box's user is the caller's own id */
-    int                   scratch;      /* owned: an fd on the scratch tmpfs, for its usage */
+    int                   scratch;      /* owned: an fd on the scratch, for its usage */
+    bool                  on_store;     /* the scratch is a store: whoever closes it last writes all of it to the disk, so that must not be us */
+    uint64_t              disk_bytes;   /* what was used when it was closed */
+    bool                  disk_full;
     dev_t                 root_device;  /* of the root tmpfs: where every payload must find itself */
     int                   keeper;       /* borrowed: pidfd of the keeper */
     struct family        *family;       /* borrowed: whose zygote forks its payloads; NULL: a plain box */
@@ -105,6 +108,9 @@ struct box_usage {
 MUST_CHECK int box_host_open(struct box_host *ret, struct err *e);
 /* Does nothing to a zeroed host. */
 void           box_host_close(struct box_host *host);
+
+/* A box that is none: releasing it does nothing. */
+void           box_clear(struct box *ret);
 
 /* Refuses, with the fix, a limit that this host cannot hold. */
 MUST_CHECK int box_check_limits(const struct box_host *host, const struct limits *limits, struct err *e);

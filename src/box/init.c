@@ -61,6 +61,7 @@ static int attach(const struct plan *plan, const struct trees *trees, size_t i)
     case FROM_HOST:
     case FROM_DEVICE:
     case FROM_CALLER:
+    case FROM_MEMORY:
         return mountfd_attach(trees->mount[i], point, "");
     case FROM_OVERLAY:
         return mount_overlay(mount, trees, trees->mount[i], point);

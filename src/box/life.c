@@ -64,9 +64,14 @@ void box_usage_read(const struct box *box, struct box_usage *ret)
     *ret = (struct box_usage){ 0 };
     if (box->has_leaf)
         cgroup_usage_read(&box->leaf, &ret->cgroup);
-    if (fstatfs(box->scratch, &fs) == 0) {
+    if (box->scratch < 0) {
+        ret->disk_bytes = box->disk_bytes;
+        ret->disk_full = box->disk_full;
+    } else if (fstatfs(box->scratch, &fs) == 0) {
+        /* A disk's file system keeps some blocks for its own book-keeping, and refuses a little before it has none. */
+        uint64_t kept = box->on_store ? fs.f_blocks / 512 + 16 : 0;
         ret->disk_bytes = (uint64_t)(fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
-        ret->disk_full = fs.f_bfree == 0 || fs.f_ffree == 0;
+        ret->disk_full = fs.f_bavail <= kept || fs.f_ffree == 0;
     }
 }
 
@@ -100,21 +105,42 @@ int box_socket(const struct box *box, int family, int type, struct err *e)
     return fd < 0 ? err_at(e, code, STEP_NETWORK, 0, "socket") : fd;
 }
 
-void box_kill(struct box *box)
+static void end_first(struct box *box)
 {
     struct process_end end;
 
+    if (!box->first.waiting || box->first.process.pidfd < 0)
+        return;
+    (void)!process_signal(&box->first.process, SIGKILL);
+    (void)!process_reap(&box->first.process, 1, &end);
+}
+
+/* Lets go of a store while init still holds it. The kernel writes all that is not on the disk yet when the last holder ends, which may take long; that is then a
+ * process whose end we poll for, and not us. */
+static void leave_store(struct box *box)
+{
+    struct box_usage usage;
+
+    end_first(box);
+    box_usage_read(box, &usage);
+    box->disk_bytes = usage.disk_bytes;
+    box->disk_full = usage.disk_full;
+    box->scratch = fd_close(box->scratch);
+    box->ns.mount = fd_close(box->ns.mount);
+}
+
+void box_kill(struct box *box)
+{
     if (box->state == BOX_FROZEN) {
         struct err ignored;
         /* A frozen process on v1 does not even die. */
         (void)!box_freeze(box, false, &ignored);
     }
+    if (box->on_store && box->scratch >= 0)
+        leave_store(box);
     (void)!process_signal(&box->init, SIGKILL);
     /* The payload that waits for a command is ours to reap, and init cannot end before that. */
-    if (box->first.waiting && box->first.process.pidfd >= 0) {
-        (void)!process_signal(&box->first.process, SIGKILL);
-        (void)!process_reap(&box->first.process, 1, &end);
-    }
+    end_first(box);
 }
 
 static void close_all(int *const *fds, size_t n)

@@ -251,6 +251,7 @@ static void plan_proc(struct maker *m)
 
 static void plan_scratch(struct maker *m)
 {
+    enum { SHM = 2 };
     static const struct {
         const char *folder, *target, *path;
         mode_t      mode;
@@ -265,9 +266,12 @@ static void plan_scratch(struct maker *m)
     dir(m, "home");
     dir(m, "home/box");
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        scratch_dir(m, places[i].folder, places[i].mode, OWNER_BOX_USER);
-        add_mount(m, (struct plan_mount){ .source = FROM_SCRATCH, .path = places[i].folder, .target = places[i].target,
-                                          .flags = places[i].flags });
+        /* Shared memory is not a file that is to be kept. */
+        bool in_memory = m->plan->on_store && i == SHM;
+        if (!in_memory)
+            scratch_dir(m, places[i].folder, places[i].mode, OWNER_BOX_USER);
+        add_mount(m, (struct plan_mount){ .source = in_memory ? FROM_MEMORY : FROM_SCRATCH, .path = places[i].folder,
+                                          .target = places[i].target, .flags = places[i].flags });
         add_rule(m, places[i].path, LANDLOCK_WRITE);
     }
     dir(m, "run");
@@ -337,6 +341,8 @@ int plan_make(const struct box_spec *spec, const struct host_facts *facts, struc
     p->gid = spec->gid;
     p->writable_root = spec->writable_root;
     p->terminal = spec->terminal;
+    p->on_store = spec->on_store;
+    p->store = -1;
     p->landlock_abi = facts->landlock_abi;
     p->n_entries = p->n_mounts = p->n_rules = p->pool_used = 0;
 

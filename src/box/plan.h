@@ -53,7 +53,8 @@ enum plan_source {
     FROM_HOST,      /* path in the root directory or on the host */
     FROM_DEVICE,    /* a device node of the host's own /dev */
     FROM_CALLER,    /* the index-th mount of the spec */
-    FROM_SCRATCH,   /* a folder of the scratch tmpfs */
+    FROM_SCRATCH,   /* a folder of the scratch tmpfs, or of the store that takes its place */
+    FROM_MEMORY,    /* a tmpfs of its own, where the scratch is none */
     FROM_ROOT,      /* a file or folder of the new root itself, put over something in /proc */
     FROM_OVERLAY,   /* path of the lower tree on the host; upper on scratch */
     FROM_PROC,
@@ -83,6 +84,8 @@ struct plan {
     uid_t             uid;
     gid_t             gid;
     bool              writable_root, terminal;
+    bool              on_store;
+    int               store;        /* borrowed: the mounted tree of store.h; -1 from plan_make, set by who has it */
     int               landlock_abi;
     size_t            n_entries, n_mounts, n_rules;
     struct plan_entry entry[PLAN_ENTRIES];

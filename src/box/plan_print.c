@@ -41,8 +41,8 @@ static void print_entry(const struct plan_entry *entry, FILE *out)
 static void print_mount(const struct plan *plan, const struct plan_mount *mount, FILE *out)
 {
     static const char *const sources[] = {
-        [FROM_HOST] = "bind", [FROM_DEVICE] = "bind", [FROM_CALLER] = "bind", [FROM_SCRATCH] = "scratch", [FROM_ROOT] = "cover",
-        [FROM_OVERLAY] = "overlay", [FROM_PROC] = "proc", [FROM_DEVPTS] = "devpts",
+        [FROM_HOST] = "bind", [FROM_DEVICE] = "bind", [FROM_CALLER] = "bind", [FROM_SCRATCH] = "scratch",
+        [FROM_MEMORY] = "tmpfs", [FROM_ROOT] = "cover", [FROM_OVERLAY] = "overlay", [FROM_PROC] = "proc", [FROM_DEVPTS] = "devpts",
     };
     const char *slash = mount->source == FROM_HOST ? (plan->root[1] ? "/" : "") : "";
 
@@ -58,7 +58,7 @@ void plan_print(const struct plan *plan, FILE *out)
     const struct limits *limits = &plan->limits;
 
     fputs("keeper\n  take   a free range of ids\n  tmpfs  root\n", out);
-    fprintf(out, "  tmpfs  scratch, %llu bytes\n", (unsigned long long)limits->disk_bytes);
+    fprintf(out, "  %s scratch, %llu bytes\n", plan->on_store ? "store " : "tmpfs ", (unsigned long long)limits->disk_bytes);
     for (size_t i = 0; i < plan->n_entries; i++)
         print_entry(&plan->entry[i], out);
     fputs("  clone  init: user, mount, pid, ipc, uts namespaces\n  clone  payload, into init's pid namespace\n"

@@ -17,6 +17,7 @@
 #include "sys/mountfd.h"
 
 enum { INODE_BYTES = 4096, ROOT_INODES = 4096, ROOT_BYTES = 1 << 20, ROOT_WRITABLE_MAX = 64 << 20, SCRATCH_DEFAULT = 64 << 20 };
+enum { STORE_NOBODY = 65536 };       /* on the disk of a store: beyond every box's ids */
 
 static int make_file(int dir, const struct plan_entry *entry)
 {
@@ -45,6 +46,32 @@ static int make_entry(int dir, const struct plan_entry *entry)
     return -EINVAL;
 }
 
+/* On a store that had a box before, the guest may have put anything where a mount point is to be: nothing is followed, and what is there stays as it is. */
+static int make_on_store(const struct plan *plan, int store, const struct plan_entry *entry)
+{
+    const char *slash = strrchr(entry->path, '/'), *name = slash ? slash + 1 : entry->path;
+    uid_t uid = entry->owner == OWNER_BOX_USER ? plan->uid : entry->owner == OWNER_BOX_ROOT ? 0 : STORE_NOBODY;
+    gid_t gid = entry->owner == OWNER_BOX_USER ? plan->gid : entry->owner == OWNER_BOX_ROOT ? 0 : STORE_NOBODY;
+    char above[256] = ".";
+    struct stat status;
+
+    if (slash && snprintf(above, sizeof above, "%.*s", (int)(slash - entry->path), entry->path) >= (int)sizeof above)
+        return -ENAMETOOLONG;
+    FD dir = mountfd_open_plain(store, above);
+    if (dir < 0)
+        return dir;
+    struct plan_entry last = *entry;
+    last.path = name;
+    int r = make_entry(dir, &last);
+    if (r == 0)
+        return fchownat(dir, name, uid, gid, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
+    if (r != -EEXIST || fstatat(dir, name, &status, AT_SYMLINK_NOFOLLOW) < 0)
+        return r;
+    if (entry->kind == PLAN_DIR)
+        return S_ISDIR(status.st_mode) ? 0 : -ENOTDIR;
+    return S_ISREG(status.st_mode) ? 0 : -EEXIST;
+}
+
 static int fill(const struct plan *plan, const struct ids *ids, bool keep_own, const struct trees *trees, struct err *e)
 {
     uint32_t root_id = ids_outside(ids, 0, false);
@@ -55,6 +82,12 @@ static int fill(const struct plan *plan, const struct ids *ids, bool keep_own, c
     for (size_t i = 0; i < plan->n_entries; i++) {
         const struct plan_entry *entry = &plan->entry[i];
         int dir = entry->on_scratch ? trees->scratch : trees->root;
+        if (entry->on_scratch && plan->store >= 0) {
+            int made = make_on_store(plan, trees->scratch, entry);
+            if (made < 0)
+                return err_set(e, -made, STEP_ROOT, "%s among the box's kept files", entry->path);
+            continue;
+        }
         int r = make_entry(dir, entry);
 
         if (r == 0 && entry->owner == OWNER_BOX_USER)
@@ -65,6 +98,12 @@ static int fill(const struct plan *plan, const struct ids *ids, bool keep_own, c
             return err_at(e, -r, STEP_ROOT, i, entry->path);
     }
     return 0;
+}
+
+/* One inode for each block would let empty files take as much kernel memory as the limit gives to data. */
+static uint64_t inodes_for(uint64_t bytes)
+{
+    return bytes / INODE_BYTES / 4 + 1024;
 }
 
 static int make_tmpfs(uint64_t bytes, uint64_t inodes, const char *mode, unsigned flags, int *ret)
@@ -97,6 +136,24 @@ static int map_whole(const struct box_host *host, const struct ids *ids, int tre
     return users < 0 ? users : mountfd_map_ids(tree, users);
 }
 
+/* A rootless keeper lives in a mount namespace of its own and can clone nothing from a descriptor of the caller's: the same place is opened here, with the same
+ * user's rights, and must be the same file. */
+static int reopen(int fd)
+{
+    char name[40], path[4096];
+    struct stat there, here;
+
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(name, path, sizeof path - 1);
+    if (n < 0 || fstat(fd, &there) < 0)
+        return -errno;
+    path[n] = '\0';
+    FD again = open(path, O_PATH | O_CLOEXEC | O_NOFOLLOW);
+    if (again < 0 || fstat(again, &here) < 0)
+        return -errno;
+    return here.st_dev == there.st_dev && here.st_ino == there.st_ino ? TAKE_FD(again) : -ESTALE;
+}
+
 static int clone_caller(const struct box_host *host, const struct plan *plan, const struct ids *ids, bool keep_own, int source,
                         const struct plan_mount *mount, int *ret, struct err *e)
 {
@@ -107,6 +164,10 @@ static int clone_caller(const struct box_host *host, const struct plan *plan, co
         return err_set(e, EPERM, STEP_USAGE, "%s cannot be mounted for writing by root with the profile system: use standard, or ':ro'",
                        mount->path);
     int r = mountfd_clone(source, "", mount->recursive, mount->flags, &tree);
+    if (r == -EINVAL && host->rootless) {
+        FD again = reopen(source);
+        r = again < 0 ? again : mountfd_clone(again, "", mount->recursive, mount->flags, &tree);
+    }
     if (r < 0)
         return err_at(e, -r, STEP_TREE, mount->index, mount->path);
     if (!keep_own && host->facts.can_map_ids)
@@ -119,6 +180,20 @@ static int clone_caller(const struct box_host *host, const struct plan *plan, co
         return err_at(e, -r, STEP_TREE, mount->index, mount->path);
     *ret = TAKE_FD(tree);
     return 0;
+}
+
+/* Half of the memory, as the kernel does for a host. */
+static int make_shared_memory(const struct plan *plan, const struct ids *ids, bool keep_own, int *ret)
+{
+    uint64_t bytes = plan->limits.memory_bytes ? plan->limits.memory_bytes / 2 : SCRATCH_DEFAULT;
+    FD tree = -1;
+    int r = make_tmpfs(bytes, inodes_for(bytes), "1777", TREE_NOSUID | TREE_NODEV | TREE_NOEXEC, &tree);
+
+    if (r == 0 && fchownat(tree, "", ids_outside(ids, plan->uid, keep_own), ids_outside(ids, plan->gid, keep_own), AT_EMPTY_PATH) < 0)
+        r = -errno;
+    if (r == 0)
+        *ret = TAKE_FD(tree);
+    return r;
 }
 
 static int clone_all(const struct box_host *host, const struct plan *plan, const struct ids *ids, bool keep_own, const int *source,
@@ -141,6 +216,8 @@ static int clone_all(const struct box_host *host, const struct plan *plan, const
             r = mountfd_clone(root, mount->path, false, TREE_READONLY | TREE_NOSUID | TREE_NODEV, &trees->mount[i]);
             if (r == 0 && host->facts.can_map_ids)
                 r = map_whole(host, ids, trees->mount[i]);
+        } else if (mount->source == FROM_MEMORY) {
+            r = make_shared_memory(plan, ids, keep_own, &trees->mount[i]);
         } else if (mount->source == FROM_CALLER) {
             r = clone_caller(host, plan, ids, keep_own, source[mount->index], mount, &trees->mount[i], e);
             if (r < 0)
@@ -159,7 +236,9 @@ int trees_make(const struct box_host *host, const struct plan *plan, const struc
     uint64_t root = ROOT_BYTES;
 
     /* A writable root takes its part of what the box may write. */
-    if (plan->writable_root) {
+    if (plan->writable_root && plan->store >= 0) {
+        root = ROOT_WRITABLE_MAX;       /* which is memory, and counted as such */
+    } else if (plan->writable_root) {
         root = disk / 4 < ROOT_WRITABLE_MAX ? disk / 4 : ROOT_WRITABLE_MAX;
         disk -= root;
     }
@@ -168,10 +247,13 @@ int trees_make(const struct box_host *host, const struct plan *plan, const struc
     for (size_t i = 0; i < plan->n_mounts; i++)
         ret->mount[i] = -1;
 
-    /* One inode for each block would let empty files take as much kernel memory as the limit gives to data. */
-    int r = make_tmpfs(disk, disk / INODE_BYTES / 4 + 1024, "0755", TREE_NOSUID | TREE_NODEV, &ret->scratch);
+    int r = 0;
+    if (plan->store >= 0)
+        r = (ret->scratch = fcntl(plan->store, F_DUPFD_CLOEXEC, 3)) < 0 ? -errno : 0;
+    else
+        r = make_tmpfs(disk, inodes_for(disk), "0755", TREE_NOSUID | TREE_NODEV, &ret->scratch);
     if (r < 0)
-        r = err_at(e, -r, STEP_ROOT, 0, "scratch tmpfs");
+        r = err_at(e, -r, STEP_ROOT, 0, "scratch");
     if (r == 0) {
         r = make_tmpfs(root, ROOT_INODES, "0755", TREE_NOSUID, &ret->root);
         if (r < 0)
@@ -179,6 +261,9 @@ int trees_make(const struct box_host *host, const struct plan *plan, const struc
     }
     if (r == 0)
         r = fill(plan, ids, keep_own, ret, e);
+    /* The disk knows the box's own ids, so that the next box can have another range of the host's. */
+    if (r == 0 && plan->store >= 0 && (r = map_whole(host, ids, ret->scratch)) < 0)
+        r = err_at(e, -r, STEP_ROOT, 0, "mapping the ids of the box's files");
     if (r == 0)
         r = clone_all(host, plan, ids, keep_own, source, ret, e);
     if (r < 0)

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "client/commands.h"
 #include "front/program.h"
 #include "front/supervise.h"
 
@@ -13,6 +14,21 @@ static const struct {
     { "front", front_main },
     { "serve", serve_main },
     { "config", config_main },
+    { "create", client_create },
+    { "ps", client_ps },
+    { "exec", client_exec },
+    { "shell", client_shell },
+    { "cp", client_cp },
+    { "logs", client_logs },
+    { "events", client_events },
+    { "forward", client_forward },
+    { "pause", client_pause },
+    { "resume", client_resume },
+    { "stop", client_stop },
+    { "start", client_start },
+    { "rm", client_rm },
+    { "stats", client_stats },
+    { "token", client_token },
 };
 
 int main(int argc, char **argv)

@@ -11,6 +11,7 @@
  * While a request is answered the socket is not read, but EPOLLRDHUP stays armed: a client that vanishes is noticed at
  * once, even behind pipelined bytes. Half-closed counts as gone; TCP cannot tell it from closed. EPOLLIN is left armed
  * until it fires unwanted, which saves two epoll_ctl calls in an ordinary request. */
+#include "base/fd.h"
 #include "http/conn.h"
 
 #include <errno.h>
@@ -172,6 +173,32 @@ static int grow_input(struct http_request_state *q)
     return 0;
 }
 
+/* As recv(); a client on this machine may hand over descriptors with its head. What is too many is closed. */
+static ssize_t receive_with_fds(struct http_conn *c, void *data, size_t size)
+{
+    struct http_request *r = &c->state->request;
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(HTTP_FDS_MAX * sizeof(int))];
+    } control;
+    struct iovec part = { .iov_base = data, .iov_len = size };
+    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
+    ssize_t n = recvmsg(c->watch.fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+    struct cmsghdr *header = n > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+    if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
+        size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        int fds[HTTP_FDS_MAX];
+        memcpy(fds, CMSG_DATA(header), count * sizeof(int));
+        for (size_t i = 0; i < count; i++)
+            if (r->n_fds < HTTP_FDS_MAX)
+                r->fds[r->n_fds++] = fds[i];
+            else
+                fd_close(fds[i]);
+    }
+    return n;
+}
+
 static bool receive_head(struct http_conn *c)
 {
     struct http_request_state *q = c->state;
@@ -184,7 +211,8 @@ static bool receive_head(struct http_conn *c)
         return true;
     }
     size_t room = q->in_size - q->in_end;
-    ssize_t n = recv(c->watch.fd, q->in + q->in_end, room, MSG_DONTWAIT);
+    ssize_t n = c->peer.family == AF_UNIX ? receive_with_fds(c, q->in + q->in_end, room)
+                                          : recv(c->watch.fd, q->in + q->in_end, room, MSG_DONTWAIT);
     if (n < 0 && errno == EINTR)
         return true;
     if (n < 0 && errno == EAGAIN) {

@@ -67,6 +67,8 @@ void server_state_give(struct http_server *s, struct http_request_state *q)
     if (!q)
         return;
     arena_reset(&q->request.arena);
+    while (q->request.n_fds > 0)
+        fd_close(q->request.fds[--q->request.n_fds]);
     loop_fd_remove(s->loop, &q->file_watch);
     q->file = fd_close(q->file);
     free(q->collected);

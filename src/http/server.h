@@ -60,6 +60,8 @@ struct http_server_config {
     uint32_t low_water_bytes;       /* 65,536: on_writable() comes when there are fewer */
 };
 
+enum { HTTP_FDS_MAX = 16 };
+
 /* Public part first; the rest is the server's. */
 struct http_request {
     struct http_head head;
@@ -68,6 +70,8 @@ struct http_request {
     const char *id;                 /* 16 hexadecimal digits, also sent as X-Request-Id */
     struct http_server *server;
     struct loop *loop;
+    unsigned n_fds;                 /* descriptors that came with the head over a unix socket (SCM_RIGHTS); */
+    int fds[HTTP_FDS_MAX];          /* closed after on_end() unless the handler sets one to -1 */
 
     /* For the handler to set. */
     void *owner;

@@ -188,6 +188,8 @@ static void payload_ended(struct keeper *keeper, struct kept_box *box, unsigned 
         box->oom_kills = full.cgroup.oom_kills;
         box->pids_refused = full.cgroup.pids_refused;
         full.cgroup.oom_kills -= p->oom_kills_before;
+        if (p->out_of_memory && end.signal == SIGKILL && full.cgroup.oom_kills == 0)
+            full.cgroup.oom_kills = 1;
         full.cgroup.pids_refused -= p->pids_refused_before;
         p->end.outcome = (uint32_t)box_outcome(&end, p->timed_out ? OUTCOME_TIMEOUT : OUTCOME_OK, &full);
     }
@@ -285,8 +287,12 @@ static void memory_ran_out(struct kept_box *box)
 {
     uint64_t times;
 
-    if (read(box->box.oom, &times, sizeof times) == sizeof times && box->box.has_leaf && !box->dying)
-        cgroup_kill_members(&box->box.leaf);
+    if (read(box->box.oom, &times, sizeof times) != sizeof times || !box->box.has_leaf || box->dying)
+        return;
+    for (unsigned i = 0; i < KEEPER_PAYLOADS; i++)
+        if (box->payload[i])
+            box->payload[i]->out_of_memory = true;
+    cgroup_kill_members(&box->box.leaf);
 }
 
 static void dispatch(struct keeper *keeper, uint64_t what)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
@@ -84,6 +85,20 @@ static int read_spec(const struct keeper *keeper, const struct request_create *q
     return 0;
 }
 
+/* The front says whose the mounted files are; a front that lies gains nothing, because what is written to must be his who is said to own it. */
+static int check_owner(const struct request_create *q, const int *fds, struct err *e)
+{
+    struct stat status;
+
+    for (size_t i = 0; i < q->n_mounts; i++) {
+        if (fstat(fds[i], &status) < 0)
+            return err_at(e, errno, STEP_TREE, i, "mount source");
+        if (q->mount[i].writable && status.st_uid != q->owner_uid)
+            return err_at(e, EPERM, STEP_TREE, i, "a writable mount that belongs to somebody else");
+    }
+    return 0;
+}
+
 static int do_create(struct call *c, struct err *e)
 {
     static struct plan plan;        /* big, and used by nobody after box_create */
@@ -92,6 +107,8 @@ static int do_create(struct call *c, struct err *e)
     struct box_spec spec;
 
     int r = read_spec(keeper, q, c->n_fds, &spec, e);
+    if (r == 0)
+        r = check_owner(q, c->fds, e);
     if (r == 0)
         r = box_check_limits(&keeper->host, &spec.limits, e);
     if (r == 0)

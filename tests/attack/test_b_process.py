@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from harness import Box, attack_tests, bomb, descendants, host_status, run_box, wait_until, world
+from harness import Box, Snapshot, attack_tests, bomb, command_line, descendants, end_started, host_status, run_box, start, wait_until, world
 
 globals().update(attack_tests("process"))
 globals().update(attack_tests("identity", ("standard", "strict", "rootless")))     # in the profile system there is a root, with five capabilities
@@ -189,7 +189,6 @@ def test_a_second_command_of_the_same_name_is_another_box():
 
 
 def line():
-    from harness import command_line
     return command_line(["/bin/sh", "-c", "ls /tmp | wc -l; echo x >/tmp/x"])
 
 
@@ -223,3 +222,23 @@ def test_a_process_of_a_box_is_never_the_hosts_root(user):
     for pid in [pid for pid in descendants() if below(pid, box.pid) and host_status(pid, "NSpid").count("\t")]:
         assert "0" not in host_status(pid, "Uid").split()[1:], host_status(pid, "Name")
     box.end()
+
+
+def test_a_command_never_runs_on_the_hosts_root():
+    """A payload joins while init still builds the root. Whoever is faster, it must find itself on the box's: many runs, some on one processor, some
+    side by side, so that every order of the two comes up. CARREL_RACE: how many."""
+    script = f"test -e {world().host_file} && echo host; test -e /etc/shadow && echo host; test -e {world().probes} && echo host; echo end"
+    line = command_line(["/bin/sh", "-c", script])
+    alone = {min(os.sched_getaffinity(0))}
+    before = Snapshot()
+    runs = int(os.environ.get("CARREL_RACE", "300"))
+    crowds = ((1, None), (1, alone), (4, None), (4, alone))
+    for turn in range(0, runs, 10):
+        size, processors = crowds[turn // 10 % len(crowds)]
+        pin = (lambda: os.sched_setaffinity(0, alone)) if processors else None
+        for _ in range(0, 10, size):
+            for box in [start(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=pin) for _ in range(size)]:
+                out, err = box.communicate(timeout=60)
+                assert (box.returncode, out, err) == (0, b"end\n", b""), turn
+            end_started()
+    before.assert_same()

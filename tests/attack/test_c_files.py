@@ -93,15 +93,122 @@ def test_a_writable_mount_ends_at_its_own_root(tmp_path):
     assert (tmp_path / "sibling").read_text() == "untouched"
 
 
-def test_a_setuid_file_made_on_a_writable_mount_is_not_roots(tmp_path):
-    tmp_path.chmod(0o777)
-    result = run_box(["/bin/sh", "-c", "cp /probe/probe /host/p && chmod 6755 /host/p && mknod /host/d c 1 1; ls -ln /host"],
-                     mounts=[f"{tmp_path}:/host:rw"])
-    made = tmp_path / "p"
-    assert made.exists(), result
-    info = made.stat()
-    assert not (info.st_mode & 0o6000 and info.st_uid == 0 and os.getuid() == 0 and info.st_gid == 0), oct(info.st_mode)
-    assert not (tmp_path / "d").exists()
+CALLERS = [pytest.param(None, id="caller"), pytest.param(65534, id="rootless")]
+
+
+def callers_folder(path, user):
+    """A folder of the one who calls carrel, reachable for him."""
+    if user is not None and os.getuid() != 0:
+        pytest.skip("needs root, to become an ordinary user")
+    folder = path / "folder"
+    folder.mkdir()
+    folder.chmod(0o755)
+    for above in (path, path.parent, path.parent.parent):
+        if above.stat().st_uid == os.getuid():
+            above.chmod(above.stat().st_mode | 0o111)
+    if user is not None:
+        os.chown(folder, user, user)
+    return folder
+
+
+def modes_below(folder):
+    return {os.path.join(top, name): os.lstat(os.path.join(top, name)).st_mode for top, dirs, files in os.walk(folder) for name in dirs + files}
+
+
+@pytest.mark.parametrize("user", CALLERS)
+@pytest.mark.parametrize("profile", ["standard", "strict"])
+def test_no_set_id_bit_is_left_on_a_writable_mount(profile, user, tmp_path):
+    """What the box makes there is the caller's outside: with such a bit it would run as the caller for everybody."""
+    folder = callers_folder(tmp_path, user)
+    result = bomb("set-id", "/host", options=("--profile", profile), mounts=[f"{folder}:/host:rw"], user=user, limits=())
+    assert result.status == 0, result
+    answers = {}
+    for line in result.lines():
+        answers.setdefault(line["how"], set()).add(line["errno"])
+    linked = answers.pop("link")
+    assert linked <= {"none", "ENOENT", "EPERM"}
+    assert len(answers) >= 16
+    for how, errnos in answers.items():
+        assert errnos <= {"EPERM", "ENOSYS"}, f"{how}: {errnos}"
+    found = modes_below(folder)
+    assert str(folder / "plain") in found
+    assert [path for path, mode in found.items() if mode & 0o6000] == []
+
+
+def test_a_set_id_bit_on_a_writable_mount_does_not_survive_a_change(tmp_path):
+    """A program of the caller's that already has the bit: what a box writes into it does not run as the caller."""
+    folder = callers_folder(tmp_path, None)
+    program = folder / "program"
+    program.write_bytes(b"old")
+    program.chmod(0o6755)
+    result = run_box(["/bin/sh", "-c", "echo new >/host/program; cat /host/program"], mounts=[f"{folder}:/host:rw"])
+    assert result.stdout == b"new\n", result
+    assert not program.stat().st_mode & 0o4000
+
+
+def test_root_cannot_give_a_writable_mount_to_the_system_profile(tmp_path):
+    """There a box may set the bits, and what it makes would be the host's root's."""
+    if os.getuid() != 0:
+        pytest.skip("needs root")
+    folder = callers_folder(tmp_path, None)
+    for source, target in ((folder, "/host"), (folder, "/home/box/deep/er"), (f"{folder}/../folder", "/opt")):
+        result = run_box(["/bin/sh", "-c", "echo ran; touch /host/made"], options=("--profile", "system"), mounts=[f"{source}:{target}:rw"], with_probe=False)
+        assert result.status == 125 and result.stdout == b"", result
+        assert b"system" in result.stderr and result.stderr.count(b"\n") == 1, result
+        assert os.listdir(folder) == []
+    result = run_box(["/bin/sh", "-c", "echo ran; touch /host/made"], options=("--profile", "system"), mounts=[f"{folder}:/host:ro"], with_probe=False)
+    assert result.stdout == b"ran\n" and result.status != 0, result
+    assert os.listdir(folder) == []
+
+
+@pytest.mark.parametrize("user", CALLERS)
+@pytest.mark.parametrize("inside", [1000, 4321], ids=["default-user", "other-user"])
+def test_what_a_box_makes_on_a_writable_mount_belongs_to_the_caller(user, inside, tmp_path):
+    folder = callers_folder(tmp_path, user)
+    (folder / "mine").write_text("mine")
+    (folder / "mine").chmod(0o600)
+    if user is not None:
+        os.chown(folder / "mine", user, user)
+    script = "cd /host && cat mine && echo more >>mine && echo x >file && mkdir sub && ln -s file link && mkfifo fifo && mv file sub/moved && stat -c '%u:%g' . mine sub sub/moved"
+    options = () if inside == 1000 else ("--user", str(inside))
+    result = run_box(["/bin/sh", "-c", script], options=options, mounts=[f"{folder}:/host:rw"], user=user, limits=())
+    assert result.stdout == b"mine" + f"{inside}:{inside}\n".encode() * 4, result
+    owner = (os.getuid(), os.getgid()) if user is None else (user, user)
+    for path in [folder, *map(lambda name: folder / name, ("mine", "sub", "sub/moved", "link", "fifo"))]:
+        info = path.lstat()
+        assert (info.st_uid, info.st_gid) == owner, path
+    assert (folder / "mine").read_text() == "minemore\n"
+
+
+@pytest.mark.parametrize("user", CALLERS)
+def test_files_of_others_on_a_writable_mount_stay_theirs(user, tmp_path):
+    """Root's box has no more rights there than an ordinary user's: only the caller's own files are its own."""
+    if os.getuid() != 0:
+        pytest.skip("needs root, to make files of others")
+    folder = callers_folder(tmp_path, user)
+    private = folder / "private"
+    private.write_text("private")
+    private.chmod(0o600)
+    os.chown(private, 12345, 12345)
+    shared = folder / "shared"
+    shared.write_text("shared")
+    shared.chmod(0o644)
+    os.chown(shared, 12345, 12345)
+    script = ("cd /host; stat -c '%u:%g' private shared; cat private; cat shared; echo x >shared; chmod 777 private shared; chown 1000 private shared; "
+              "chgrp 1000 shared; chown 0:0 shared; setfattr -n user.x -v y shared; touch -d 2001-01-01 shared; truncate -s 0 private; ln private hard && cat hard; true")
+    result = run_box(["/bin/sh", "-c", script], mounts=[f"{folder}:/host:rw"], user=user, limits=())
+    assert result.stdout == b"65534:65534\n65534:65534\nshared", result
+    for path, text, mode in ((private, "private", 0o600), (shared, "shared", 0o644)):
+        info = path.stat()
+        assert (info.st_uid, info.st_gid, info.st_mode & 0o7777) == (12345, 12345, mode), path
+        assert path.read_text() == text
+        assert info.st_mtime > 1_500_000_000
+
+
+def test_nodes_cannot_be_made_on_a_writable_mount(tmp_path):
+    folder = callers_folder(tmp_path, None)
+    result = run_box(["/bin/sh", "-c", "mknod /host/d c 1 1; mknod /host/b b 7 0; ls /host"], mounts=[f"{folder}:/host:rw"])
+    assert result.stdout == b"" and os.listdir(folder) == []
 
 
 def test_symbolic_links_in_a_mount_source_are_followed_by_the_caller_only(tmp_path):

@@ -32,7 +32,7 @@ OWN_STATUS = (125, 126, 127)
 
 # These never fail, whatever the kernel's state; the rest of the start of libc is in the same case.
 NEVER_FAIL = set("getpid getppid getuid geteuid getgid getegid gettid umask set_tid_address arch_prctl exit exit_group rt_sigreturn "
-                 "restart_syscall alarm pause rt_sigaction rt_sigprocmask".split())
+                 "restart_syscall alarm pause rt_sigaction rt_sigprocmask capget".split())
 
 # (role, call) -> the one problem that its failure may have, and why.
 TOLERATED = {

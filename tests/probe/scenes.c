@@ -17,6 +17,7 @@
 #include <sys/sem.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -273,7 +274,53 @@ static int system_calls(int argc, char **argv)
     return 0;
 }
 
+static void tell_set_id(const char *how, long result)
+{
+    say("{\"how\":\"%s\",\"errno\":\"%s\"}", how, result < 0 ? errno_name(errno) : "none");
+}
+
+/* Every call that can give a file a set-id bit, with and without dirt in the upper half of the argument. */
+static int set_id(int argc, char **argv)
+{
+    if (argc < 1 || chdir(argv[0]) < 0)
+        return 9;
+    const long dirt = 0x7fL << 32;
+    static const mode_t modes[] = { 04755, 02755, 06755 };
+    int plain = open("plain", O_CREAT | O_RDWR | O_CLOEXEC, 0755), tmp = open(".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0755);
+    if (plain < 0)
+        return 8;
+    for (size_t i = 0; i < COUNT(modes); i++) {
+        long mode = (long)modes[i] | (i == 2 ? dirt : 0);
+        umask(0);
+        tell_set_id("open", syscall(SYS_open, "by-open", O_CREAT | O_RDWR, mode));
+        tell_set_id("open-upper-flags", syscall(SYS_open, "by-flags", dirt | O_CREAT | O_RDWR, mode));
+        tell_set_id("openat", syscall(SYS_openat, AT_FDCWD, "by-openat", O_CREAT | O_RDWR, mode));
+        tell_set_id("tmpfile", syscall(SYS_openat, AT_FDCWD, ".", O_TMPFILE | O_RDWR, mode));
+        tell_set_id("creat", syscall(SYS_creat, "by-creat", mode));
+        tell_set_id("mknod", syscall(SYS_mknod, "by-mknod", S_IFREG | mode, 0));
+        tell_set_id("mknod-typeless", syscall(SYS_mknod, "by-typeless", mode, 0));
+        tell_set_id("mknodat", syscall(SYS_mknodat, AT_FDCWD, "by-mknodat", S_IFREG | mode, 0));
+        tell_set_id("chmod", syscall(SYS_chmod, "plain", mode));
+        tell_set_id("fchmod", syscall(SYS_fchmod, plain, mode));
+        tell_set_id("fchmod-tmpfile", syscall(SYS_fchmod, tmp, mode));
+        tell_set_id("fchmodat", syscall(SYS_fchmodat, AT_FDCWD, "plain", mode));
+        tell_set_id("fchmodat2", syscall(452, AT_FDCWD, "plain", mode, 0));
+        tell_set_id("fchmodat2-empty", syscall(452, plain, "", mode, AT_EMPTY_PATH));
+        uint64_t how[3] = { O_CREAT | O_RDWR, modes[i], 0 };
+        tell_set_id("openat2", syscall(437, AT_FDCWD, "by-openat2", how, sizeof(how)));
+        struct {
+            uint64_t valid, flags;
+        } attributes = { 0 };
+        tell_set_id("file_setattr", syscall(469, AT_FDCWD, "plain", &attributes, sizeof(attributes), 0));
+    }
+    char name[64];
+    snprintf(name, sizeof(name), "/proc/self/fd/%d", tmp);
+    tell_set_id("link", linkat(AT_FDCWD, name, AT_FDCWD, "by-link", AT_SYMLINK_FOLLOW));
+    return 0;
+}
+
 const struct bomb scenes[] = {
+    { "set-id", set_id },
     { "nothing", nothing },
     { "whoami", whoami },
     { "exit", leave },

@@ -226,8 +226,17 @@ static int take_writable_root(const char *name, json_t *v, void *into, struct er
 
 struct mount_body {
     const char *source, *target;
-    bool        writable;
+    bool        writable, has_fd;
+    uint32_t    fd;             /* which of the descriptors that came with the request */
 };
+
+static int take_fd(const char *name, json_t *v, void *into, struct err *e)
+{
+    struct mount_body *m = into;
+
+    m->has_fd = true;
+    return body_count(name, v, 0, HTTP_FDS_MAX - 1, &m->fd, e);
+}
 
 static int take_source(const char *name, json_t *v, void *into, struct err *e)
 {
@@ -258,16 +267,33 @@ static bool is_plain(const char *path)
     }
 }
 
-/* The source is opened with this process's rights, so only its own user may name one: then they are the same. */
-static int open_source(const struct ask *a, const char *name, const char *source, int *ret, bool *ret_is_file, struct err *e)
+/* What is mounted was opened by the caller, under the caller's rights, and handed over with the request; else a root server would open for anybody what only
+ * root may. Only the user whom this process runs as may name a path instead: its rights are the same. */
+static int open_source(const struct ask *a, const char *name, const struct mount_body *m, int *ret, bool *ret_is_file, struct err *e)
 {
     struct stat status;
+    FD fd = -1;
 
-    if (a->who.uid == (uid_t)-1 || a->who.uid != geteuid())
-        return err_set(e, EPERM, STEP_USAGE, "%s: this server cannot open files of the host with the rights of %s", name, a->who.name);
-    FD fd = open(source, O_PATH | O_CLOEXEC);
+    if (m->has_fd) {
+        if (m->fd >= a->r->n_fds)
+            return err_set(e, EINVAL, STEP_USAGE, "%s.fd: no descriptor %u came with the request", name, m->fd);
+        fd = fcntl(a->r->fds[m->fd], F_DUPFD_CLOEXEC, 3);
+        /* One that was opened by name only proves nothing. */
+        if (fd >= 0 && (fcntl(fd, F_GETFL) & O_PATH))
+            return err_set(e, EPERM, STEP_USAGE, "%s.fd: open it for reading, not with O_PATH", name);
+    } else if (a->who.uid != (uid_t)-1 && a->who.uid == geteuid()) {
+        fd = open(m->source, O_PATH | O_CLOEXEC);
+    } else {
+        return err_set(e, EPERM, STEP_USAGE, "%s: hand the opened directory over with the request (SCM_RIGHTS on the unix socket, \"fd\": 0), "
+                       "so that it is opened with the rights of %s", name, a->who.name);
+    }
     if (fd < 0 || fstat(fd, &status) < 0)
-        return err_set(e, errno == ENOENT ? EINVAL : EPERM, STEP_USAGE, "%s.source %s: %s", name, parse_quote(source).text, strerror(errno));
+        return err_set(e, errno == ENOENT ? EINVAL : EPERM, STEP_USAGE, "%s.source %s: %s", name, parse_quote(m->source).text,
+                       strerror(errno));
+    if (!S_ISDIR(status.st_mode) && !S_ISREG(status.st_mode))
+        return err_set(e, EINVAL, STEP_USAGE, "%s: only directories and plain files can be mounted", name);
+    if (m->writable && status.st_uid != a->who.uid)
+        return err_set(e, EPERM, STEP_USAGE, "%s: only what belongs to the caller can be mounted for writing", name);
     *ret = TAKE_FD(fd);
     *ret_is_file = !S_ISDIR(status.st_mode);
     return 0;
@@ -275,7 +301,8 @@ static int open_source(const struct ask *a, const char *name, const char *source
 
 static int take_mounts(const char *name, json_t *v, void *into, struct err *e)
 {
-    static const struct body_field fields[] = { { "source", take_source }, { "target", take_target }, { "writable", take_writable } };
+    static const struct body_field fields[] = { { "source", take_source }, { "target", take_target }, { "writable", take_writable },
+                                                { "fd", take_fd } };
     struct create_body *c = into;
     struct box_settings *s = &c->settings;
     size_t i;
@@ -288,13 +315,13 @@ static int take_mounts(const char *name, json_t *v, void *into, struct err *e)
         char where[32];
         bool is_file = false;
         snprintf(where, sizeof where, "%s[%zu].", name, i);
-        int r = body_fields(one, where, fields, 3, &m, e);
+        int r = body_fields(one, where, fields, sizeof fields / sizeof *fields, &m, e);
         if (r < 0)
             return r;
         if (!m.source || !m.target || m.source[0] != '/' || !is_plain(m.target))
             return err_set(e, EINVAL, STEP_USAGE, "%s[%zu] needs source and target, both absolute paths without . and ..", name, i);
         snprintf(where, sizeof where, "%s[%zu]", name, i);
-        r = open_source(c->ask, where, m.source, &s->mount_fd[i], &is_file, e);
+        r = open_source(c->ask, where, &m, &s->mount_fd[i], &is_file, e);
         if (r < 0)
             return r;
         s->mount_source[i] = strdup(m.source);
