@@ -13,7 +13,13 @@ $(ZYGOTE): $(ZYGOTE_SOURCES) $(POLICY_GENERATED) $(wildcard guest/zygote/*.h tes
 	@mkdir -p $(@D)
 	$(call say,link,$@)$(CC) $(CFLAGS) -Iguest/zygote -I. $(LDFLAGS) -o $@ $(ZYGOTE_SOURCES) $(POLICY_GENERATED)
 
+FAMILY_TEST      := $(BUILD)/tests/test_family
+$(FAMILY_TEST): tests/family/test_family.c $(filter-out $(foreach d,cli keeper files,$(BUILD)/obj/$(d)/%),$(ENGINE_OBJECTS))
+	@mkdir -p $(@D)
+	$(call say,link,$@)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^
+
 ## family: boxes whose payloads are forked from a zygote
-family: $(BUILD)/carrel $(ZYGOTE) venv
+family: $(BUILD)/carrel $(ZYGOTE) $(FAMILY_TEST) venv
+	@timeout 120 $(FAMILY_TEST) $(abspath $(ZYGOTE))
 	@CARREL=$(abspath $(BUILD)/carrel) CARREL_ZYGOTE=$(abspath $(ZYGOTE)) timeout 600 $(PYTHON) -B -m pytest -q -p no:cacheprovider \
 	    tests/family $(FAMILY_ARGS)

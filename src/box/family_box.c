@@ -266,7 +266,9 @@ int family_box_create(struct box_host *host, struct family *family, const struct
         r = err_at(e, EINVAL, STEP_USAGE, 0, "a box must have the profile of its family");
     if (r == 0)
         r = trees_make(host, plan, &box->ids, box->keep_own, source, &trees, e);
-    if (r == 0 && (r = mountfd_clone(trees.root, "", false, 0, &box->root)) < 0) {
+    struct stat status = { 0 };
+    if (r == 0 && ((r = mountfd_clone(trees.root, "", false, 0, &box->root)) < 0 ||
+                   (r = fstat(trees.root, &status) < 0 ? -errno : 0) < 0)) {
         trees_close(&trees, plan->n_mounts);
         r = err_at(e, -r, STEP_ROOT, 0, "/");
     }
@@ -274,6 +276,7 @@ int family_box_create(struct box_host *host, struct family *family, const struct
         box_destroy(host, box, &end);
         return r;
     }
+    box->root_device = status.st_dev;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) < 0)
         r = err_at(e, errno, STEP_CLONE, 0, "init's link");
     box->link = link[0];

@@ -113,7 +113,8 @@ static const char *look_at_namespaces(const struct box *box, int dir)
             || its.st_ino != boxs.st_ino)
             return "it is not in the box's namespaces";
     }
-    return NULL;
+    struct stat root;
+    return fstatat(dir, "root", &root, 0) < 0 || root.st_dev != box->root_device ? "it is not on the box's root" : NULL;
 }
 
 /* Lines "number:controller,...:path"; v2 has no controllers. */

@@ -55,7 +55,7 @@ ssize_t link_receive_any(int link, void *data, size_t size, int *ret_fds, size_t
     if (n < 0)
         return -errno;
 
-    struct cmsghdr *header = n > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
     if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
         size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
         int fds[LINK_FDS];

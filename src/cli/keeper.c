@@ -19,15 +19,17 @@
 #include "cli/commands.h"
 
 static const char usage[] =
-    "usage: carrel keeper --fd N [--root DIR]...\n"
-    "       carrel keeper --listen PATH --front-uid UID [--root DIR]...\n"
+    "usage: carrel keeper --fd N [--stores DIR] [--root DIR]...\n"
+    "       carrel keeper --listen PATH --front-uid UID [--stores DIR] [--root DIR]...\n"
     "\n"
     "Makes and ends boxes for a front that speaks on an inherited socket (and ends with it), or connects to PATH.\n"
-    "Roots are named by their place on this command line, from 1.\n";
+    "Roots are named by their place on this command line, from 1.\n"
+    "Files of boxes that outlive them are kept in the directory of --stores, which must be root's own.\n";
 
 struct keeper_options {
     int         fd;             /* -1: none */
     const char *path;           /* NULL: none */
+    const char *stores;         /* NULL: none */
     uint32_t    front_uid;
 };
 
@@ -46,6 +48,8 @@ static int read_options(int argc, char **argv, struct keeper *keeper, struct kee
             o->fd = (int)number;
         } else if (strcmp(argv[i], "--listen") == 0) {
             o->path = value;
+        } else if (strcmp(argv[i], "--stores") == 0) {
+            o->stores = value;
         } else if (strcmp(argv[i], "--front-uid") == 0) {
             int r = parse_count("--front-uid", value, 0, UINT32_MAX - 1, &o->front_uid, e);
             if (r < 0)
@@ -79,7 +83,7 @@ static int listen_at(const char *path, uint32_t uid, int *ret, struct err *e)
 
 int keeper_main(int argc, char **argv)
 {
-    static struct keeper keeper;
+    static struct keeper keeper = { .stores.dir = -1 };
     struct keeper_options o = { .fd = -1, .front_uid = getuid() };
     struct err e = { 0 };
     FD listener = -1;
@@ -96,7 +100,8 @@ int keeper_main(int argc, char **argv)
     if (r == 0) {
         /* What an earlier keeper left behind when even its janitor was killed. */
         (void)cgroup_sweep(&keeper.host.cgroups, 0);
-        if (o.path)
+        r = stores_open(o.stores, keeper.host.rootless, &keeper.stores, &e);
+        if (r == 0 && o.path)
             r = listen_at(o.path, o.front_uid, &listener, &e);
     }
     if (r == 0) {
@@ -104,6 +109,7 @@ int keeper_main(int argc, char **argv)
         keeper.end_with_front = o.fd >= 0;
         r = keeper_run(&keeper, o.fd, listener, o.front_uid, &e);
     }
+    stores_close(&keeper.stores);
     box_host_close(&keeper.host);
     if (r < 0)
         cli_complain(&e);

@@ -1,10 +1,12 @@
 /* carrel create: from options to the body of POST /v1/boxes. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fd.h"
 #include "base/parse.h"
 #include "client/client.h"
 #include "client/commands.h"
@@ -20,7 +22,7 @@ static const char usage[] =
     "  --profile strict|standard|system\n"
     "  --root NAME             'host', or a root of the server's configuration\n"
     "  --writable-root         changes to the root are private to the box\n"
-    "  --mount SRC:DST[:ro|rw] a directory or file of the server's host, with your rights there\n"
+    "  --mount SRC:DST[:ro|rw] a directory or file of yours on the server's host, read-only unless rw\n"
     "  --env K=V               for every command in it; may be given often, as may --label and --mount\n"
     "  --label K=V\n"
     "  --ttl 2h                it is removed then\n"
@@ -33,6 +35,8 @@ static const char usage[] =
 struct create {
     json_t     *body, *limits, *requests, *env, *labels, *mounts;
     const char *key;
+    int         fds[EXCHANGE_FDS];      /* owned: what is mounted */
+    size_t      n_fds;
 };
 
 #define SETTER(function, call)                                                     \
@@ -78,7 +82,8 @@ static int set_key(void *into, const char *value, struct err *e)
     return strpbrk(value, "\r\n") ? err_set(e, EINVAL, STEP_USAGE, "--key must be one line") : 0;
 }
 
-/* SRC:DST[:ro|rw]; a relative SRC is one of this directory. */
+/* SRC:DST[:ro|rw]. It is opened here, with the rights of whoever asks, and handed over; a server may be root, and must not open for anybody what only
+ * root may. */
 static int set_mount(void *into, const char *value, struct err *e)
 {
     struct create *c = into;
@@ -89,14 +94,17 @@ static int set_mount(void *into, const char *value, struct err *e)
     if (!first || first == value || (second && !writable && strcmp(second, ":ro") != 0))
         return err_set(e, EINVAL, STEP_USAGE, "--mount wants SOURCE:TARGET, SOURCE:TARGET:ro or SOURCE:TARGET:rw, not '%s'",
                        parse_quote(value).text);
-    char *source = strndup(value, (size_t)(first - value));
-    if (!source || !realpath(source, path))
-        snprintf(path, sizeof path, "%.*s", (int)(first - value), value);      /* the server says what is wrong with it */
-    free(source);
+    if (c->n_fds == EXCHANGE_FDS)
+        return err_set(e, EINVAL, STEP_USAGE, "a box may have %d mounts", EXCHANGE_FDS);
+    AUTO_FREE char *source = strndup(value, (size_t)(first - value));
+    FD fd = source && realpath(source, path) ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY) : -1;
+    if (fd < 0)
+        return err_set(e, errno, STEP_USAGE, "--mount %s: %s", parse_quote(value).text, strerror(errno));
     snprintf(target, sizeof target, "%.*s", second ? (int)(second - first - 1) : (int)strlen(first + 1), first + 1);
-    json_t *mount = json_pack("{s:s,s:s,s:b}", "source", path, "target", target, "writable", writable);
+    json_t *mount = json_pack("{s:s,s:s,s:b,s:i}", "source", path, "target", target, "writable", writable, "fd", (int)c->n_fds);
     if (!mount)
         return err_set(e, EINVAL, STEP_USAGE, "--mount: not UTF-8");
+    c->fds[c->n_fds++] = TAKE_FD(fd);
     return json_array_append_new(c->mounts, mount);
 }
 
@@ -118,9 +126,11 @@ static int send_create(struct client *c, struct create *o)
 
     snprintf(fields, sizeof fields, "Content-Type: application/json\r\nConnection: close\r\n%s%.300s%s", o->key ? "Idempotency-Key: " : "",
              o->key ? o->key : "", o->key ? "\r\n" : "");
-    if (!x || !text)
+    if (o->n_fds && !c->server.is_unix)
+        fputs("carrel: --mount needs a server on this machine, reached by its unix socket\n", stderr);
+    else if (!x || !text)
         fputs("carrel: out of memory\n", stderr);
-    else if (exchange_open(x, &c->server, "POST", "/v1/boxes", fields, (int64_t)strlen(text), &e) < 0) {
+    else if (exchange_open_with(x, &c->server, "POST", "/v1/boxes", fields, (int64_t)strlen(text), o->fds, o->n_fds, &e) < 0) {
         client_complain(&e);
     } else {
         (void)!exchange_send(x, text, strlen(text));
@@ -153,7 +163,7 @@ int client_create(int argc, char **argv)
         { "user", 0, true, set_user }, { "key", 0, true, set_key },
     };
     struct client c = { .name = "create", .usage = usage };
-    struct create o = { json_object(), json_object(), json_object(), json_object(), json_object(), json_array(), NULL };
+    struct create o = { json_object(), json_object(), json_object(), json_object(), json_object(), json_array(), NULL, { 0 }, 0 };
     struct words words;
     int status = client_begin(&c, argc, argv, flags, sizeof flags / sizeof *flags, &o, false, &words);
 
@@ -166,6 +176,8 @@ int client_create(int argc, char **argv)
     put_if_filled(o.body, "mounts", o.mounts);
     if (status < 0)
         status = send_create(&c, &o);
+    for (size_t i = 0; i < o.n_fds; i++)
+        fd_close(o.fds[i]);
     json_decref(o.body);
     return status;
 }

@@ -37,8 +37,32 @@ static int send_all(struct exchange *x, const char *data, size_t size)
     return 0;
 }
 
+/* The head's first byte carries the descriptors. */
+static int send_fds(struct exchange *x, const char *data, const int *fds, size_t n)
+{
+    union {
+        struct cmsghdr header;
+        char           space[CMSG_SPACE(EXCHANGE_FDS * sizeof(int))];
+    } control = { 0 };
+    struct iovec part = { .iov_base = (void *)(uintptr_t)data, .iov_len = 1 };
+    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_SPACE(n * sizeof(int)) };
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(n * sizeof(int));
+    memcpy(CMSG_DATA(header), fds, n * sizeof(int));
+    return sendmsg(x->fd, &message, MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
 int exchange_open(struct exchange *x, const struct server *s, const char *method, const char *target, const char *fields, int64_t body_size,
                   struct err *e)
+{
+    return exchange_open_with(x, s, method, target, fields, body_size, NULL, 0, e);
+}
+
+int exchange_open_with(struct exchange *x, const struct server *s, const char *method, const char *target, const char *fields,
+                       int64_t body_size, const int *fds, size_t n_fds, struct err *e)
 {
     struct buf head;
     bool is_v6 = !s->is_unix && strchr(s->address, ':');
@@ -67,7 +91,11 @@ int exchange_open(struct exchange *x, const struct server *s, const char *method
     if (fields)
         buf_add_text(&head, fields);
     buf_add_text(&head, "\r\n");
-    int r = buf_error(&head) == 0 ? send_all(x, head.data, head.length) : -EFBIG;
+    int r = buf_error(&head) == 0 && n_fds <= EXCHANGE_FDS ? 0 : -EFBIG;
+    if (r == 0 && n_fds)
+        r = send_fds(x, head.data, fds, n_fds);
+    if (r == 0)
+        r = send_all(x, head.data + (n_fds > 0), head.length - (n_fds > 0));
     buf_done(&head);
     if (r < 0 && r != -EPIPE) {
         exchange_close(x);

@@ -26,6 +26,7 @@ MUST_CHECK int server_find(const char *url, struct server *ret, struct err *e);
 MUST_CHECK int server_connect(const struct server *s, struct err *e);
 
 enum { EXCHANGE_BUFFER = 128 << 10 };
+enum { EXCHANGE_FDS = 16 };
 #define EXCHANGE_NO_BODY  (-2)
 #define EXCHANGE_CHUNKED  (-1)
 
@@ -46,6 +47,9 @@ struct exchange {
  * CRLF, or NULL. */
 MUST_CHECK int exchange_open(struct exchange *x, const struct server *s, const char *method, const char *target, const char *fields,
                              int64_t body_size, struct err *e);
+/* The same, and hands descriptors over with the head (unix sockets only). */
+MUST_CHECK int exchange_open_with(struct exchange *x, const struct server *s, const char *method, const char *target, const char *fields,
+                                  int64_t body_size, const int *fds, size_t n_fds, struct err *e);
 void           exchange_close(struct exchange *x);
 
 /* A piece of the body. -EPIPE: the server wants no more of it; its answer says why. */

@@ -79,14 +79,17 @@ void keeper_end_box(struct keeper *keeper, struct kept_box *box, const struct er
     box->dying = true;
     if (cause)
         box->cause = *cause;
-    box_kill(&box->box);
+    if (box->waiting)
+        (void)!process_signal(&box->waiting->job.process, SIGKILL);
+    else
+        box_kill(&box->box);
     for (unsigned i = 0; i < KEEPER_PAYLOADS; i++)
         if (box->payload[i] && box->payload[i]->is_helper && !box->payload[i]->ended)
             (void)!process_signal(&box->payload[i]->payload.process, SIGKILL);
 }
 
 /* The box's processes are all gone. What ended with it is told before it is. */
-static void bury_box(struct keeper *keeper, struct kept_box *box)
+void keeper_bury_box(struct keeper *keeper, struct kept_box *box)
 {
     struct event gone = { .type = EVENT_GONE, .box = box->slot, .token = box->token, .serial = box->destroy_serial,
                           .err = box->cause, .result = -box->cause.code };
@@ -129,7 +132,7 @@ static void init_ended(struct keeper *keeper, struct kept_box *box)
     }
     /* Init waits for everybody in its namespace, but a payload that is our child may still have to be reaped by us. */
     if (!has_running_payload(box))
-        bury_box(keeper, box);
+        keeper_bury_box(keeper, box);
 }
 
 static void box_speaks(struct keeper *keeper, struct kept_box *box)
@@ -195,15 +198,23 @@ static void payload_ended(struct keeper *keeper, struct kept_box *box, unsigned 
     }
     keeper_tell(keeper, &p->end, NULL, 0);
     if (box->dying && box->box.init.pidfd < 0 && !has_running_payload(box))
-        bury_box(keeper, box);
+        keeper_bury_box(keeper, box);
+}
+
+static void tell_store(uint64_t number, uint64_t used_bytes, void *arg)
+{
+    struct event event = { .type = EVENT_STORE, .token = number, .usage.disk_bytes = used_bytes };
+    keeper_tell(arg, &event, NULL, 0);
 }
 
 /* What a new front must know: every box and every payload, with the descriptors that the last one left in our care. */
 void keeper_tell_all(struct keeper *keeper)
 {
-    struct event hello = { .type = EVENT_HELLO, .result = KEEPER_VERSION };
+    struct event hello = { .type = EVENT_HELLO, .result = KEEPER_VERSION, .state = keeper->stores.driver != NULL,
+                           .err = keeper->stores.why };
 
     keeper_tell(keeper, &hello, NULL, 0);
+    stores_each(&keeper->stores, tell_store, keeper);
     for (uint32_t i = 0; i < KEEPER_BOXES; i++) {
         struct kept_box *box = keeper->box[i];
         if (!box)
@@ -324,6 +335,10 @@ static void dispatch(struct keeper *keeper, uint64_t what)
         if (box && box->payload[slot] && !box->payload[slot]->ended)
             payload_ended(keeper, box, slot);
         break;
+    case WATCH_STORE:
+        if (box && box->waiting)
+            keeper_store_ended(keeper, box);
+        break;
     case WATCH_MEMORY:
         if (box)
             memory_ran_out(box);
@@ -370,12 +385,14 @@ static void end_all(struct keeper *keeper)
         struct kept_box *box = keeper->box[i];
         if (!box)
             continue;
+        if (box->waiting)
+            keeper_free_create(keeper, box);
         for (unsigned k = 0; k < KEEPER_PAYLOADS; k++)
             if (box->payload[k] && !box->payload[k]->ended)
                 (void)!process_reap(&box->payload[k]->payload.process, 1, &end);
         if (box->box.init.pidfd >= 0)
             (void)!process_reap(&box->box.init, 1, &end);
-        bury_box(keeper, box);
+        keeper_bury_box(keeper, box);
     }
 }
 

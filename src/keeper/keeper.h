@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "box/box.h"
+#include "box/store.h"
 #include "keeper/proto.h"
 
 enum { KEEPER_ROOTS = 64 };
@@ -25,6 +26,14 @@ struct kept_payload {
     struct event   end;                             /* told to a front that comes later */
 };
 
+/* What a box is to be made of when its store is mounted. */
+struct kept_create {
+    struct store_job      job;
+    struct request_create frame;
+    int                   fds[KEEPER_MOUNTS];   /* owned */
+    size_t                n_fds;
+};
+
 /* A box's slot. The table of them is the truth about what is alive. */
 struct kept_box {
     struct box           box;
@@ -35,11 +44,14 @@ struct kept_box {
     bool                 dying;
     struct err           cause;             /* why it is dying, if nobody asked for it */
     uint64_t             oom_kills, pids_refused;   /* when last looked */
+    uint64_t             store;             /* its number; 0: none */
+    struct kept_create  *waiting;           /* owned: there is no box yet, its store is being mounted */
     struct kept_payload *payload[KEEPER_PAYLOADS];
 };
 
 struct keeper {
     struct box_host  host;
+    struct stores    stores;
     int              epoll, listener, front, signals;   /* owned; -1: none */
     uid_t            front_uid;
     bool             end_with_front;            /* a private keeper: no front, no boxes */
@@ -51,7 +63,8 @@ struct keeper {
 };
 
 /* What an epoll event is about. */
-enum watch { WATCH_LISTENER = 1, WATCH_FRONT, WATCH_INIT, WATCH_BOX_LINK, WATCH_FIRST_LINK, WATCH_PAYLOAD_LINK, WATCH_PAYLOAD_END, WATCH_SIGNALS, WATCH_MEMORY };
+enum watch { WATCH_LISTENER = 1, WATCH_FRONT, WATCH_INIT, WATCH_BOX_LINK, WATCH_FIRST_LINK, WATCH_PAYLOAD_LINK, WATCH_PAYLOAD_END, WATCH_SIGNALS, WATCH_MEMORY,
+             WATCH_STORE };
 
 /* Serves until told to stop. front: an already connected socket, or -1; listener: where fronts connect, or -1. */
 MUST_CHECK int keeper_run(struct keeper *keeper, int front, int listener, uid_t front_uid, struct err *e);
@@ -66,5 +79,10 @@ void           keeper_end_box(struct keeper *keeper, struct kept_box *box, const
 void           keeper_free_payload(struct kept_box *box, unsigned slot);
 void           keeper_usage(const struct box *box, struct frame_usage *ret, struct box_usage *ret_full);
 void           keeper_tell_all(struct keeper *keeper);
+void           keeper_bury_box(struct keeper *keeper, struct kept_box *box);
+/* The child that mounts a box's store has ended: makes the box, or tells why not. */
+void           keeper_store_ended(struct keeper *keeper, struct kept_box *box);
+/* Forgets what a box waits for, once the child has ended or is about to. */
+void           keeper_free_create(struct keeper *keeper, struct kept_box *box);
 
 #endif

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "files/serve.h"
+#include "keeper/envelope.h"
 #include "keeper/keeper.h"
 
 struct call {
@@ -68,6 +69,7 @@ static int read_spec(const struct keeper *keeper, const struct request_create *q
         .root = q->root ? keeper->root[q->root - 1] : NULL,
         .writable_root = q->flags & CREATE_WRITABLE_ROOT,
         .terminal = q->flags & CREATE_TERMINAL,
+        .on_store = q->store != 0,
         .profile = (enum profile)q->profile,
         .limits = { .memory_bytes = q->limits.memory_bytes, .disk_bytes = q->limits.disk_bytes, .pids = q->limits.pids,
                     .cpu_milli = q->limits.cpu_milli },
@@ -85,48 +87,55 @@ static int read_spec(const struct keeper *keeper, const struct request_create *q
     return 0;
 }
 
-/* The front says whose the mounted files are; a front that lies gains nothing, because what is written to must be his who is said to own it. */
-static int check_owner(const struct request_create *q, const int *fds, struct err *e)
+/* Whose the mounts are is what their envelopes say; all must be of one caller. What they are, the descriptors say. */
+static int open_mounts(const struct keeper *keeper, struct request_create *q, int *fds, struct err *e)
 {
     struct stat status;
 
     for (size_t i = 0; i < q->n_mounts; i++) {
-        if (fstat(fds[i], &status) < 0)
-            return err_at(e, errno, STEP_TREE, i, "mount source");
-        if (q->mount[i].writable && status.st_uid != q->owner_uid)
-            return err_at(e, EPERM, STEP_TREE, i, "a writable mount that belongs to somebody else");
+        uid_t uid;
+        gid_t gid;
+        int r = envelope_open(&fds[i], keeper->host.rootless, &uid, &gid, e);
+        if (r < 0)
+            return r;
+        if (i > 0 && uid != q->owner_uid)
+            return err_at(e, EPERM, STEP_TREE, i, "mounts of two callers");
+        if (fstat(fds[i], &status) < 0 || (!S_ISDIR(status.st_mode) && !S_ISREG(status.st_mode)))
+            return err_at(e, EINVAL, STEP_TREE, i, "only directories and plain files can be mounted");
+        q->owner_uid = uid;
+        q->owner_gid = gid;
+        q->mount[i].is_file = S_ISREG(status.st_mode);
     }
     return 0;
 }
 
-static int do_create(struct call *c, struct err *e)
+static int make_plan(struct keeper *keeper, const struct request_create *q, size_t n_fds, struct plan *plan, struct err *e)
 {
-    static struct plan plan;        /* big, and used by nobody after box_create */
-    const struct request_create *q = c->frame;
-    struct keeper *keeper = c->keeper;
-    struct box_spec spec;
+    static struct box_spec spec;    /* lives as long as the plan */
 
-    int r = read_spec(keeper, q, c->n_fds, &spec, e);
-    if (r == 0)
-        r = check_owner(q, c->fds, e);
+    int r = read_spec(keeper, q, n_fds, &spec, e);
     if (r == 0)
         r = box_check_limits(&keeper->host, &spec.limits, e);
     if (r == 0)
         r = facts_read_root(&keeper->host.facts, spec.root, e);
-    if (r == 0)
-        r = plan_make(&spec, &keeper->host.facts, &plan, e);
-    if (r < 0)
-        return r;
-    struct kept_box *box = calloc(1, sizeof *box);
-    if (!box)
-        return err_at(e, ENOMEM, STEP_MEMORY, 0, "box");
-    keeper->host.caller_uid = q->owner_uid;
-    keeper->host.caller_gid = q->owner_gid;
-    box->slot = q->head.box;
-    box->token = q->token;
-    r = box_create(&keeper->host, &plan, c->fds, NULL, true, &box->box, e);
+    return r < 0 ? r : plan_make(&spec, &keeper->host.facts, plan, e);
+}
+
+/* Makes the box in its slot. store: the mounted tree, or -1. On failure the box is none. */
+static int raise_box(struct keeper *keeper, struct kept_box *box, const struct request_create *q, const int *fds, size_t n_fds, int store,
+                     struct err *e)
+{
+    static struct plan plan;        /* big, and used by nobody after box_create */
+    int r = make_plan(keeper, q, n_fds, &plan, e);
+
+    if (r == 0) {
+        plan.store = store;
+        keeper->host.caller_uid = q->owner_uid;
+        keeper->host.caller_gid = q->owner_gid;
+        r = box_create(&keeper->host, &plan, fds, NULL, true, &box->box, e);
+    }
     if (r < 0) {
-        free(box);
+        box_clear(&box->box);
         return r;
     }
     if ((r = keeper_watch(keeper, box->box.init.pidfd, WATCH_INIT, box->slot, 0)) < 0
@@ -136,6 +145,103 @@ static int do_create(struct call *c, struct err *e)
         struct process_end end;
         r = err_at(e, -r, STEP_MEMORY, 0, "watching the box");
         box_destroy(&keeper->host, &box->box, &end);
+        box_clear(&box->box);
+    }
+    return r;
+}
+
+void keeper_free_create(struct keeper *keeper, struct kept_box *box)
+{
+    struct kept_create *w = box->waiting;
+    struct process_end end;
+    struct err ignored;
+    FD tree = -1;
+
+    if (w->job.process.pidfd >= 0)
+        (void)!process_reap(&w->job.process, 1, &end);
+    if (w->job.link >= 0)
+        (void)!store_ready(&keeper->stores, &w->job, &tree, &ignored);
+    for (size_t i = 0; i < w->n_fds; i++)
+        fd_close(w->fds[i]);
+    free(w);
+    box->waiting = NULL;
+}
+
+/* A child mounts the store; the box is made when it has. */
+static int mount_store(struct call *c, struct kept_box *box, struct err *e)
+{
+    static struct plan plan;
+    const struct request_create *q = c->frame;
+    struct keeper *keeper = c->keeper;
+
+    for (uint32_t i = 0; i < KEEPER_BOXES; i++)
+        if (keeper->box[i] && keeper->box[i]->store == q->store)
+            return err_at(e, EBUSY, STEP_USAGE, 0, "the box's files are in use");
+    int r = make_plan(keeper, q, c->n_fds, &plan, e);
+    if (r < 0)
+        return r;
+    struct kept_create *w = box->waiting = calloc(1, sizeof *w);
+    if (!w)
+        return err_at(e, ENOMEM, STEP_MEMORY, 0, "box");
+    w->frame = *q;
+    w->job.link = -1;
+    w->job.process.pidfd = -1;
+    r = store_prepare(&keeper->stores, keeper->host.self, q->store, q->limits.disk_bytes, &w->job, e);
+    if (r == 0 && (r = keeper_watch(keeper, w->job.process.pidfd, WATCH_STORE, box->slot, 0)) < 0) {
+        (void)!process_signal(&w->job.process, SIGKILL);
+        r = err_at(e, -r, STEP_MEMORY, 0, "watching the box");
+    }
+    if (r < 0) {
+        keeper_free_create(keeper, box);
+        return r;
+    }
+    for (; w->n_fds < c->n_fds; w->n_fds++)
+        w->fds[w->n_fds] = TAKE_FD(c->fds[w->n_fds]);
+    box->store = q->store;
+    box->box.state = BOX_MAKING;
+    return 0;
+}
+
+void keeper_store_ended(struct keeper *keeper, struct kept_box *box)
+{
+    struct kept_create *w = box->waiting;
+    struct process_end end;
+    struct err e = { 0 };
+    FD tree = -1;
+
+    if (process_reap(&w->job.process, 0, &end) <= 0)
+        return;
+    int r = store_ready(&keeper->stores, &w->job, &tree, &e);
+    if (r == 0 && !box->dying)
+        r = raise_box(keeper, box, &w->frame, w->fds, w->n_fds, tree, &e);
+    if (r < 0)
+        keeper_end_box(keeper, box, &e);
+    keeper_free_create(keeper, box);
+    if (box->dying)
+        keeper_bury_box(keeper, box);
+}
+
+static int do_create(struct call *c, struct err *e)
+{
+    static struct request_create frame;     /* with what the envelopes say filled in */
+    const struct request_create *q = &frame;
+    struct keeper *keeper = c->keeper;
+
+    memcpy(&frame, c->frame, sizeof frame);
+    c->frame = &frame;
+    if (frame.n_mounts > KEEPER_MOUNTS || frame.n_mounts != c->n_fds)
+        return err_at(e, EINVAL, STEP_PROTOCOL, 0, "create");
+    int r = open_mounts(keeper, &frame, c->fds, e);
+    if (r < 0)
+        return r;
+    struct kept_box *box = calloc(1, sizeof *box);
+    if (!box)
+        return err_at(e, ENOMEM, STEP_MEMORY, 0, "box");
+    box_clear(&box->box);
+    box->slot = q->head.box;
+    box->token = q->token;
+    r = q->store ? mount_store(c, box, e) : raise_box(keeper, box, q, c->fds, c->n_fds, -1, e);
+    if (r < 0) {
         free(box);
         return r;
     }
@@ -144,6 +250,16 @@ static int do_create(struct call *c, struct err *e)
     box->create_serial = q->head.serial;
     c->later = true;
     return 0;
+}
+
+static int do_store_remove(struct call *c, struct err *e)
+{
+    const struct request_store *q = c->frame;
+
+    for (uint32_t i = 0; i < KEEPER_BOXES; i++)
+        if (c->keeper->box[i] && q->store && c->keeper->box[i]->store == q->store)
+            return err_at(e, EBUSY, STEP_USAGE, 0, "the box's files are in use");
+    return store_remove(&c->keeper->stores, q->store, e);
 }
 
 /* Puts a payload that runs into its slot and watches it. */
@@ -292,12 +408,12 @@ static int do_destroy(struct call *c, struct err *e)
     return 0;
 }
 
-enum { NEEDS_PAYLOAD = 1, FREE_PAYLOAD = 2 };
+enum { NEEDS_PAYLOAD = 1, FREE_PAYLOAD = 2, NO_SLOT = 4 };
 
 static const struct op {
     size_t   size;
     unsigned states;
-    unsigned payload;               /* NEEDS_PAYLOAD: the slot is in use */
+    unsigned payload;               /* NEEDS_PAYLOAD: the slot is in use; NO_SLOT: it is about no box at all */
     size_t   least_fds, most_fds;
     int    (*run)(struct call *, struct err *);
 } ops[REQUEST_COUNT] = {
@@ -312,6 +428,7 @@ static const struct op {
     [REQUEST_FILES]   = { sizeof(struct request_head), STATE(BOX_READY), FREE_PAYLOAD, 1, 1, do_files },
     [REQUEST_FORGET]  = { sizeof(struct request_head), ANY | STATE(BOX_DEAD), NEEDS_PAYLOAD, 0, 0, do_forget },
     [REQUEST_DESTROY] = { sizeof(struct request_head), ANY, 0, 0, 0, do_destroy },
+    [REQUEST_STORE_REMOVE] = { sizeof(struct request_store), NO_BOX, NO_SLOT, 0, 0, do_store_remove },
 };
 
 /* 0, or why this request cannot be carried out now. *ret_illegal: no honest front would have sent it. */
@@ -343,7 +460,7 @@ bool keeper_request(struct keeper *keeper, const void *frame, size_t size, int *
     legal = legal && op->run && size == op->size && n_fds >= op->least_fds && n_fds <= op->most_fds;
     if (legal) {
         struct event reply = { .type = EVENT_DONE, .box = head->box, .payload = head->payload, .serial = head->serial };
-        struct call call = { .keeper = keeper, .box = keeper->box[head->box], .frame = frame, .fds = fds, .n_fds = n_fds,
+        struct call call = { .keeper = keeper, .box = op->payload == NO_SLOT ? NULL : keeper->box[head->box], .frame = frame, .fds = fds, .n_fds = n_fds,
                              .reply_fd = -1, .reply = &reply };
         reply.result = check(op, call.box, head, &reply.err);
         if (reply.result == 0)

@@ -10,10 +10,10 @@
 
 #include "base/err.h"
 
-enum { KEEPER_VERSION = 1, KEEPER_BOXES = 4096, KEEPER_PAYLOADS = 64, KEEPER_MOUNTS = 16, KEEPER_FDS = 24, KEEPER_HELD = 3 };
+enum { KEEPER_VERSION = 2, KEEPER_BOXES = 4096, KEEPER_PAYLOADS = 64, KEEPER_MOUNTS = 16, KEEPER_FDS = 24, KEEPER_HELD = 3 };
 
 enum request_type {
-    REQUEST_CREATE = 1,     /* fds: the mounts' sources */
+    REQUEST_CREATE = 1,     /* fds: the mounts' sources, each in its caller's envelope (envelope.h) */
     REQUEST_START,          /* fds: command, stdio as flagged, then up to KEEPER_HELD that the keeper holds for the next front */
     REQUEST_SIGNAL,
     REQUEST_FREEZE,
@@ -24,6 +24,7 @@ enum request_type {
     REQUEST_FILES,          /* fd: the socket that the file helper speaks on; it takes a payload's slot */
     REQUEST_FORGET,         /* the front has noted a payload's end; its slot is free again */
     REQUEST_DESTROY,
+    REQUEST_STORE_REMOVE,   /* about no box: its slot means nothing */
     REQUEST_COUNT
 };
 
@@ -49,7 +50,8 @@ struct request_head {
 
 struct frame_mount {
     char    target[247];    /* absolute, NUL-terminated */
-    uint8_t writable, is_file;
+    uint8_t writable;
+    uint8_t is_file;        /* filled in by the keeper */
 };
 
 enum { CREATE_WRITABLE_ROOT = 1, CREATE_TERMINAL = 2 };
@@ -57,10 +59,11 @@ enum { CREATE_WRITABLE_ROOT = 1, CREATE_TERMINAL = 2 };
 struct request_create {
     struct request_head head;
     uint64_t            token;          /* the front's own name for the box, told again to the next front */
+    uint64_t            store;          /* 0: what the box writes is memory and ends with it; else the number of the store that holds it, made if there is none */
     struct frame_limits limits;
     uint32_t            profile, flags, uid, gid;
     uint32_t            root;           /* 0: the host's /usr; else a root that the keeper's configuration names */
-    uint32_t            owner_uid, owner_gid;   /* whose files the mounts' are */
+    uint32_t            owner_uid, owner_gid;   /* filled in by the keeper: who made the envelopes */
     uint32_t            n_mounts;
     char                hostname[65];
     uint8_t             reserved[7];
@@ -93,8 +96,13 @@ struct request_connect {
     uint32_t            ipv6;
 };
 
+struct request_store {
+    struct request_head head;
+    uint64_t            store;
+};
+
 enum event_type {
-    EVENT_HELLO = 1,        /* first on a new connection: version in result */
+    EVENT_HELLO = 1,        /* first on a new connection: version in result; state 1: there can be stores, else err says why not */
     EVENT_BOX,              /* after HELLO, for each box that is alive */
     EVENT_PAYLOAD,          /* after its BOX; fds: what is held for the front */
     EVENT_SYNCED,           /* after the last of them */
@@ -103,7 +111,8 @@ enum event_type {
     EVENT_STARTED,          /* exec happened; fd: the PTY's master, if one was asked for */
     EVENT_FAILED,           /* a payload never ran, err says why; like one that ended, it is to be forgotten */
     EVENT_ENDED,            /* a payload ended */
-    EVENT_GONE,             /* a box is gone; its slot is free; err says why if it was not asked for */
+    EVENT_GONE,             /* a box is gone, and its store free; so is its slot; err says why if it was not asked for */
+    EVENT_STORE,            /* after HELLO, for each store that there is: its number in token, what it takes of the disk in usage */
 };
 
 struct frame_usage {

@@ -28,8 +28,10 @@ ZYGOTE = os.environ.get("CARREL_ZYGOTE", str(REPOSITORY / "build/tests/zygote"))
 WAY = os.environ.get("CARREL_WAY", "exec")
 
 LIMITS = ("--memory", "64M", "--pids", "64", "--disk", "16M")
-RUN_DEADLINE = 60
-SETTLE_DEADLINE = 5
+# How long something may take on a busy machine that takes milliseconds on an idle one. Nothing waits that long unless it fails.
+RUN_DEADLINE = 120
+SETTLE_DEADLINE = 30
+PROMPT = 30
 
 PR_SET_CHILD_SUBREAPER = 36
 SECRET = "secret" + secrets.token_hex(8)
@@ -327,7 +329,7 @@ class Box:
             assert ready, f"no line within {seconds} s: {line!r}"
             byte = os.read(self.process.stdout.fileno(), 1)
             if not byte:
-                self.process.wait(10)
+                self.process.wait(PROMPT)
                 raise AssertionError(f"the box ended before it said a line: {self.process.returncode} {line!r} {self.process.stderr.read()!r}")
             line += byte
         return line
@@ -353,11 +355,11 @@ class Box:
         """Ends it from outside. The first signal is handed on to the command, the second ends the box."""
         self.process.terminate()
         self.process.terminate()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PROMPT
         while self.process.poll() is None and time.monotonic() < deadline:
             self.process.terminate()
             time.sleep(0.01)
-        return self.finish(10, check=check)
+        return self.finish(check=check)
 
 
 def run_box(command, *, seconds=RUN_DEADLINE, input=None, **options):
@@ -374,7 +376,7 @@ def bomb(name, *arguments, **options):
 @functools.cache
 def attacks():
     """topic -> names, as the probe lists them."""
-    listing = subprocess.run([PROBE, "list"], capture_output=True, text=True, check=True, timeout=10).stdout
+    listing = subprocess.run([PROBE, "list"], capture_output=True, text=True, check=True, timeout=PROMPT).stdout
     found = {}
     for row in listing.splitlines():
         topic, name = row.split()

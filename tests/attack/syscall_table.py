@@ -14,7 +14,7 @@ HEADER = """# What a box answers to each 64-bit system call with all arguments -
 
 def try_system_calls(entry, last, profile="standard"):
     """number -> outcome. entry: n (64-bit), x (x32), i (32-bit)."""
-    result = bomb("system-calls", entry, 0, last, options=("--profile", profile, "--timeout", "50s"))
+    result = bomb("system-calls", entry, 0, last, options=("--profile", profile, "--timeout", "100s"))
     assert result.status == 0, result
     rows = [row.split() for row in result.stdout.decode().splitlines() if row[:2] == f"{entry} "]
     assert len(rows) == last + 1, result

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from harness import Box, Snapshot, attack_tests, bomb, command_line, descendants, end_started, host_status, run_box, start, wait_until, world
+from harness import PROMPT, RUN_DEADLINE, Box, Snapshot, attack_tests, bomb, command_line, descendants, end_started, host_status, run_box, start, wait_until, world
 
 globals().update(attack_tests("process"))
 globals().update(attack_tests("identity", ("standard", "strict", "rootless")))     # in the profile system there is a root, with five capabilities
@@ -116,8 +116,8 @@ def test_ending_carrel_ends_its_box():
         box = Box(["/probe/probe", "bomb", "ignore-all"])
         box.readline()
         box.process.send_signal(number)
-        wait_until(lambda: ignoring_twice(box, number), "it did not end", 10)
-        result = box.finish(10)
+        wait_until(lambda: ignoring_twice(box, number), "it did not end")
+        result = box.finish()
         assert result.status != 0
 
 
@@ -132,13 +132,13 @@ def test_killing_carrel_ends_its_box():
     box = Box(["/probe/probe", "bomb", "ignore-all"])
     box.readline()
     box.process.kill()
-    assert box.finish(10).status == -signal.SIGKILL
+    assert box.finish().status == -signal.SIGKILL
 
 
 def test_a_stopped_command_is_ended_by_its_timeout():
-    result = bomb("stop-self", options=("--timeout", "1s"), seconds=10)
+    result = bomb("stop-self", options=("--timeout", "1s"))
     assert result.outcome == "timeout" and result.status == 124
-    assert result.seconds < 5
+    assert result.seconds < PROMPT
 
 
 def test_stopping_carrel_does_not_free_the_box():
@@ -148,7 +148,7 @@ def test_stopping_carrel_does_not_free_the_box():
     os.kill(box.pid, signal.SIGSTOP)
     wait_until(lambda: host_status(box.pid, "State").startswith("T"), "carrel did not stop")
     os.kill(box.pid, signal.SIGKILL)
-    box.finish(10)
+    box.finish()
 
 
 def test_the_environment_holds_only_what_was_asked_for():
@@ -173,7 +173,7 @@ def test_output_after_the_reader_left_ends_the_command():
     assert box.process.stdout.read(10) == b"y" * 10
     box.process.stdout.close()
     box.process.stdout = None
-    assert box.process.wait(20) != 0
+    assert box.process.wait(PROMPT) != 0
     box.process.stderr.close()
     box.snapshot.assert_same(box.pid)
 
@@ -184,7 +184,7 @@ def test_a_host_process_is_not_killed_by_a_pid_number_from_inside():
 
 
 def test_a_second_command_of_the_same_name_is_another_box():
-    results = [subprocess.run(line(), capture_output=True, timeout=30, cwd=world().empty).stdout for _ in range(2)]
+    results = [subprocess.run(line(), capture_output=True, timeout=PROMPT, cwd=world().empty).stdout for _ in range(2)]
     assert results[0] == results[1] == b"0\n"
 
 
@@ -238,7 +238,7 @@ def test_a_command_never_runs_on_the_hosts_root():
         pin = (lambda: os.sched_setaffinity(0, alone)) if processors else None
         for _ in range(0, 10, size):
             for box in [start(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=pin) for _ in range(size)]:
-                out, err = box.communicate(timeout=60)
+                out, err = box.communicate(timeout=RUN_DEADLINE)
                 assert (box.returncode, out, err) == (0, b"end\n", b""), turn
             end_started()
     before.assert_same()

@@ -64,7 +64,7 @@ def test_killing_init_from_outside_ends_the_box():
     init = [pid for pid in descendants() if is_init_of(pid, box.pid)]
     assert len(init) == 1
     os.kill(init[0], signal.SIGKILL)
-    result = box.finish(10)
+    result = box.finish()
     assert result.status not in (0, None)
 
 

@@ -44,33 +44,47 @@ def world():
     return World()
 
 
+def name_of(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return "?"
+
+
 def descendants():
     """pid -> name of every process below this one."""
-    children = {}
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            try:
-                stat = pathlib.Path(entry.path, "stat").read_text()
-            except OSError:
-                continue
-            name, rest = stat[stat.index("(") + 1:stat.rindex(")")], stat[stat.rindex(")") + 2:].split()
-            children.setdefault(int(rest[1]), []).append((int(entry.name), name))
     found, todo = {}, [os.getpid()]
     while todo:
-        for pid, name in children.get(todo.pop(), []):
-            found[pid] = name
-            todo.append(pid)
+        pid = todo.pop()
+        try:
+            lists = [pathlib.Path(task.path, "children").read_text() for task in os.scandir(f"/proc/{pid}/task")]
+        except OSError:
+            continue
+        for child in (int(word) for text in lists for word in text.split()):
+            found[child] = name_of(child)
+            todo.append(child)
+    return found
+
+
+def cgroup_folders():
+    """Where leaves can be: on v1 the root of each hierarchy, on v2 anywhere below what was delegated."""
+    top = "/sys/fs/cgroup"
+    if not os.path.exists(f"{top}/cgroup.controllers"):
+        return [entry.path for entry in os.scandir(top) if entry.is_dir()] if os.path.isdir(top) else []
+    found = []
+    for folder, names, _ in os.walk(top):
+        found.append(folder)
+        names[:] = [name for name in names if not name.startswith("carrel-") and folder.count("/") < 7]
     return found
 
 
 def cgroups_of(pids):
     found = []
-    for top, names, _ in os.walk("/sys/fs/cgroup"):
-        for name in names:
+    for folder in cgroup_folders():
+        for name in os.listdir(folder):
             match = re.match(r"carrel-\d+-(\d+)-", name)
             if match and int(match[1]) in pids:
-                found.append(os.path.join(top, name))
-        names[:] = [name for name in names if not name.startswith("carrel-") and top.count("/") < 7]
+                found.append(os.path.join(folder, name))
     return found
 
 

@@ -357,7 +357,7 @@ static int zombies(int argc, char **argv)
 static int orphans(int argc, char **argv)
 {
     long want = number(argc, argv, 0, 1000), made = 0, refused = 0;
-    uint64_t end = now_ms() + 20000;
+    uint64_t end = now_ms() + 90000;
     while (made < want && now_ms() < end) {
         pid_t pid = fork();
         if (pid < 0) {
@@ -380,7 +380,7 @@ static int orphans(int argc, char **argv)
 static int burn_pids(int argc, char **argv)
 {
     long want = number(argc, argv, 0, 33000), made = 0, lowest = 1 << 30, highest = 0;
-    uint64_t end = now_ms() + 20000;
+    uint64_t end = now_ms() + 90000;
     while (made < want && now_ms() < end) {
         pid_t pid = vfork();
         if (pid == 0)

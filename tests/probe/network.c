@@ -47,7 +47,7 @@ static int connect_to(const char *address, int port, int type)
     int r = is4 ? connect(fd, (void *)&v4, sizeof(v4)) : connect(fd, (void *)&v6, sizeof(v6));
     if (r < 0 && errno == EINPROGRESS) {
         struct pollfd wait = { .fd = fd, .events = POLLOUT };
-        poll(&wait, 1, 1000);
+        poll(&wait, 1, 10000);
         int error = ETIMEDOUT;
         socklen_t length = sizeof(error);
         getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);

@@ -247,7 +247,7 @@ static void try_one(char how, long number)
     close(shared[1]);
     struct pollfd ready = { .fd = shared[0], .events = POLLIN };
     int error = 0, status = 0;
-    if (poll(&ready, 1, 200) == 0) {
+    if (poll(&ready, 1, 1500) == 0) {
         kill(pid, SIGKILL);
         waitpid(pid, &status, 0);
         say("%c %ld blocks", how, number);

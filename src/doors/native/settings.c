@@ -267,9 +267,9 @@ static bool is_plain(const char *path)
     }
 }
 
-/* What is mounted was opened by the caller, under the caller's rights, and handed over with the request; else a root server would open for anybody what only
- * root may. Only the user whom this process runs as may name a path instead: its rights are the same. */
-static int open_source(const struct ask *a, const char *name, const struct mount_body *m, int *ret, bool *ret_is_file, struct err *e)
+/* What is mounted was opened by the caller, under the caller's rights, and comes in an envelope (keeper/envelope.h) with the request; else a root server would open for
+ * anybody what only root may. Only the user whom this server runs as may name a path instead: its rights are the same. */
+static int open_source(const struct ask *a, const char *name, const struct mount_body *m, int *ret, struct err *e)
 {
     struct stat status;
     FD fd = -1;
@@ -278,24 +278,17 @@ static int open_source(const struct ask *a, const char *name, const struct mount
         if (m->fd >= a->r->n_fds)
             return err_set(e, EINVAL, STEP_USAGE, "%s.fd: no descriptor %u came with the request", name, m->fd);
         fd = fcntl(a->r->fds[m->fd], F_DUPFD_CLOEXEC, 3);
-        /* One that was opened by name only proves nothing. */
-        if (fd >= 0 && (fcntl(fd, F_GETFL) & O_PATH))
-            return err_set(e, EPERM, STEP_USAGE, "%s.fd: open it for reading, not with O_PATH", name);
+        if (fd < 0 || fstat(fd, &status) < 0 || !S_ISSOCK(status.st_mode))
+            return err_set(e, EINVAL, STEP_USAGE, "%s.fd must be one end of a socket pair with the opened directory in it", name);
     } else if (a->who.uid != (uid_t)-1 && a->who.uid == geteuid()) {
         fd = open(m->source, O_PATH | O_CLOEXEC);
+        if (fd < 0)
+            return err_set(e, EINVAL, STEP_USAGE, "%s.source %s: %s", name, parse_quote(m->source).text, strerror(errno));
     } else {
-        return err_set(e, EPERM, STEP_USAGE, "%s: hand the opened directory over with the request (SCM_RIGHTS on the unix socket, \"fd\": 0), "
-                       "so that it is opened with the rights of %s", name, a->who.name);
+        return err_set(e, EPERM, STEP_USAGE, "%s: this server cannot open a path with the rights of %s; 'carrel create --mount' and the SDK "
+                       "hand the opened directory over through the unix socket", name, a->who.name);
     }
-    if (fd < 0 || fstat(fd, &status) < 0)
-        return err_set(e, errno == ENOENT ? EINVAL : EPERM, STEP_USAGE, "%s.source %s: %s", name, parse_quote(m->source).text,
-                       strerror(errno));
-    if (!S_ISDIR(status.st_mode) && !S_ISREG(status.st_mode))
-        return err_set(e, EINVAL, STEP_USAGE, "%s: only directories and plain files can be mounted", name);
-    if (m->writable && status.st_uid != a->who.uid)
-        return err_set(e, EPERM, STEP_USAGE, "%s: only what belongs to the caller can be mounted for writing", name);
     *ret = TAKE_FD(fd);
-    *ret_is_file = !S_ISDIR(status.st_mode);
     return 0;
 }
 
@@ -313,7 +306,6 @@ static int take_mounts(const char *name, json_t *v, void *into, struct err *e)
     json_array_foreach(v, i, one) {
         struct mount_body m = { 0 };
         char where[32];
-        bool is_file = false;
         snprintf(where, sizeof where, "%s[%zu].", name, i);
         int r = body_fields(one, where, fields, sizeof fields / sizeof *fields, &m, e);
         if (r < 0)
@@ -321,13 +313,12 @@ static int take_mounts(const char *name, json_t *v, void *into, struct err *e)
         if (!m.source || !m.target || m.source[0] != '/' || !is_plain(m.target))
             return err_set(e, EINVAL, STEP_USAGE, "%s[%zu] needs source and target, both absolute paths without . and ..", name, i);
         snprintf(where, sizeof where, "%s[%zu]", name, i);
-        r = open_source(c->ask, where, &m, &s->mount_fd[i], &is_file, e);
+        r = open_source(c->ask, where, &m, &s->mount_fd[i], e);
         if (r < 0)
             return r;
         s->mount_source[i] = strdup(m.source);
         s->n_mounts = (uint32_t)i + 1;
         s->mount[i].writable = m.writable;
-        s->mount[i].is_file = is_file;
         snprintf(s->mount[i].target, sizeof s->mount[i].target, "%s", m.target);
     }
     return 0;

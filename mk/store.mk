@@ -1,0 +1,18 @@
+# Boxes whose files are on disk: the keeper with real images, spoken to as a front does.
+PACKAGES     += e2fsprogs
+TEST_TARGETS += store
+
+STORE_TEST_SOURCES := $(wildcard tests/store/*.c) tests/engine/support.c src/box/link.c src/box/command.c src/box/spec.c src/base/fd.c src/base/err.c
+STORE_TEST_HEADERS := $(wildcard tests/store/*.h tests/engine/support.h src/base/*.h src/box/*.h src/keeper/*.h)
+
+.PHONY: store
+
+## store: boxes on disk images: the limit, what survives, what is refused, what is left
+store: $(BUILD)/store/test_store $(BUILD)/carrel
+	@log=$(BUILD)/store/store.log; \
+	CMOCKA_MESSAGE_OUTPUT=stdout CARREL=$(BUILD)/carrel timeout 300 $< >$$log 2>&1 || { cat $$log; echo "store: failed"; exit 1; }; \
+	sed -n -e 's/^store: \(.*\)/  \1/p' -e 's/^\[  PASSED  \] \([0-9]*\) test(s).*/  \1 passed/p' $$log
+
+$(BUILD)/store/test_store: $(STORE_TEST_SOURCES) $(STORE_TEST_HEADERS) | packages
+	@mkdir -p $(@D)
+	$(call say,link,$@)$(HOSTCC) $(UNIT_CFLAGS) -Itests/store -Itests/engine -o $@ $(filter %.c,$^) -lcmocka

@@ -1,0 +1,170 @@
+import threading
+
+import pytest
+
+from client import events
+from conftest import wait_for
+
+
+def test_a_box_is_made_shown_and_deleted(alice):
+    made = alice.post("/v1/boxes", {"name": "whole", "labels": {"team": "red"}, "env": {"A": "1"}, "hostname": "desk", "user": "7:8"})
+    assert made.status == 201
+    box = made.json
+    assert made.headers["Location"] == "/v1/boxes/" + box["id"]
+    assert (box["phase"], box["name"], box["owner"], box["hostname"], box["user"]) == ("running", "whole", "alice", "desk", {"uid": 7, "gid": 8})
+    assert alice.get("/v1/boxes/whole").json == alice.get("/v1/boxes/" + box["id"]).json
+    assert alice.delete("/v1/boxes/whole").status == 204
+    assert alice.get("/v1/boxes/whole").status == 404
+    gone = alice.get("/v1/boxes/" + box["id"]).json
+    assert (gone["phase"], gone["reason"]) == ("deleted", "asked")
+    assert alice.delete("/v1/boxes/" + box["id"]).status == 204
+
+
+def test_a_body_is_not_needed(alice, make_box):
+    box = make_box()
+    assert box["limits"]["disk"] <= box["limits"]["memory"]
+
+
+def test_create_without_waiting_answers_at_once(alice):
+    made = alice.post("/v1/boxes?wait=false", {})
+    assert made.status == 202 and made.json["phase"] == "creating"
+    path = made.headers["Location"]
+    assert wait_for(lambda: alice.get(path).json["phase"] == "running")
+    alice.delete(path)
+
+
+def test_the_same_key_gives_the_same_box(alice, make_box):
+    first = alice.post("/v1/boxes", {}, headers={"Idempotency-Key": "k-1"})
+    again = alice.post("/v1/boxes", {}, headers={"Idempotency-Key": "k-1"})
+    assert (first.status, again.status) == (201, 200)
+    assert first.json["id"] == again.json["id"] and again.headers["Idempotency-Replayed"] == "true"
+    alice.delete("/v1/boxes/" + first.json["id"])
+
+
+def test_one_key_at_the_same_time_makes_one_box(alice):
+    ids = []
+    ask = lambda: ids.append(alice.post("/v1/boxes", {}, headers={"Idempotency-Key": "k-2"}).json["id"])
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert len(ids) == 8 and len(set(ids)) == 1
+    alice.delete("/v1/boxes/" + ids[0])
+
+
+def test_a_name_is_unique_among_living_boxes(alice, make_box):
+    make_box(name="taken")
+    again = alice.post("/v1/boxes", {"name": "taken"})
+    assert (again.status, again.code) == (409, "exists")
+
+
+def test_admission_says_what_is_free(alice):
+    full = alice.post("/v1/boxes", {"limits": {"cpus": 1}, "requests": {"memory": "15.9G"}, "limits": {"memory": "15.9G"}})
+    free = alice.get("/v1/info").json["free"]["memory"]
+    if full.status == 201:
+        path = "/v1/boxes/" + full.json["id"]
+        full = alice.post("/v1/boxes", {"requests": {"memory": "15.9G"}, "limits": {"memory": "15.9G"}})
+        free = alice.get("/v1/info").json["free"]["memory"]
+        alice.delete(path)
+    assert (full.status, full.code) == (503, "host_full")
+    assert full.json["error"]["details"]["free"]["memory"] == free
+
+
+def test_limits_change_while_the_box_runs(alice, make_box):
+    path = "/v1/boxes/" + make_box(limits={"memory": "64M", "disk": "32M"})["id"]
+    changed = alice.patch(path, {"limits": {"memory": "128M", "pids": 33}, "labels": {"x": "y"}, "ttl": "1h"})
+    assert changed.status == 200
+    box = alice.get(path).json
+    assert box["limits"]["memory"] == 128 << 20 and box["limits"]["pids"] == 33 and box["labels"] == {"x": "y"} and box["ttl"] == 3600
+    assert box["expires_at"]
+
+
+def test_a_paused_box_does_nothing_until_it_is_resumed(alice, box):
+    x = alice.post(box + "/exec", {"shell": "i=0; while :; do i=$((i+1)); echo $i; sleep 0.01; done", "background": True}).json
+    out = lambda: alice.get(f"{box}/exec/{x['id']}").json["output_bytes"]
+    assert wait_for(out)
+    assert alice.post(box + "/pause").json["phase"] == "paused"
+    assert alice.post(box + "/pause").status == 200
+    still = out()
+    assert alice.post(box + "/exec", {"argv": ["true"]}).code == "wrong_phase"
+    assert alice.get(box + "/files/").code == "wrong_phase"
+    assert out() == still
+    assert alice.post(box + "/resume").json["phase"] == "running"
+    assert wait_for(lambda: out() > still)
+
+
+@pytest.mark.parametrize("what", ["stop", "start"])
+def test_stopping_is_refused_with_a_reason(alice, box, what):
+    answer = alice.post(f"{box}/{what}")
+    assert answer.status == 501 and "memory" in answer.json["error"]["message"]
+
+
+def test_usage_counts_what_the_box_does(alice, box, run):
+    before = alice.get(box + "/usage").json
+    run("head -c 10000000 /dev/zero >/tmp/x; i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done")
+    after = alice.get(box + "/usage").json
+    assert after["disk_bytes"] >= before["disk_bytes"] + 10000000 and after["cpu_ms"] > before["cpu_ms"]
+
+
+def test_a_box_ends_when_its_time_is_over(alice, make_box):
+    path = "/v1/boxes/" + make_box(ttl=1)["id"]
+    assert wait_for(lambda: alice.get(path).json["phase"] == "deleted")
+    assert alice.get(path).json["reason"] == "ttl"
+
+
+def test_an_idle_box_is_paused(alice, make_box):
+    path = "/v1/boxes/" + make_box(idle_timeout=1, on_idle="pause")["id"]
+    assert wait_for(lambda: alice.get(path).json["phase"] == "paused")
+    assert alice.post(path + "/resume").status == 200
+
+
+def test_lists_are_filtered_and_paged(alice, make_box):
+    mine = [make_box(labels={"batch": "7", "n": str(i)})["id"] for i in range(5)]
+    got, cursor = [], ""
+    while True:
+        page = alice.get("/v1/boxes?label=batch%3D7&limit=2" + cursor).json
+        assert len(page["boxes"]) <= 2
+        got += [b["id"] for b in page["boxes"]]
+        if page["next"] is None:
+            break
+        cursor = "&cursor=" + page["next"]
+    assert got == mine[::-1]
+    assert [b["id"] for b in alice.get("/v1/boxes?label=batch=7&label=n=3").json["boxes"]] == [mine[3]]
+    assert alice.get("/v1/boxes?label=batch=8").json == {"boxes": [], "next": None}
+    alice.post(f"/v1/boxes/{mine[0]}/pause")
+    assert [b["id"] for b in alice.get("/v1/boxes?label=batch=7&phase=paused").json["boxes"]] == [mine[0]]
+
+
+def test_events_tell_every_change_of_phase(alice, make_box):
+    path = "/v1/boxes/" + make_box()["id"]
+    alice.post(path + "/pause")
+    alice.post(path + "/resume")
+    alice.delete(path)
+    log = alice.get(path + "/events").json["events"]
+    phases = [e["body"]["to"] for e in log if e["type"] == "phase"]
+    assert phases == ["running", "paused", "running", "deleting", "deleted"]
+    first = alice.get(path + "/events?limit=1").json
+    rest = alice.get(f"{path}/events?after={first['next']}").json
+    assert first["events"] + rest["events"] == log
+
+
+def test_a_watcher_sees_changes_as_they_happen_and_resumes_where_it_was(alice, make_box):
+    watch = alice.open("GET", "/v1/events", headers={"Accept": "text/event-stream"})
+    assert watch.headers["Content-Type"] == "text/event-stream"
+    stream = events(watch)
+    box = make_box()["id"]
+    last, kind, data = next(stream)
+    assert (kind, data["box"], data["body"]["to"]) == ("phase", box, "running")
+    watch.connection.close()
+    alice.post(f"/v1/boxes/{box}/pause")
+    alice.post(f"/v1/boxes/{box}/resume")
+    watch = alice.open("GET", "/v1/events", headers={"Last-Event-ID": str(last)})
+    stream = events(watch)
+    assert [next(stream)[2]["body"]["to"] for _ in range(2)] == ["paused", "running"]
+    watch.connection.close()
+
+
+def test_a_box_that_cannot_be_made_is_told_and_leaves_nothing(alice):
+    before = len(alice.get("/v1/boxes").json["boxes"])
+    answer = alice.post("/v1/boxes", {"limits": {"memory": "8M", "disk": "64M"}})
+    assert answer.status == 400 and "limits.disk" in answer.json["error"]["message"]
+    assert len(alice.get("/v1/boxes").json["boxes"]) == before

@@ -1,0 +1,102 @@
+import pytest
+
+from client import Client
+from conftest import token, wait_for
+
+
+def test_nobody_sees_another_ones_box(alice, bob, make_box):
+    made = make_box(name="private", labels={"secret": "1"})
+    path = "/v1/boxes/" + made["id"]
+    x = alice.post(path + "/exec", {"argv": ["sleep", "100"], "background": True}).json["id"]
+    missing = bob.get("/v1/boxes/baaaaaaaaaaaa")
+    assert missing.status == 404
+    tries = [("GET", path, None), ("PATCH", path, {"ttl": 1}), ("DELETE", path, None), ("POST", path + "/pause", None), ("GET", path + "/usage", None),
+             ("GET", path + "/events", None), ("GET", path + "/exec", None), ("POST", path + "/exec", {"argv": ["id"]}),
+             ("GET", f"{path}/exec/{x}", None), ("DELETE", f"{path}/exec/{x}", None), ("GET", f"{path}/exec/{x}/output", None),
+             ("GET", path + "/files/etc/passwd", None), ("PUT", path + "/files/tmp/x", "x"), ("GET", path + "/archive", None),
+             ("GET", path + "/ports/80/", None), ("GET", "/v1/boxes/private", None)]
+    for method, where, body in tries:
+        answer = bob.ask(method, where, body)
+        assert (answer.status, answer.body) == (404, missing.body), (method, where)
+    assert bob.get("/v1/boxes").json["boxes"] == []
+    assert bob.get("/v1/boxes?label=secret").json["boxes"] == []
+    assert bob.get("/v1/boxes?all=true").status == 403
+    # The name is free for somebody else, and the key too.
+    other = bob.post("/v1/boxes", {"name": "private"})
+    assert other.status == 201 and other.json["id"] != made["id"]
+    bob.delete("/v1/boxes/private")
+    assert alice.get(path).json["phase"] == "running"
+
+
+def test_a_command_of_another_box_is_not_found(alice, make_box):
+    one, two = ("/v1/boxes/" + make_box()["id"] for _ in range(2))
+    x = alice.post(one + "/exec", {"argv": ["true"]}).json["id"]
+    assert alice.get(f"{one}/exec/{x}").status == 200
+    assert alice.get(f"{two}/exec/{x}").status == 404
+
+
+def test_a_watcher_hears_only_of_its_own_boxes(alice, bob, make_box):
+    from client import events
+    watch = bob.open("GET", "/v1/events")
+    make_box()
+    mine = bob.post("/v1/boxes", {}).json["id"]
+    stream = events(watch)
+    assert next(stream)[2]["box"] == mine
+    watch.connection.close()
+    bob.delete("/v1/boxes/" + mine)
+
+
+def test_an_admin_sees_all(admin, alice, make_box):
+    box = make_box()["id"]
+    assert admin.get("/v1/boxes/" + box).json["owner"] == "alice"
+    assert box in [b["id"] for b in admin.get("/v1/boxes?all=true&limit=1000").json["boxes"]]
+    assert box not in [b["id"] for b in admin.get("/v1/boxes?limit=1000").json["boxes"]]
+
+
+def test_tcp_wants_a_token(server):
+    nobody = Client(("127.0.0.1", server.port))
+    refused = nobody.get("/v1/boxes")
+    assert refused.status == 401 and refused.headers["WWW-Authenticate"].startswith("Bearer")
+    assert refused.code == "unauthorized"
+    assert Client(nobody.where, "carrel_" + "A" * 43).get("/v1/boxes").status == 401
+    assert nobody.get("/healthz").status == 200 and nobody.get("/metrics").status == 401
+
+
+def test_scopes_are_kept(server, admin, make_box, alice):
+    path = "/v1/boxes/" + make_box()["id"]
+    reader = token(server, admin, "alice", scopes=["boxes:read"])
+    assert reader.get(path).status == 200
+    for method, where in [("POST", "/v1/boxes"), ("DELETE", path), ("POST", path + "/exec"), ("GET", path + "/files/"), ("GET", path + "/ports/1/"),
+                          ("GET", "/v1/tokens"), ("GET", "/metrics")]:
+        answer = reader.ask(method, where)
+        assert (answer.status, answer.code) == (403, "forbidden"), where
+    assert reader.get("/v1/me").json["scopes"] == ["boxes:read"]
+
+
+def test_tokens_are_listed_without_secrets_and_revoked(server, admin):
+    made = admin.post("/v1/tokens", {"identity": "carol", "scopes": "boxes:read", "expires_in": "1h"})
+    assert made.headers["Cache-Control"] == "no-store"
+    carol = Client(("127.0.0.1", server.port), made.json["token"])
+    assert carol.get("/v1/me").json["identity"] == "carol"
+    listing = admin.get("/v1/tokens")
+    assert made.json["token"].encode() not in listing.body
+    assert made.json["id"] in [t["id"] for t in listing.json["tokens"]]
+    assert admin.delete("/v1/tokens/" + made.json["id"]).status == 204
+    assert carol.get("/v1/me").status == 403
+    assert admin.delete("/v1/tokens/tnone").status == 404
+
+
+def test_a_token_ends_by_itself(server, admin):
+    brief = token(server, admin, "brief", expires_in="300ms")
+    assert brief.get("/v1/me").status == 200
+    assert wait_for(lambda: brief.get("/v1/me").status == 403, deadline_s=3)
+
+
+@pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "https://evil.example"}])
+def test_a_browser_is_not_fooled(alice, headers):
+    assert alice.get("/v1/boxes", headers=headers).status == 403
+
+
+def test_an_ordinary_user_cannot_mount_what_he_cannot_read(alice):
+    answer = alice.post("/v1/boxes", {"mounts": [{"source": "/root", "target": "/x"}]})
+    assert (answer.status, answer.code) == (403, "forbidden")

@@ -1,0 +1,104 @@
+"""The description is complete, and what the server says fits it."""
+import pathlib
+import re
+
+import pytest
+
+from conftest import wait_for
+
+SOURCE = pathlib.Path(__file__).parents[2] / "src/doors/native/native.c"
+
+
+def routes():
+    short = dict(re.findall(r'#define (\w+)\s+"([^"]+)"', SOURCE.read_text()))
+    for method, pattern in re.findall(r'ROW\("(\w+)", ([^,]+), ask_', SOURCE.read_text()):
+        path = "".join(p.strip('"') if p[0] == '"' else short[p] for p in re.findall(r'"[^"]*"|\w+', pattern))
+        yield method.lower(), path.replace("...}", "}")
+
+
+def test_every_route_is_described_and_nothing_else(openapi):
+    described = {(m, path) for path, item in openapi["paths"].items() for m in item if m != "parameters"}
+    assert described == set(routes()) and len(described) > 40
+
+
+def test_every_reference_leads_somewhere(openapi):
+    def walk(node):
+        if isinstance(node, dict):
+            if "$ref" in node:
+                target = openapi
+                for part in node["$ref"].lstrip("#/").split("/"):
+                    target = target[part]
+            for value in node.values():
+                walk(value)
+        elif isinstance(node, list):
+            for value in node:
+                walk(value)
+    walk(openapi)
+    ids = [op["operationId"] for item in openapi["paths"].values() for m, op in item.items() if m != "parameters"]
+    assert len(ids) == len(set(ids))
+
+
+TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool, "null": type(None)}
+
+
+def is_type(value, name):
+    return isinstance(value, TYPES[name]) and not (isinstance(value, bool) and name in ("integer", "number"))
+
+
+def check(value, schema, openapi, where="answer"):
+    """As much of JSON Schema as the description uses."""
+    if "$ref" in schema:
+        return check(value, openapi["components"]["schemas"][schema["$ref"].split("/")[-1]], openapi, where)
+    if "enum" in schema:
+        assert value in schema["enum"], where
+    if "type" in schema:
+        names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        assert any(is_type(value, n) for n in names), (where, value)
+    if "pattern" in schema and isinstance(value, str):
+        assert re.search(schema["pattern"], value), (where, value)
+    if "minimum" in schema and is_type(value, "number"):
+        assert value >= schema["minimum"], where
+    for name in schema.get("required", []):
+        assert name in value, (where, name)
+    if isinstance(value, dict) and "properties" in schema:
+        for key, one in value.items():
+            if key in schema["properties"]:
+                check(one, schema["properties"][key], openapi, f"{where}.{key}")
+            else:
+                assert schema.get("additionalProperties") is not False, (where, key)
+    if isinstance(value, list) and "items" in schema:
+        for i, one in enumerate(value):
+            check(one, schema["items"], openapi, f"{where}[{i}]")
+
+
+def test_answers_fit_their_description(openapi, alice, admin, box):
+    x = alice.post(box + "/exec", {"shell": "echo hi; exit 2", "background": True}).json["id"]
+    assert wait_for(lambda: alice.get(f"{box}/exec/{x}").json["state"] == "ended")
+    alice.put(box + "/files/tmp/f", b"x")
+    failed = alice.post(box + "/exec", {"argv": ["/nope"]}).json["id"]
+    asks = [
+        (alice, "get", "/v1/boxes", "/v1/boxes"), (alice, "get", "/v1/boxes/{id}", box), (alice, "get", "/v1/boxes/{id}/usage", box + "/usage"),
+        (alice, "get", "/v1/boxes/{id}/events", box + "/events"), (alice, "get", "/v1/boxes/{id}/exec", box + "/exec"),
+        (alice, "get", "/v1/boxes/{id}/exec/{xid}", f"{box}/exec/{x}"), (alice, "get", "/v1/boxes/{id}/exec/{xid}", f"{box}/exec/{failed}"),
+        (alice, "post", "/v1/boxes/{id}/exec", box + "/exec"), (alice, "get", "/v1/me", "/v1/me"), (alice, "get", "/v1/info", "/v1/info"),
+        (admin, "get", "/v1/tokens", "/v1/tokens"), (alice, "get", "/healthz", "/healthz"), (alice, "get", "/readyz", "/readyz"), (alice, "get", "/v1/boxes/{id}", "/v1/boxes/none"),
+    ]
+    for client, method, path, where in asks:
+        body = {"argv": ["true"]} if method == "post" else None
+        answer = client.ask(method.upper(), where, body)
+        responses = openapi["paths"][path][method]["responses"]
+        assert str(answer.status) in responses, (where, answer.status)
+        response = responses[str(answer.status)]
+        response = openapi["components"]["responses"]["Error"] if "$ref" in response else response
+        check(answer.json, response["content"]["application/json"]["schema"], openapi, where)
+    check(alice.get(box + "/files/tmp").json, {"$ref": "#/components/schemas/FileList"}, openapi)
+    check(alice.get(box + "/files/tmp/f?stat=true").json, {"$ref": "#/components/schemas/FileEntry"}, openapi)
+
+
+def test_metrics_are_prometheus_text(admin, alice, box):
+    text = admin.get("/metrics").body.decode()
+    for line in text.splitlines():
+        assert re.fullmatch(r'# (HELP|TYPE) carrel_\w+ .+|carrel_\w+(\{\w+="\w+"\})? [0-9.]+', line), line
+    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
+    assert float(values['carrel_boxes{phase="running"}']) >= 1 and float(values["carrel_resident_bytes"]) > 1 << 20
+    assert float(values["carrel_requests_total"]) > 0

@@ -1,0 +1,120 @@
+import json
+import socket
+
+import pytest
+
+from conftest import wait_for
+
+ECHO = r"""
+import socket, threading
+s = socket.create_server(("127.0.0.1", 9000))
+def serve(c):
+    while data := c.recv(65536):
+        c.sendall(data)
+    c.sendall(b"<end>"); c.close()
+while True:
+    threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
+"""
+
+WEB = r"""
+import base64, hashlib, http.server, json
+class H(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        if self.headers.get("Upgrade") == "websocket":
+            key = self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+            self.send_response(101)
+            for k, v in (("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Accept", base64.b64encode(hashlib.sha1(key.encode()).digest()).decode())):
+                self.send_header(k, v)
+            self.end_headers()
+            self.wfile.write(b"\x82\x05hello")
+            return
+        n = int(self.headers.get("Content-Length", 0))
+        body = json.dumps({"method": self.command, "path": self.path, "headers": dict(self.headers), "body": self.rfile.read(n).decode()}).encode()
+        self.send_response(201)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD": self.wfile.write(body)
+    do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_HEAD = do_GET
+    def log_message(self, *a): pass
+http.server.ThreadingHTTPServer(("127.0.0.1", 8000), H).serve_forever()
+"""
+
+
+def serve(client, box, program, port):
+    assert client.put(box + "/files/tmp/server.py", program.encode()).status == 200
+    assert client.post(box + "/exec", {"argv": ["python3", "/tmp/server.py"], "background": True}).status == 202
+    up = {"argv": ["python3", "-c", f"import socket; socket.create_connection(('127.0.0.1', {port}))"]}
+    assert wait_for(lambda: client.post(box + "/exec", up).json["exit_code"] == 0, deadline_s=20)
+
+
+@pytest.fixture
+def web(alice, box):
+    serve(alice, box, WEB, 8000)
+    return box + "/ports/8000"
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+def test_requests_reach_the_server_in_the_box(alice, web, method):
+    got = alice.ask(method, web + "/a%20b/c?x=1&y=%26", "body" if method in ("POST", "PUT", "PATCH") else None)
+    assert got.status == 201
+    assert (got.json["method"], got.json["path"]) == (method, "/a%20b/c?x=1&y=%26")
+    assert got.json["body"] == ("body" if method in ("POST", "PUT", "PATCH") else "")
+
+
+def test_secrets_stay_outside(alice, web):
+    got = alice.get(web + f"/?token={alice.token}&token=theirs&z=1").json
+    assert alice.token not in json.dumps(got) and got["path"] == "/?token=theirs&z=1"
+    other = alice.get(web, headers={"Authorization": "Bearer " + alice.token, "Cookie": "a=b", "X-Mine": "1"}).json
+    assert other["path"] == "/" and "Authorization" not in other["headers"]
+    assert other["headers"]["X-Mine"] == "1" and other["headers"]["X-Forwarded-Prefix"].endswith("/ports/8000")
+
+
+def test_head_and_websocket_pass(alice, web):
+    assert alice.ask("HEAD", web + "/").status == 201
+    ws = alice.websocket(web + "/socket")
+    assert ws.status == 101 and ws.receive() == b"hello"
+
+
+def test_where_nothing_listens_the_error_says_so(alice, box):
+    got = alice.get(box + "/ports/4444/")
+    assert (got.status, got.code) == (502, "connection_refused") and "4444" in got.json["error"]["message"]
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "x", "080", "-1", "1e3"])
+def test_ports_are_numbers(alice, box, port):
+    assert alice.get(f"{box}/ports/{port}/").status == 400
+
+
+def open_tunnel(client, box, port):
+    s = client.raw_socket()
+    s.sendall(f"POST {box}/tunnel/{port} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {client.token}\r\n"
+              "Connection: Upgrade\r\nUpgrade: carrel-tunnel\r\n\r\n".encode())
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        byte = s.recv(1)
+        assert byte, head
+        head += byte
+    return s, int(head.split()[1])
+
+
+def test_a_tunnel_carries_bytes_both_ways(alice, box):
+    serve(alice, box, ECHO, 9000)
+    s, status = open_tunnel(alice, box, 9000)
+    assert status == 101
+    sent = bytes(range(256)) * 4000
+    got = b""
+    s.setblocking(False)
+    at = 0
+    s.settimeout(10)
+    for at in range(0, len(sent), 32768):
+        piece = sent[at:at + 32768]
+        s.sendall(piece)
+        want = len(got) + len(piece)
+        while len(got) < want:
+            got += s.recv(65536)
+    assert got == sent
+    s.close()
+    refused, status = open_tunnel(alice, box, 9001)
+    assert status == 502
+    assert alice.post(box + "/tunnel/9000").status == 426
