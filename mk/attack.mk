@@ -29,6 +29,19 @@ attack: $(BUILD)/carrel $(PROBE) $(WORKS_VENV)/.done venv
 works: $(BUILD)/carrel $(PROBE) $(WORKS_VENV)/.done venv
 	@$(PYTEST_RUN) tests/works $(ATTACK_ARGS)
 
+## attack-fork: the same over a zygote
+.PHONY: attack-fork proof-attack
+attack-fork: $(BUILD)/carrel $(PROBE) $(WORKS_VENV)/.done zygote venv
+	@CARREL_WAY=fork CARREL_ZYGOTE=$(abspath $(BUILD)/tests/zygote) $(PYTEST_RUN) tests/attack tests/works $(ATTACK_ARGS)
+
+# Races and leaks, long enough to meet rare orders of events.
+PROOF_TARGETS   += proof-attack attack-fork
+proof-attack: $(BUILD)/carrel $(PROBE) zygote venv
+	@for way in exec fork; do \
+	    CARREL_WAY=$$way CARREL_ZYGOTE=$(abspath $(BUILD)/tests/zygote) CARREL_RACE=5000 CARREL_CHURN=2000 $(PYTEST_RUN) tests/attack \
+	        -k "hosts_root or starting_and_ending" || exit 1; \
+	done
+
 ## attack-syscalls: write the table of answered system calls anew, for a review of the difference
 .PHONY: attack-syscalls
 attack-syscalls: $(BUILD)/carrel $(PROBE) venv

@@ -2,7 +2,7 @@
 #   SUITES="root:limits user:limits"  QEMU_TIMEOUT=SECONDS (for each)  QEMU_SHOW=1 (the console on the terminal)
 QEMU_SUITES    := boot limits $(if $(wildcard tests/attack/test_*.py),attack) $(if $(wildcard tests/e2e/test_*.py),e2e)
 SUITES         ?= $(foreach s,$(QEMU_SUITES),root:$(s) user:$(s))
-QEMU_TIMEOUT   ?= 900
+QEMU_TIMEOUT   ?= 1800
 QEMU_SHOW      ?=
 QEMU_PROGRAMS  ?= $(BUILD)/carrel $(PROBE)
 QEMU_OUT       := $(BUILD)/qemu

@@ -50,7 +50,8 @@ static int take_request(struct err *e)
         || request.n_tasks > CG_CONTROLLERS || fds[ZYGOTE_LINK] < 0)
         return err_at(e, EPROTO, STEP_PROTOCOL, 0, "request to the zygote");
     box = (struct box){
-        .profile = (enum profile)request.profile, .uid = request.uid, .gid = request.gid, .n_rules = request.n_rules,
+        .profile = (enum profile)request.profile,
+        .shares = request.shares != 0, .uid = request.uid, .gid = request.gid, .n_rules = request.n_rules,
         .can_setgroups = request.can_setgroups != 0, .landlock_abi = request.landlock_abi, .keeper = fds[ZYGOTE_LINK],
     };
     for (size_t i = 0; i < request.n_rules; i++) {
@@ -144,7 +145,7 @@ static void become_payload(void (*warm)(void *data), void *data, struct zygote_c
     struct err e = { 0 };
     int stdio[3] = { -1, -1, -1 }, link = fds[ZYGOTE_LINK];
 
-    if (payload_keep_only(&link, 1, &e) < 0 || payload_give_up_rights(&box, policy_payload_filter(box.profile), &e) < 0)
+    if (payload_keep_only(&link, 1, &e) < 0 || payload_give_up_rights(&box, policy_payload_filter(box.profile, box.shares), &e) < 0)
         fail(&e);
     if (warm)
         warm(data);

@@ -75,6 +75,7 @@ struct box {
     int                   zygote_tasks[CG_CONTROLLERS];     /* owned: what its zygote joins the leaf with on v1, then -1 */
     /* What a payload needs of the plan. */
     enum profile          profile;
+    bool                  shares;       /* a folder of the caller's is mounted for writing */
     uid_t                 uid;
     gid_t                 gid;
     bool                  can_setgroups;

@@ -51,6 +51,7 @@ static int fill_request(const struct box *box, struct zygote_request *q, struct 
     *q = (struct zygote_request){
         .version = ZYGOTE_VERSION,
         .profile = box->profile,
+        .shares = box->shares,
         .uid = box->uid,
         .gid = box->gid,
         .can_setgroups = box->can_setgroups,

@@ -121,7 +121,7 @@ static int prepare(const struct payload_job *job, int *ret_net, struct err *e)
         memcpy(keep + 4, job->start->stdio, sizeof job->start->stdio);
     if (r == 0)
         r = payload_keep_only(keep, sizeof keep / sizeof *keep, e);
-    return r < 0 ? r : payload_give_up_rights(job->box, policy_payload_filter(job->box->profile), e);
+    return r < 0 ? r : payload_give_up_rights(job->box, policy_payload_filter(job->box->profile, job->box->shares), e);
 }
 
 /* Tells the keeper that it waits, and hands over the network namespace that it made. */

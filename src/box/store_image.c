@@ -88,7 +88,7 @@ static int image_format(int file, uint64_t bytes, struct err *e)
     const uint64_t gigabyte = 1 << 30;
     char journal[32], per_inode[16];
 
-    snprintf(journal, sizeof journal, "size=%d", bytes < gigabyte / 4 ? 4 : bytes < 4 * gigabyte ? 16 : 64);
+    snprintf(journal, sizeof journal, "size=%d", bytes < gigabyte ? 4 : bytes < 8 * gigabyte ? 16 : 64);
     snprintf(per_inode, sizeof per_inode, "%d", bytes < gigabyte ? 8192 : 16384);
     /* What a guest could use an ioctl for (encrypt, verity, casefold, quota) is not among the features. The file is known to be all zero, which discard tells
      * mkfs, so it writes no inode tables. The root of the image belongs to an id that no box has. */

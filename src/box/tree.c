@@ -159,10 +159,6 @@ static int clone_caller(const struct box_host *host, const struct plan *plan, co
 {
     FD tree = -1;
 
-    /* In this profile a box may set the set-user-id bit, and what it writes there would be root's outside. */
-    if (!(mount->flags & TREE_READONLY) && plan->profile == PROFILE_SYSTEM && host->caller_uid == 0)
-        return err_set(e, EPERM, STEP_USAGE, "%s cannot be mounted for writing by root with the profile system: use standard, or ':ro'",
-                       mount->path);
     int r = mountfd_clone(source, "", mount->recursive, mount->flags, &tree);
     if (r == -EINVAL && host->rootless) {
         FD again = reopen(source);

@@ -19,6 +19,7 @@ struct zygote_hello {
 struct zygote_request {
     uint32_t version;
     uint32_t profile;
+    uint32_t shares;        /* a folder of the caller's is mounted for writing */
     uint32_t uid, gid;              /* in the box */
     uint32_t can_setgroups;
     int32_t  landlock_abi;

@@ -26,9 +26,9 @@ const char *profile_name(enum profile profile)
     return profiles[profile].name;
 }
 
-const struct policy_filter *policy_payload_filter(enum profile profile)
+const struct policy_filter *policy_payload_filter(enum profile profile, bool shares)
 {
-    return profiles[profile].filter;
+    return shares && profile == PROFILE_SYSTEM ? &policy_filter_system_sharing : profiles[profile].filter;
 }
 
 const struct policy_filter *policy_zygote_filter(enum profile profile)

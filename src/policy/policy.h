@@ -3,6 +3,7 @@
 #define CARREL_POLICY_POLICY_H
 
 #include <linux/filter.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,7 +18,8 @@ struct policy_filter {
 };
 
 /* The payload's filter: default deny with ENOSYS/EPERM, a foreign architecture kills. */
-const struct policy_filter *policy_payload_filter(enum profile profile);
+/* shares: a folder of the caller's is mounted for writing, where no set-id program may be left. */
+const struct policy_filter *policy_payload_filter(enum profile profile, bool shares);
 /* The filter of a zygote whose children become payloads of this profile: it stays on them. */
 const struct policy_filter *policy_zygote_filter(enum profile profile);
 /* The file helper's: a payload of ours that resolves paths carefully. */

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import pathlib
+import pwd
 import secrets
 import shutil
 import signal
@@ -394,7 +395,9 @@ def verdicts(topic, variant):
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     try:
         with open(world().host_file, "rb") as standard_input:
-            arguments = world().probe_arguments() + (["rootless=1"] if variant == "rootless" else [])
+            arguments = world().probe_arguments()
+            if variant == "rootless" or os.getuid() != 0:
+                arguments += ["nested=1"] + (["single=1"] if variant == "rootless" or not has_id_range() else [])
             box = Box(["/probe/probe", "all", topic, *arguments], stdin=standard_input, pass_fds=(directory,),
                       **{**options, "options": ("-i", *options.get("options", ()))})
     finally:
@@ -407,6 +410,13 @@ def verdicts(topic, variant):
     except AssertionError as error:
         return result, found, str(error)
     return result, found, None
+
+
+def has_id_range():
+    """Whether /etc/subuid gives this user more than its own id."""
+    name = pwd.getpwuid(os.getuid()).pw_name
+    rows = read("/etc/subuid")
+    return not isinstance(rows, str) and any(row.split(b":")[0].decode() in (name, str(os.getuid())) for row in rows.splitlines())
 
 
 def attack_tests(topic, variants=("standard", "strict", "system", "rootless")):
@@ -448,6 +458,28 @@ def host_status(pid, key):
         if line.startswith(key):
             return line.split(":", 1)[1].strip()
     raise KeyError(key)
+
+
+def below(pid, ancestor):
+    while pid > 1:
+        if pid == ancestor:
+            return True
+        pid = int(host_status(pid, "PPid"))
+    return False
+
+
+def inits_of(keeper):
+    """The init processes below it, outermost first. Over a zygote there are two: the family's and the box's."""
+    found = []
+    for pid in descendants():
+        try:
+            numbers = host_status(pid, "NSpid").split()
+            if len(numbers) > 1 and numbers[-1] == "1" and below(pid, keeper):
+                found.append((len(numbers), pid))
+        except (OSError, KeyError):     # has just ended
+            continue
+    assert len(found) == (2 if WAY == "fork" else 1), found
+    return [pid for _, pid in sorted(found)]
 
 
 if sys.version_info < (3, 11):

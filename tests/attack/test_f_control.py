@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from harness import Box, Snapshot, bomb, cgroups_of, command_line, descendants, run_box, start, wait_until, world
+from harness import Box, Snapshot, bomb, cgroups_of, command_line, inits_of, run_box, start, wait_until, world
 
 
 def test_a_forged_status_is_not_believed():
@@ -61,20 +61,9 @@ def test_a_keeper_killed_while_it_builds_leaves_nothing():
 def test_killing_init_from_outside_ends_the_box():
     box = Box(["/probe/probe", "bomb", "wait"])
     box.readline()
-    init = [pid for pid in descendants() if is_init_of(pid, box.pid)]
-    assert len(init) == 1
-    os.kill(init[0], signal.SIGKILL)
+    os.kill(inits_of(box.pid)[-1], signal.SIGKILL)
     result = box.finish()
     assert result.status not in (0, None)
-
-
-def is_init_of(pid, keeper):
-    try:
-        with open(f"/proc/{pid}/status") as status:
-            fields = dict(row.split(":", 1) for row in status.read().splitlines() if ":" in row)
-    except OSError:
-        return False
-    return fields["NSpid"].split()[-1] == "1" and len(fields["NSpid"].split()) > 1 and int(fields["PPid"]) == keeper
 
 
 def test_a_report_path_that_is_a_link_of_the_callers_is_only_the_callers_affair():

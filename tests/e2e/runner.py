@@ -230,6 +230,11 @@ class Caller:
         return self.run(*options, ["sh", "-c", script], **more)
 
     @functools.cached_property
+    def ids(self):
+        """How many ids a box of this caller has: 65536, 1024 or 1."""
+        return int(re.fullmatch(r"user namespace with (\d+) ids", self.report(["true"]).report["enforced"]["users"])[1])
+
+    @functools.cached_property
     def limits(self):
         """The limits that can be had: a limit that this host cannot hold is told with the reason."""
         missing = self.report(["true"]).report["not_enforced"]

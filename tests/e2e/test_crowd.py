@@ -10,7 +10,8 @@ from runner import DEADLINE, SLOW
 def test_a_hundred_at_once(caller):
     """Each has its own output, its own files, its own ids."""
     begin = time.monotonic()
-    started = [caller.start("run", "--json", "--env", f"N={i}", "--", "sh", "-c", "echo $N >/tmp/mine; sleep 0.1; cat /tmp/mine; exit $((N % 7))") for i in range(100)]
+    script = "echo $N >/tmp/mine; sleep 0.1; cat /tmp/mine; exit $((N % 7))"
+    started = [caller.start("run", "--json", "--env", f"N={i}", "--", "sh", "-c", script) for i in range(100)]
     for i, process in enumerate(started):
         stdout, stderr = process.communicate(timeout=DEADLINE)
         assert process.returncode == i % 7, stderr

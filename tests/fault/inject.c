@@ -1,23 +1,24 @@
-/* Runs a command and everything that it starts under ptrace, counts system calls, and at one of them makes the call fail or sends the command
- * a signal.
+/* Runs a command and everything that it starts under ptrace, counts system calls, and at one of them makes the call
+ * fail or sends the command a signal.
  *
  *   inject [--uid N --gid N] FD list -- COMMAND               only counts
  *   inject [--uid N --gid N] FD fail ROLE N ERRNO -- COMMAND  the N-th call of that process fails
- *   inject [--uid N --gid N] FD signal ROLE N SIG -- COMMAND  at its N-th call the command gets SIG; a process of another role stays there until
- *                                                             the command is dead or 20 ms have passed
+ *   inject [--uid N --gid N] FD signal ROLE N SIG -- COMMAND  at that call the command gets SIG; a process of another
+ *                                                             role stays there until the command is dead, or 20 ms
  *
- * Processes interleave differently each time, so a point is named by the role of a process and how many calls it has made. A role follows from
- * how a process was born: carrel (the command itself), janitor (its first plain clone), holder (a clone with only a user namespace),
- * init (with a pid namespace), payload (the plain clone after init), midwife (a vfork; its child is the payload),
- * mapper (a fork). A second one of a kind is called kind#2.
+ * Processes interleave differently each time, so a point is named by the role of a process and how many calls it has
+ * made. A role follows from how a process was born: carrel (the command itself), janitor (its first plain clone),
+ * holder (a clone with only a user namespace), init (with a pid namespace), payload (the plain clone after init),
+ * midwife (a vfork; its child is the payload), mapper (a fork). A second one of a kind is called kind#2.
  *
  * FD is a socket on which lines are reported:
+ *   carrel PID                  the command
  *   call ROLE N NUMBER AFTER    an entry into system call NUMBER; AFTER: the payload has called exec already
  *   hit ROLE N NUMBER           this is where it happened
  *   exec PID                    the payload has become its program and stands still until a byte comes back
  *   end ROLE CODE|-SIGNAL       a process has ended
  *   left ROLE PID               a process was still alive 3 s after the command's end; it has been killed
- *   hang ROLE PID NUMBER        nothing ended within 10 s; where each process was
+ *   hang ROLE PID NUMBER        the command did not end within 10 s; where each process was
  *   done                        no process is left */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -49,7 +50,6 @@ struct task {
     pid_t    pid;
     char     kind[16], role[24];
     unsigned calls;             /* entries so far */
-    unsigned children;          /* plain clones so far */
     int      number;            /* the call that it is in */
     uint64_t clone_flags;       /* of the clone that it is in */
     int      fail_with;         /* at the exit of this call */
@@ -65,7 +65,7 @@ static int         aim_value;       /* errno or signal */
 static int         out;
 static bool        is_after, was_hit;
 static struct task *held;           /* stands at its entry until the command is dead */
-static int64_t     held_since, ended_at = NOT_YET, hit_at = NOT_YET;
+static int64_t     held_since, ended_at = NOT_YET;
 
 static __attribute__((format(printf, 1, 2))) void say(const char *format, ...)
 {
@@ -142,7 +142,7 @@ static void go_on(const struct task *task, int signal)
     ptrace(PTRACE_SYSCALL, task->pid, NULL, (void *)(long)signal);
 }
 
-/* Calls that cannot fail or must be made anyway. */
+/* What has its effect even if it reports a failure. */
 static bool takes_effect(int number)
 {
     return number == SYS_close || number == SYS_munmap;
@@ -153,7 +153,6 @@ static void hit(struct task *task)
     struct user_regs_struct regs;
 
     was_hit = true;
-    hit_at = now_ms();
     say("hit %s %u %d\n", task->role, task->calls, task->number);
     if (mode == SIGNAL) {
         kill(tasks[0].pid, aim_value);
@@ -176,7 +175,8 @@ static void enter_call(struct task *task, const struct __ptrace_syscall_info *in
     task->number = (int)info->entry.nr;
     task->fail_with = 0;
     if (task->number == SYS_clone3) {
-        struct iovec here = { &task->clone_flags, sizeof task->clone_flags }, there = { (void *)info->entry.args[0], sizeof(uint64_t) };
+        struct iovec here = { &task->clone_flags, sizeof task->clone_flags };
+        struct iovec there = { (void *)(uintptr_t)info->entry.args[0], sizeof task->clone_flags };
         if (process_vm_readv(task->pid, &here, 1, &there, 1, 0) != sizeof(uint64_t))
             task->clone_flags = 0;
     }
@@ -222,7 +222,8 @@ static void take_event(struct task *task, int event)
         if (got != 1)
             _exit(97);
     } else if (event == PTRACE_EVENT_EXEC) {
-        task->is_program = task != &tasks[0];       /* the command itself is counted from its exec on, a mapper until then */
+        /* The command itself is counted from its exec on, a mapper until then. */
+        task->is_program = task != &tasks[0];
     }
 }
 
@@ -246,7 +247,7 @@ static void take_stop(struct task *task, int status)
             go_on(task, 0);
         return;
     }
-    if (event == PTRACE_EVENT_STOP || event)
+    if (event)
         signal = 0;
     take_event(task, event);
     go_on(task, signal);
@@ -257,7 +258,8 @@ static void take_end(struct task *task, int status)
     task->is_ended = true;
     if (held == task)
         held = NULL;
-    say("end %s %d\n", task->is_known ? task->role : "unknown", WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+    int end = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    say("end %s %d\n", task->is_known ? task->role : "unknown", end);
     if (task == &tasks[0])
         ended_at = now_ms();
 }
@@ -353,7 +355,7 @@ int main(int argc, char **argv)
     }
     at++;   /* -- */
 
-    /* Orphans come to us: the machine's own PID 1 may reap them late, and a box's init cannot end before its payload is reaped. */
+    /* Orphans come to us: the machine's own PID 1 may reap them late, and a box's init cannot end before that. */
     if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0 || pipe(gate) < 0)
         return 93;
     pid_t pid = fork();
@@ -362,8 +364,8 @@ int main(int argc, char **argv)
         run_command(gate[0], uid, gid, argv + at);
     }
     close(gate[0]);
-    long options = PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACEEXEC
-                 | PTRACE_O_EXITKILL;
+    long options = PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK
+                 | PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL;
     if (ptrace(PTRACE_SEIZE, pid, NULL, (void *)options) < 0)
         return 92;
     struct task *first = find(pid);

@@ -1,5 +1,5 @@
-/* Runs in a box and tells, one line each, how it is confined: what it is, what it sees, and how the kernel answers to what it must not do.
- * The same box gives the same lines every time. */
+/* Runs in a box and tells, one line each, how it is confined: what it is, what it sees, and how the kernel answers to
+ * what it must not do. The same box gives the same lines every time. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -53,7 +53,8 @@ static void tell_identity(void)
 
 static void tell_status(void)
 {
-    static const char *const wanted[] = { "Cap", "NoNewPrivs", "Seccomp:", "Seccomp_filters", "SigBlk", "SigIgn", "SigCgt", "NSpid", "Groups" };
+    static const char *const wanted[] = { "Cap",    "NoNewPrivs", "Seccomp:", "Seccomp_filters", "SigBlk",
+                                          "SigIgn", "SigCgt",     "NSpid",    "Groups" };
     char line[256];
     FILE *f = fopen("/proc/self/status", "re");
 
@@ -89,11 +90,29 @@ static void tell_file(const char *path)
 
 static void tell_files(void)
 {
-    static const char *const files[] = { "/etc/shadow", "/etc/passwd", "/etc/hostname", "/root", "/work", "/proc/kallsyms", "/proc/cmdline",
-        "/proc/keys", "/proc/modules", "/proc/timer_list", "/proc/meminfo", "/proc/cpuinfo", "/proc/sys/user/max_user_namespaces",
-        "/proc/self/uid_map", "/proc/self/gid_map", "/proc/self/setgroups", "/proc/1/environ", "/proc/1/cmdline", "/.empty" };
-    static const char *const places[] = { "/x", "/usr/x", "/etc/x", "/dev/x", "/run/x", "/w/x", "/tmp/x", "/home/box/x", "/dev/shm/x" };
-    static const char *const devices[] = { "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty" };
+    static const char *const files[] = { "/etc/shadow",
+                                         "/etc/passwd",
+                                         "/etc/hostname",
+                                         "/root",
+                                         "/var/lib",
+                                         "/proc/kallsyms",
+                                         "/proc/cmdline",
+                                         "/proc/keys",
+                                         "/proc/modules",
+                                         "/proc/timer_list",
+                                         "/proc/meminfo",
+                                         "/proc/cpuinfo",
+                                         "/proc/sys/user/max_user_namespaces",
+                                         "/proc/self/uid_map",
+                                         "/proc/self/gid_map",
+                                         "/proc/self/setgroups",
+                                         "/proc/1/environ",
+                                         "/proc/1/cmdline",
+                                         "/.empty" };
+    static const char *const places[] = { "/x",   "/usr/x", "/etc/x",      "/dev/x",    "/run/x",
+                                          "/w/x", "/tmp/x", "/home/box/x", "/dev/shm/x" };
+    static const char *const devices[] = { "/dev/null",   "/dev/zero",    "/dev/full",
+                                           "/dev/random", "/dev/urandom", "/dev/tty" };
     struct stat status;
     struct statvfs fs;
 
@@ -115,12 +134,12 @@ static void tell_files(void)
         char folder[32];
         snprintf(folder, sizeof folder, "%.*s", (int)strlen(places[i]) - 2, places[i]);
         if (statvfs(folder, &fs) == 0 && stat(folder, &status) == 0)
-            printf("scratch %s %lu bytes, flags %#lx, mode %#o, owner %u\n", folder, (unsigned long)(fs.f_blocks * fs.f_frsize),
-                   fs.f_flag, status.st_mode, status.st_uid);
+            printf("scratch %s %lu bytes, flags %#lx, mode %#o, owner %u\n", folder,
+                   (unsigned long)(fs.f_blocks * fs.f_frsize), fs.f_flag, status.st_mode, status.st_uid);
     }
     DIR *dir = opendir("/proc/self/fd");
     for (struct dirent *d = dir ? readdir(dir) : NULL; d; d = readdir(dir))
-        if (d->d_name[0] != '.' && atoi(d->d_name) != dirfd(dir))
+        if (d->d_name[0] != '.' && strtol(d->d_name, NULL, 10) != dirfd(dir))
             printf("descriptor %s\n", d->d_name);
     if (dir)
         closedir(dir);
@@ -129,7 +148,9 @@ static void tell_files(void)
 static void tell_refusals(void)
 {
     struct if_nameindex *names = if_nameindex();
-    struct sockaddr_in away = { .sin_family = AF_INET, .sin_port = htons(9), .sin_addr.s_addr = inet_addr("192.0.2.1") };
+    struct sockaddr_in away = { .sin_family = AF_INET,
+                                .sin_port = htons(9),
+                                .sin_addr.s_addr = inet_addr("192.0.2.1") };
     struct sockaddr_in here = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t size = sizeof here;
     int listener = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);

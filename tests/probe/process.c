@@ -223,7 +223,7 @@ static void nested_sysctl(void)
  * slow it down harms only the box itself. */
 static bool init_is_another_user(void)
 {
-    return getuid() != 0 && !arg_get("rootless");
+    return getuid() != 0 && !arg_get("single");
 }
 
 static void scheduling(void)

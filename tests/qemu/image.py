@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Makes what a test machine boots: a kernel, an initramfs, a read-only image of this host's /usr, one of the project.
+"""Makes what a test machine boots: a kernel, an initramfs, a read-only image of this host's /usr, one of the project, an empty disk.
 
 Everything comes from Debian packages. The kernel's package is unpacked, not installed. Of /usr only the files of some
 packages and of what they depend on go in, because a whole /usr is gigabytes. An output is kept until it is older than
@@ -198,6 +198,16 @@ def make_project(out, args):
     make_squashfs(output, tree)
 
 
+def make_disk(out):
+    """An empty file system on which ids can be mapped; on tmpfs that takes Linux 6.3."""
+    output = f"{out}/disk.ext4"
+    if not os.path.exists(output):
+        with open(output + ".new", "wb") as file:
+            file.truncate(256 << 20)
+        run("mkfs.ext4", "-q", "-m", "0", output + ".new", env={"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"})
+        os.rename(output + ".new", output)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", required=True)
@@ -211,6 +221,7 @@ def main():
     make_initramfs(args.out, here)
     make_usr(args.out)
     make_project(args.out, args)
+    make_disk(args.out)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/bin/busybox sh
-# First program of the test machine, from the initramfs: finds the two images and leaves for a root on tmpfs. A root on
+# First program of the test machine, from the initramfs: finds the images and leaves for a root on tmpfs. A root on
 # tmpfs, not the initramfs itself, because pivot_root refuses to leave the latter.
 b=/bin/busybox
 fail() { $b echo "init: $*"; $b reboot -f; }
@@ -8,7 +8,7 @@ for module in /modules/*.ko; do
     $b insmod $module || $b echo "init: $module does not load"
 done
 tries=0
-until test -b /dev/vda && test -b /dev/vdb; do
+until test -b /dev/vda && test -b /dev/vdb && test -b /dev/vdc; do
     tries=$((tries + 1)); test $tries -lt 200 || fail "no disks"
     $b usleep 50000
 done
@@ -17,8 +17,11 @@ cd /new && $b mkdir -p usr carrel etc var/tmp var/lib run tmp home root proc sys
 $b chmod 1777 tmp var/tmp && $b chmod 700 root
 for name in bin sbin lib lib64; do $b ln -s usr/$name $name; done
 # The order of virtio disks is not that of the command line.
-for disk in /dev/vda /dev/vdb; do
-    $b mount -t squashfs -o ro $disk mnt || fail "$disk does not mount"
+for disk in /dev/vda /dev/vdb /dev/vdc; do
+    if ! $b mount -t squashfs -o ro $disk mnt 2>/dev/null; then
+        $b mount -t ext4 -o nosuid,nodev $disk var/tmp && $b chmod 1777 var/tmp || fail "$disk does not mount"
+        continue
+    fi
     if test -d mnt/tests; then target=carrel; else target=usr; fi
     $b umount mnt && $b mount -t squashfs -o ro $disk $target || fail "$disk does not mount on /$target"
 done

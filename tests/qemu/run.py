@@ -30,7 +30,9 @@ def machine_command(out, suite, mark, timeout, memory, append):
     for number, image in enumerate(("usr", "project")):
         command += ["-drive", f"id=d{number},file={out}/{image}.squashfs,format=raw,if=none,readonly=on",
                     "-device", f"virtio-blk-pci,drive=d{number}"]
-    return command
+    # What is written to it is gone with the machine.
+    return command + ["-drive", f"id=disk,file={out}/disk.ext4,format=raw,if=none,snapshot=on", "-device",
+                      "virtio-blk-pci,drive=disk"]
 
 
 def read_console(process, args, log, mark):

@@ -260,3 +260,19 @@ def test_user_without_delegation_is_refused_a_limit_and_told_why():
                           capture_output=True, text=True, env={"PATH": os.environ["PATH"], "HOME": "/home/user"})
     assert done.returncode == 125
     assert "memory" in done.stderr
+
+
+@pytest.mark.parametrize("mode", ["ro", "rw"])
+def test_mount_from_a_file_system_without_id_maps_is_refused_for_writing_only(mode):
+    """tmpfs before Linux 6.3. An ordinary user needs no map there: the files are his in the box as well."""
+    folder = f"/tmp/mount-{os.getpid()}-{mode}"
+    os.mkdir(folder)
+    with open(f"{folder}/there", "w") as file:
+        file.write("content")
+    done = carrel("run", "--mount", f"{folder}:/data:{mode}", "--", "/bin/sh", "-c", "cat /data/there; echo x >/data/new")
+    refused = os.getuid() == 0 and mode == "rw" and tuple(map(int, os.uname().release.split(".")[:2])) < (6, 3)
+    if refused:
+        assert done.returncode == 125 and "does not map ids" in done.stderr and done.stdout == ""
+    else:
+        assert done.stdout == "content"
+    assert os.path.exists(f"{folder}/new") == (mode == "rw" and not refused)

@@ -194,6 +194,17 @@ int names_in_dir(void)
     return n;
 }
 
+bool store_needs_replay(uint64_t store)
+{
+    char path[128];
+    uint8_t flags = 0;
+
+    snprintf(path, sizeof path, "%s/%llu.img", scene_dir, (unsigned long long)store);
+    FD fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_int_equal(pread(fd, &flags, 1, 1024 + 0x60), 1);
+    return flags & 4;
+}
+
 bool store_is_clean(uint64_t store)
 {
     char path[128];

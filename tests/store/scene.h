@@ -33,6 +33,7 @@ uint64_t store_size(uint64_t store);            /* of the file; 0: there is none
 uint64_t store_taken(uint64_t store);           /* of the host's disk */
 int      loops_in_use(void);                    /* loop devices whose file is in our directory */
 int      names_in_dir(void);
+bool     store_needs_replay(uint64_t store);    /* it was not unmounted */
 bool     store_is_clean(uint64_t store);        /* says e2fsck, after a whole check */
 
 #endif

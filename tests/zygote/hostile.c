@@ -67,7 +67,7 @@ static void make_strangers(void)
 /* Each leaves one step of sealing out, in the child that it hands over. */
 static void seal_badly(void)
 {
-    const struct policy_filter *filter = policy_payload_filter(box.profile);
+    const struct policy_filter *filter = policy_payload_filter(box.profile, box.shares);
 
     if (is("unsealed"))
         return;
