@@ -3,8 +3,9 @@ include $(filter-out mk/setup.mk mk/build.mk mk/policy.mk mk/test.mk mk/proof.mk
 
 SANITIZE     := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 # What can be tested without a box: everything in base and policy, the pure parts of the rest.
-PURE_SOURCES := $(wildcard src/base/*.c src/policy/*.c) $(POLICY_GENERATED) src/box/spec.c $(PURE_EXTRA) \
-                $(addprefix src/cli/,envfile.c envlist.c exec_limits.c mountarg.c options.c pool.c suggest.c)
+PURE_SOURCES := $(sort $(wildcard src/base/*.c src/policy/*.c) $(POLICY_GENERATED) $(PURE_EXTRA) \
+                $(addprefix src/box/,spec.c plan.c plan_print.c procfile.c command.c) \
+                $(addprefix src/cli/,envfile.c envlist.c exec_limits.c mountarg.c options.c pool.c suggest.c))
 PURE_HEADERS := $(wildcard src/*/*.h)
 
 .PHONY: test unit lint fuzz fuzz-long

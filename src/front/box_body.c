@@ -58,6 +58,7 @@ json_t *box_json(const struct box *b)
     json_object_set_new(o, "expires_at", time_json(b->expires_ms));
     json_object_set_new(o, "root", json_string(s->root ? b->front->config.root_name[s->root - 1] : "host"));
     json_object_set_new(o, "writable_root", json_boolean(s->writable_root));
+    json_object_set_new(o, "store", json_string(s->on_disk ? "disk" : "memory"));
     json_object_set_new(o, "profile", json_string(profiles[s->profile]));
     json_object_set_new(o, "hostname", json_string(s->hostname));
     json_object_set_new(o, "user", json_pack("{s:I,s:I}", "uid", (json_int_t)s->uid, "gid", (json_int_t)s->gid));
@@ -124,6 +125,8 @@ int box_from_json(struct box *b, json_t *body, struct err *e)
     b->expires_ms = time_of(body, "expires_at");
     b->used_ms = front_now_ms();
     s->writable_root = json_is_true(json_object_get(body, "writable_root"));
+    text_of(body, "store", text, sizeof text);
+    s->on_disk = strcmp(text, "disk") == 0;
     s->uid = (uint32_t)number_of(json_object_get(body, "user"), "uid");
     s->gid = (uint32_t)number_of(json_object_get(body, "user"), "gid");
     limits_of(json_object_get(body, "limits"), &s->limits);

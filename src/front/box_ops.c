@@ -91,14 +91,17 @@ static uint32_t free_slot(const struct boxes *all)
     return BOX_NO_SLOT;
 }
 
-static int check_quota(struct front *front, const char *owner, const struct box_settings *s, struct err *e)
+/* A stopped box is a box, but uses neither memory nor processors. self: is counted as new. */
+static int check_quota(struct front *front, const char *owner, const struct box_settings *s, const struct box *self, struct err *e)
 {
     const struct config_quota *quota = &front->config.quota;
     uint64_t boxes = 1, memory = s->limits.memory_bytes, cpu = s->limits.cpu_milli;
 
     for (struct box *b = front->boxes.first; b; b = b->next)
-        if (box_is_alive(b) && strcmp(b->owner, owner) == 0) {
+        if (box_is_alive(b) && b != self && strcmp(b->owner, owner) == 0) {
             boxes++;
+            if (b->phase == PHASE_STOPPED)
+                continue;
             memory += b->settings.limits.memory_bytes;
             cpu += b->settings.limits.cpu_milli;
         }
@@ -158,35 +161,43 @@ static void on_created(const struct event *event, int *fds, size_t n_fds, void *
     (void)fds;
     (void)n_fds;
     call_free(c);
-    if (b->phase != PHASE_CREATING)
+    box_raised(b, event->result < 0 ? &event->err : NULL);
+}
+
+void box_raised(struct box *b, const struct err *e)
+{
+    if (b->phase != PHASE_CREATING && b->phase != PHASE_STARTING)
         return;
-    if (event->result < 0) {
+    if (e) {
         char text[256];
-        err_text(&event->err, text, sizeof text);
-        box_end(b, PHASE_FAILED, "create_failed", text);
-        box_wake(b, &event->err);
+        bool again = b->phase == PHASE_STARTING;
+        err_text(e, text, sizeof text);
+        box_end(b, again ? PHASE_STOPPED : PHASE_FAILED, again ? "start_failed" : "create_failed", text);
+        if (!again && b->settings.on_disk)
+            box_remove_store(b);
+        box_wake(b, e);
         return;
     }
-    uint64_t us = (uint64_t)(front_now_ms() - b->created_ms) * 1000;
-    b->front->metrics.create_us_sum += us;
+    if (b->phase == PHASE_CREATING)
+        b->front->metrics.create_us_sum += (uint64_t)(front_now_ms() - b->created_ms) * 1000;
     b->ready_ms = front_now_ms();
     box_set_phase(b, PHASE_RUNNING, NULL, NULL);
     box_arm_timers(b);
     box_wake(b, NULL);
 }
 
-static void ask_keeper(struct box *b)
+void box_ask_keeper(struct box *b, const int *mount_fd)
 {
     const struct box_settings *s = &b->settings;
     struct request_create q = {
-        .head = head(b, REQUEST_CREATE), .token = b->number, .limits = s->limits, .profile = s->profile,
+        .head = head(b, REQUEST_CREATE), .token = b->number, .store = s->on_disk ? b->number : 0, .limits = s->limits, .profile = s->profile,
         .flags = CREATE_TERMINAL | (s->writable_root ? CREATE_WRITABLE_ROOT : 0), .uid = s->uid, .gid = s->gid, .root = s->root,
         .owner_uid = b->owner_uid, .owner_gid = b->owner_gid, .n_mounts = s->n_mounts,
     };
 
     memcpy(q.hostname, s->hostname, sizeof q.hostname);
     memcpy(q.mount, s->mount, sizeof q.mount);
-    keeper_link_request(b->front->keeper, &q, sizeof q, s->mount_fd, s->n_mounts, on_created, call_new(b, NULL, NULL));
+    keeper_link_request(b->front->keeper, &q, sizeof q, mount_fd, s->n_mounts, on_created, call_new(b, NULL, NULL));
 }
 
 static int admit(struct front *front, const char *owner, const char *name, struct box_settings *s, struct err *e)
@@ -194,15 +205,33 @@ static int admit(struct front *front, const char *owner, const char *name, struc
     fill_defaults(&front->config, s);
     if (!keeper_link_is_up(front->keeper))
         return err_set(e, ECONNREFUSED, STEP_HOST, "the keeper is not there; try again in a moment");
-    if (s->limits.disk_bytes > s->limits.memory_bytes && s->limits.memory_bytes)
-        return err_set(e, EINVAL, STEP_USAGE, "limits.disk is larger than limits.memory: what a box writes is kept in its memory, so ask for less disk or more memory");
+    if (s->on_disk && !front->boxes.can_store) {
+        *e = front->boxes.why_no_store;
+        return -e->code;
+    }
+    if (!s->on_disk && s->limits.disk_bytes > s->limits.memory_bytes && s->limits.memory_bytes)
+        return err_set(e, EINVAL, STEP_USAGE, "limits.disk is larger than limits.memory: what a box writes is kept in its memory, so ask for less disk, "
+                       "for more memory, or for \"store\": \"disk\"");
     if (name) {
         struct box *other = boxes_find(front, owner, name);
         if (other && box_is_alive(other))
             return err_set(e, EEXIST, STEP_USAGE, "a box called %s exists already", name);
     }
-    int r = check_quota(front, owner, s, e);
+    int r = check_quota(front, owner, s, NULL, e);
     return r < 0 ? r : check_host(front, s, e);
+}
+
+int box_admit_again(struct box *b, uint32_t *ret_slot, struct err *e)
+{
+    struct front *front = b->front;
+
+    if (!keeper_link_is_up(front->keeper))
+        return err_set(e, ECONNREFUSED, STEP_HOST, "the keeper is not there; try again in a moment");
+    *ret_slot = free_slot(&front->boxes);
+    if (*ret_slot == BOX_NO_SLOT)
+        return err_set(e, ENOSPC, STEP_USAGE, "this server holds %d boxes and that is all it can", KEEPER_BOXES);
+    int r = check_quota(front, b->owner, &b->settings, b, e);
+    return r < 0 ? r : check_host(front, &b->settings, e);
 }
 
 static int find_by_key(struct front *front, const char *owner, const char *key, struct box **ret, struct err *e)
@@ -268,7 +297,7 @@ int boxes_create(struct front *front, const char *owner, uid_t uid, gid_t gid, c
     box_save(b);
     front->metrics.boxes_created++;
     box_wait(b, call, arg);
-    ask_keeper(b);
+    box_ask_keeper(b, b->settings.mount_fd);
     *ret = b;
     *ret_existed = false;
     return 0;
@@ -360,14 +389,21 @@ int box_usage(struct box *b, void (*call)(struct box *, const struct frame_usage
 
 int box_delete(struct box *b, const char *reason, box_callback *call, void *arg, struct err *e)
 {
-    int r = check_phase(b, IN(PHASE_CREATING) | IN(PHASE_RUNNING) | IN(PHASE_PAUSED) | IN(PHASE_DELETING), e);
+    int r = check_phase(b, ~(IN(PHASE_FAILED) | IN(PHASE_DELETED)), e);
     if (r < 0)
         return r;
     box_wait(b, call, arg);
     if (b->phase == PHASE_DELETING)
         return 0;
     struct request_head q = head(b, REQUEST_DESTROY);
+    enum phase before = b->phase;
     box_set_phase(b, PHASE_DELETING, reason, NULL);
+    if (before == PHASE_STOPPED) {
+        box_remove_store(b);
+        return 0;
+    }
+    if (before == PHASE_STOPPING)
+        return 0;       /* it is going already */
     keeper_link_request(b->front->keeper, &q, sizeof q, NULL, 0, on_done, call_new(b, NULL, NULL));
     return 0;
 }

@@ -23,6 +23,17 @@ void        box_wake(struct box *b, const struct err *e);
 void        box_calls_cancel(struct front *front, void *arg);
 bool        box_has_calls(const struct box *b);
 
+/* box_ops.c: may the box have a place among the running ones, and which? */
+MUST_CHECK int box_admit_again(struct box *b, uint32_t *ret_slot, struct err *e);
+void        box_ask_keeper(struct box *b, const int *mount_fd);
+/* The keeper has made the box, or not. */
+void        box_raised(struct box *b, const struct err *e);
+
+/* box_stop.c */
+void        box_remove_store(struct box *b);    /* and then a box that is DELETING is DELETED */
+void        boxes_note_store(struct front *front, uint64_t number);
+void        boxes_remove_orphans(struct front *front);  /* of what was noted, what no living box owns */
+
 /* box_body.c: the other way round of box_json. */
 MUST_CHECK int box_from_json(struct box *b, json_t *body, struct err *e);
 

@@ -10,6 +10,8 @@
 #include "front/keeper_link.h"
 #include "front/store.h"
 
+static bool unreadable;     /* there are rows whose boxes we do not know: then nothing can be said to be nobody's */
+
 static int load_one(const struct store_box *row, void *arg)
 {
     struct front *front = arg;
@@ -21,6 +23,7 @@ static int load_one(const struct store_box *row, void *arg)
         json_decref(body);
         if (b)
             box_free(b);
+        unreadable = true;
         front_log("error", "a box in the database cannot be read", "box", row->id, NULL);
         return 0;
     }
@@ -35,6 +38,7 @@ static int load_one(const struct store_box *row, void *arg)
     } else if (box_from_json(b, body, &e) < 0 || execs_load(b, &e) < 0) {
         char text[256];
         err_text(&e, text, sizeof text);
+        unreadable = true;
         front_log("error", text, "box", row->id, NULL);
     }
     json_decref(body);
@@ -78,14 +82,14 @@ static void found(struct front *front, const struct event *event)
 {
     struct box *b = by_number(front, event->token);
 
-    if (!b || !box_is_alive(b))
+    if (!b || !box_is_alive(b) || b->phase == PHASE_STOPPED)
         return;     /* on_synced destroys what nobody has claimed */
     b->seen = true;
     if (b->slot == BOX_NO_SLOT)
         box_take_slot(b, event->box);
-    /* The engine's names of states: 2 ready, 3 frozen. */
+    /* The engine's names of states: 1 being made, 2 ready, 3 frozen. */
     enum phase phase = event->state == 3 ? PHASE_PAUSED : PHASE_RUNNING;
-    if (b->phase == PHASE_DELETING)
+    if (b->phase == PHASE_DELETING || b->phase == PHASE_STOPPING || event->state == 1)
         return;
     if (b->phase != phase)
         box_set_phase(b, phase, NULL, NULL);
@@ -94,21 +98,39 @@ static void found(struct front *front, const struct event *event)
 
 static uint64_t told_slots[KEEPER_BOXES / 64];
 
+/* The keeper does not have it. What it wrote to a disk is still there. */
+static void lost(struct box *b)
+{
+    struct err e = { 0 };
+    bool deleting = b->phase == PHASE_DELETING, stopping = b->phase == PHASE_STOPPING;
+
+    if (deleting)
+        box_end(b, PHASE_DELETED, b->reason, NULL);
+    else if (stopping)
+        box_end(b, PHASE_STOPPED, b->reason, NULL);
+    else if (b->settings.on_disk && b->ready_ms)
+        box_end(b, PHASE_STOPPED, "keeper_lost", "the keeper was restarted; the files are still there");
+    else
+        box_end(b, PHASE_FAILED, "keeper_lost", "the box did not survive a restart of the keeper");
+    (void)err_set(&e, ECONNRESET, STEP_WAIT, "the keeper was restarted and the box with it");
+    box_wake(b, deleting || stopping ? NULL : &e);
+}
+
 void boxes_on_synced(struct front *front)
 {
     for (struct box *b = front->boxes.first; b; b = b->next) {
         if (!box_is_alive(b))
             continue;
+        if (b->phase == PHASE_STOPPED) {
+            box_arm_timers(b);
+            continue;
+        }
         if (!b->seen) {
-            box_end(b, b->phase == PHASE_DELETING ? PHASE_DELETED : PHASE_FAILED,
-                    b->phase == PHASE_DELETING ? b->reason : "keeper_lost", "the box did not survive a restart of the keeper");
-            struct err e = { 0 };
-            (void)err_set(&e, ECONNRESET, STEP_WAIT, "the keeper was restarted and the box with it");
-            box_wake(b, &e);
+            lost(b);
             continue;
         }
         told_slots[b->slot / 64] &= ~(UINT64_C(1) << b->slot % 64);
-        if (b->phase == PHASE_DELETING) {
+        if (b->phase == PHASE_DELETING || b->phase == PHASE_STOPPING) {
             struct request_head q = { .type = REQUEST_DESTROY, .box = b->slot };
             keeper_link_request(front->keeper, &q, sizeof q, NULL, 0, nothing, NULL);
         }
@@ -117,6 +139,8 @@ void boxes_on_synced(struct front *front)
         if (told_slots[i / 64] >> i % 64 & 1)
             destroy_stranger(front, i);
     memset(told_slots, 0, sizeof told_slots);
+    if (!unreadable)
+        boxes_remove_orphans(front);
     front->ready = true;
 }
 
@@ -138,10 +162,21 @@ static void gone(struct box *b, const struct event *event)
 
     if (event->err.code)
         err_text(&event->err, text, sizeof text);
-    if (b->phase == PHASE_DELETING) {
+    if (b->phase == PHASE_DELETING && b->settings.on_disk) {
+        box_release_slot(b);
+        box_remove_store(b);
+    } else if (b->phase == PHASE_DELETING) {
         box_end(b, PHASE_DELETED, b->reason, NULL);
         box_wake(b, NULL);
-    } else if (box_is_alive(b) && b->phase != PHASE_CREATING) {
+    } else if (b->phase == PHASE_STOPPING) {
+        box_end(b, PHASE_STOPPED, b->reason, NULL);
+        box_wake(b, NULL);
+    } else if (b->phase == PHASE_CREATING || b->phase == PHASE_STARTING) {
+        box_raised(b, &event->err);     /* asked for by the last front: nobody else will tell */
+    } else if (box_is_alive(b) && b->settings.on_disk) {
+        box_end(b, PHASE_STOPPED, "died", text[0] ? text : "the box ended on its own");
+        box_wake(b, &event->err);
+    } else if (box_is_alive(b)) {
         box_end(b, PHASE_FAILED, "died", text[0] ? text : "the box ended on its own");
         box_wake(b, &event->err);
     }
@@ -149,6 +184,15 @@ static void gone(struct box *b, const struct event *event)
 
 void boxes_on_keeper_event(struct front *front, const struct event *event, int *fds, size_t n_fds)
 {
+    if (event->type == EVENT_HELLO) {
+        front->boxes.can_store = event->state == 1;
+        front->boxes.why_no_store = event->err;
+        return;
+    }
+    if (event->type == EVENT_STORE) {
+        boxes_note_store(front, event->token);
+        return;
+    }
     if (event->type == EVENT_BOX) {
         told_slots[event->box / 64] |= UINT64_C(1) << event->box % 64;
         found(front, event);
@@ -163,6 +207,10 @@ void boxes_on_keeper_event(struct front *front, const struct event *event, int *
     case EVENT_FAILED:
     case EVENT_ENDED:
         execs_on_keeper_event(b, event, fds, n_fds);
+        break;
+    case EVENT_READY:
+        if (!event->serial)     /* asked for by the last front */
+            box_raised(b, NULL);
         break;
     case EVENT_GONE:
         gone(b, event);

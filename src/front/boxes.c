@@ -1,9 +1,9 @@
 /* A box's life: stored first, then asked for, so that a crash at any moment leaves either a row without a box (undone at the next start) or a box with a row.
  *
- *   CREATING -> RUNNING <-> PAUSED
- *       |          |          |
- *       +----------+----------+--> DELETING -> DELETED
- *       +----------+----------+--> FAILED (the keeper lost it, or could not make it)  */
+ *   CREATING -> RUNNING <-> PAUSED      STARTING <- STOPPED <- STOPPING <- RUNNING, PAUSED
+ *       |          |          |            -> RUNNING               (only a box whose files are on disk)
+ *       +----------+----------+--> DELETING -> DELETED              (from all of them)
+ *       +----------+----------+--> FAILED (the keeper lost it, or could not make it; on disk it is STOPPED instead)  */
 #define _GNU_SOURCE
 #include "front/boxes.h"
 
@@ -18,7 +18,7 @@
 #include "front/store.h"
 
 const char *const phase_names[PHASE_COUNT] = {
-    "creating", "running", "paused", "stopped", "failed", "deleting", "deleted",
+    "creating", "running", "paused", "stopped", "failed", "deleting", "deleted", "stopping", "starting",
 };
 
 bool box_is_alive(const struct box *b)
@@ -194,16 +194,18 @@ void box_take_slot(struct box *b, uint32_t slot)
     b->slot = slot;
 }
 
-/* The box is no more, for whatever reason. */
+/* The box has no processes any more, for whatever reason. */
 void box_end(struct box *b, enum phase phase, const char *reason, const char *message)
 {
+    execs_lost(b, reason);
     loop_timer_cancel(b->front->loop, &b->ttl_timer);
     loop_timer_cancel(b->front->loop, &b->idle_timer);
-    execs_lost(b, reason);
     box_release_slot(b);
     if (phase == PHASE_FAILED)
         b->front->metrics.boxes_failed++;
     box_set_phase(b, phase, reason, message);
+    if (phase == PHASE_STOPPED)
+        box_arm_timers(b);
 }
 
 static void on_ttl(struct loop_timer *t)
@@ -244,7 +246,7 @@ void box_arm_timers(struct box *b)
     loop_timer_cancel(b->front->loop, &b->idle_timer);
     if (b->expires_ms)
         loop_timer_set(b->front->loop, &b->ttl_timer, b->expires_ms > now ? (uint64_t)(b->expires_ms - now) : 0);
-    if (b->settings.idle_s)
+    if (b->settings.idle_s && b->phase != PHASE_STOPPED)
         loop_timer_set(b->front->loop, &b->idle_timer, (uint64_t)b->settings.idle_s * 1000);
 }
 

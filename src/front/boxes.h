@@ -15,7 +15,10 @@
 struct front;
 struct exec;
 
-enum phase { PHASE_CREATING, PHASE_RUNNING, PHASE_PAUSED, PHASE_STOPPED, PHASE_FAILED, PHASE_DELETING, PHASE_DELETED, PHASE_COUNT };
+enum phase {
+    PHASE_CREATING, PHASE_RUNNING, PHASE_PAUSED, PHASE_STOPPED, PHASE_FAILED, PHASE_DELETING, PHASE_DELETED, PHASE_STOPPING, PHASE_STARTING,
+    PHASE_COUNT
+};
 extern const char *const phase_names[PHASE_COUNT];
 
 enum { BOX_NO_SLOT = UINT32_MAX };
@@ -27,6 +30,7 @@ struct box_settings {
     uint32_t            profile;        /* 0 strict, 1 standard, 2 system */
     uint32_t            root;           /* 0: host; else number of a configured root */
     bool                writable_root;
+    bool                on_disk;        /* what it writes is kept in a store of the keeper's: the box can be stopped */
     uint32_t            uid, gid;
     char                hostname[65];
     uint32_t            ttl_s, idle_s;  /* 0: none */
@@ -67,7 +71,7 @@ struct box {
     unsigned            running;        /* execs that have not ended */
     uint64_t            slots_used;     /* bit per payload slot */
     struct loop_timer   ttl_timer, idle_timer;
-    struct box_waiter  *waiters;        /* for the end of CREATING or DELETING */
+    struct box_waiter  *waiters;        /* for the end of CREATING, STARTING, STOPPING or DELETING */
 };
 
 /* Somebody who wants to hear of every change (SSE). Embedded in its owner. */
@@ -83,6 +87,8 @@ struct boxes {
     uint64_t            slot_used[KEEPER_BOXES / 64];
     struct box_watcher *watchers;
     struct frame_limits requested;      /* sum over living boxes */
+    bool                can_store;      /* the keeper has stores; else why_no_store says why not */
+    struct err          why_no_store;
 };
 
 void           box_settings_init(struct box_settings *s);
@@ -102,6 +108,10 @@ MUST_CHECK int box_pause(struct box *b, bool pause, box_callback *call, void *ar
 MUST_CHECK int box_update(struct box *b, const struct frame_limits *limits, json_t *labels, const uint32_t *ttl_s, const uint32_t *idle_s,
                           box_callback *call, void *arg, struct err *e);
 MUST_CHECK int box_delete(struct box *b, const char *reason, box_callback *call, void *arg, struct err *e);
+/* The processes end, the files stay; only of a box that is on_disk. */
+MUST_CHECK int box_stop(struct box *b, const char *reason, box_callback *call, void *arg, struct err *e);
+/* mount_fd: as many as the box has mounts, opened anew by the caller as for boxes_create; borrowed; NULL if there are none. */
+MUST_CHECK int box_start(struct box *b, const int *mount_fd, uint32_t n_mounts, box_callback *call, void *arg, struct err *e);
 MUST_CHECK int box_usage(struct box *b, void (*call)(struct box *, const struct frame_usage *, const struct err *, void *), void *arg,
                          struct err *e);
 /* Forgets all calls with this arg: its owner is going away. */

@@ -100,6 +100,7 @@ json_t *exec_json(const struct exec *x)
     json_object_set_new(o, "output_bytes", json_integer((json_int_t)x->output_bytes));
     json_object_set_new(o, "output_limit", json_integer((json_int_t)x->output_limit));
     json_object_set_new(o, "outcome", x->outcome ? json_string(x->outcome) : json_null());
+    json_object_set_new(o, "reason", x->reason ? json_string(x->reason) : json_null());
     if (x->state == EXEC_ENDED)
         add_end(x, o);
     return o;

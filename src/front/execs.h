@@ -66,6 +66,7 @@ struct exec {
     struct event          end;
     struct err            failure;      /* it never ran; code 0: it did */
     const char           *outcome;      /* one of front_outcomes, or NULL if it never ran */
+    const char           *reason;       /* "stopped": its box was; or NULL */
     struct exec_follower *followers;
     void (*on_stdin)(struct exec *x, void *arg);    /* there is room again */
     void                 *stdin_arg;

@@ -172,6 +172,8 @@ static void take_event(struct keeper_link *link, const struct event *event, int 
     if (event->type == EVENT_HELLO) {
         if (event->result != KEEPER_VERSION)
             disconnect(link);
+        else
+            link->handlers.on_event(event, fds, n, link->handlers.arg);
     } else if (event->type == EVENT_SYNCED) {
         link->synced = true;
         link->handlers.on_synced(link->handlers.arg);

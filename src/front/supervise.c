@@ -228,11 +228,15 @@ static pid_t spawn(char *const *argv, const int *keep, size_t n)
 
 static void start_keeper(struct supervisor *s)
 {
-    char uid[16];
+    char uid[16], stores[sizeof s->config.state + 16];
     char *argv[16 + 2 * CONFIG_ROOTS] = { s->engine, "keeper", "--listen", s->keeper_socket, "--front-uid", uid };
     int n = 6;
 
     snprintf(uid, sizeof uid, "%u", s->uid);
+    /* Beside the database that says whose they are; but the keeper's own, and closed to the front. */
+    snprintf(stores, sizeof stores, "%s/stores", s->config.state);
+    argv[n++] = "--stores";
+    argv[n++] = stores;
     for (uint32_t i = 0; i < s->config.n_roots; i++) {
         argv[n++] = "--root";
         argv[n++] = s->config.root_path[i];

@@ -13,28 +13,27 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("caller", runner.callers().values(), ids=runner.callers().keys(), indirect=True)
 
 
-@pytest.fixture
-def caller(request):
-    """Somebody who may call carrel; after the test nothing of his boxes is left."""
-    who = request.param
+def watched(who, rundirs):
+    """Runs a test; then what it left running is ended, and nothing of any box is left."""
     who.baseline = runner.Baseline()
     try:
         yield who
-        who.baseline.assert_nothing_left([who.rundir] if not who.is_root else [])
     finally:
         who.baseline.end_started()
+    who.baseline.assert_nothing_left(rundirs)
+
+
+@pytest.fixture
+def caller(request):
+    """Somebody who may call carrel."""
+    who = request.param
+    yield from watched(who, [] if who.is_root else [who.rundir])
 
 
 @pytest.fixture
 def root():
-    """The same, for what only root can do or what is the same for everybody."""
-    who = next(iter(runner.callers().values()))
-    who.baseline = runner.Baseline()
-    try:
-        yield who
-        who.baseline.assert_nothing_left([])
-    finally:
-        who.baseline.end_started()
+    """One caller, root if possible, for what is the same for everybody."""
+    yield from watched(next(iter(runner.callers().values())), [])
 
 
 def pytest_sessionfinish():

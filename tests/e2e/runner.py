@@ -128,9 +128,20 @@ class Baseline:
                 if stream:
                     stream.close()
 
+    def assert_no_processes(self):
+        """A leak fails the test, and is then ended by its pids, which are our descendants."""
+        try:
+            wait_until(lambda: not self.left_processes(), lambda: f"processes are left: {self.left_processes()}")
+        finally:
+            for pid in self.left_processes():
+                try:
+                    os.kill(pid, 9)
+                except ProcessLookupError:
+                    pass
+
     def assert_nothing_left(self, rundirs):
         pids = {process.pid for process in self.started}
-        wait_until(lambda: not self.left_processes(), lambda: f"processes are left: {self.left_processes()}")
+        self.assert_no_processes()
         wait_until(lambda: not cgroups_of(pids), lambda: f"cgroups are left: {cgroups_of(pids)}")
         wait_until(lambda: mounts() <= self.mounts, lambda: f"mounts are left: {mounts() - self.mounts}")
         for rundir in rundirs:

@@ -123,7 +123,7 @@ def test_a_terminal_that_goes_away_without_a_signal_ends_a_command_that_writes(c
     process = one.start(caller, "-it", "--", "yes", controlling=False)
     one.wait_for(b"y\r\ny")
     one.close()
-    assert process.wait(15 * SLOW) is not None
+    assert process.wait(8 * SLOW) is not None
 
 
 def test_a_lot_of_output_through_a_terminal(caller, terminal):

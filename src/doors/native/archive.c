@@ -9,7 +9,8 @@ static bool begin(struct transfer *t)
     struct http_request *r = t->ask->r;
 
     t->started = true;
-    if (http_reply_header(r, "Content-Type", "application/x-tar") == 0 && http_reply_header(r, "Content-Disposition", "attachment") == 0
+    if (http_reply_header(r, "Content-Type", "application/x-tar") == 0
+        && http_reply_header(r, "Content-Disposition", "attachment") == 0
         && http_reply_start(r, 200, HTTP_CHUNKED) == 0)
         return true;
     helper_close(&t->user, false);
@@ -57,7 +58,8 @@ void ask_archive_get(struct ask *a)
 static void unpacked(struct transfer *t, const struct files_done *done)
 {
     transfer_over(t);
-    reply_json(t->ask, 200, json_pack("{s:I,s:I}", "entries", (json_int_t)done->entries, "bytes", (json_int_t)done->bytes));
+    reply_json(t->ask, 200,
+               json_pack("{s:I,s:I}", "entries", (json_int_t)done->entries, "bytes", (json_int_t)done->bytes));
 }
 
 void ask_archive_put(struct ask *a)

@@ -1,5 +1,5 @@
-/* From bytes to checked values. Nothing is repaired or guessed: a member that nobody knows, a number of the wrong kind, a name twice are errors that say
- * which member they are about. */
+/* From bytes to checked values. Nothing is repaired or guessed: a member that nobody knows, a number of the wrong kind,
+ * a name twice are errors that say which member they are about. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -24,7 +24,8 @@ static void parse(struct ask *a)
     free(a->body);
     a->body = NULL;
     if (!root) {
-        reply_fail(a, 400, "invalid_json", "the body is not JSON: %s (line %d, column %d)", where.text, where.line, where.column);
+        reply_fail(a, 400, "invalid_json", "the body is not JSON: %s (line %d, column %d)", where.text, where.line,
+                   where.column);
     } else if (!json_is_object(root)) {
         reply_fail(a, 400, "invalid", "the body must be a JSON object");
     } else {
@@ -101,7 +102,8 @@ int body_fields(json_t *object, const char *where, const struct body_field *fiel
     json_t *value;
 
     if (!json_is_object(object))
-        return err_set(e, EINVAL, STEP_USAGE, "%.*s must be an object", where[0] ? (int)strlen(where) - 1 : 8, where[0] ? where : "the body");
+        return err_set(e, EINVAL, STEP_USAGE, "%.*s must be an object", where[0] ? (int)strlen(where) - 1 : 8,
+                       where[0] ? where : "the body");
     json_object_foreach(object, key, value) {
         char name[96];
         size_t i = 0;
@@ -151,7 +153,8 @@ int body_cpus(const char *name, json_t *value, uint32_t *ret, struct err *e)
         return parse_cpus(name, json_string_value(value), ret, e);
     double cpus = json_number_value(value);
     if (!json_is_number(value) || !(cpus * 1000 >= PARSE_CPU_MILLI_MIN) || cpus * 1000 > PARSE_CPU_MILLI_MAX)
-        return err_set(e, EINVAL, STEP_USAGE, "%s must be a number of processors from 0.01 to %d, like 0.5", name, PARSE_CPU_MILLI_MAX / 1000);
+        return err_set(e, EINVAL, STEP_USAGE, "%s must be a number of processors from 0.01 to %d, like 0.5", name,
+                       PARSE_CPU_MILLI_MAX / 1000);
     *ret = (uint32_t)(cpus * 1000 + 0.5);
     return 0;
 }
@@ -172,7 +175,8 @@ int body_duration(const char *name, json_t *value, uint64_t *ret_ms, struct err 
         return parse_duration(name, json_string_value(value), ret_ms, e);
     double seconds = json_number_value(value);
     if (!json_is_number(value) || !(seconds >= 0) || seconds > (double)PARSE_DURATION_MAX_MS / 1000)
-        return err_set(e, EINVAL, STEP_USAGE, "%s must be seconds (0: none) or a text like \"30s\" or \"2h\", at most a year", name);
+        return err_set(e, EINVAL, STEP_USAGE,
+                       "%s must be seconds (0: none) or a text like \"30s\" or \"2h\", at most a year", name);
     *ret_ms = (uint64_t)(seconds * 1000 + 0.999);
     return 0;
 }
@@ -185,7 +189,8 @@ int body_mode_text(const char *name, const char *text, uint32_t *ret, struct err
     for (; *at >= '0' && *at <= '7' && mode <= 07777; at++)
         mode = mode * 8 + (uint32_t)(*at - '0');
     if (at == text || *at || mode > 07777)
-        return err_set(e, EINVAL, STEP_USAGE, "%s must be octal permissions like \"0644\", not '%s'", name, parse_quote(text).text);
+        return err_set(e, EINVAL, STEP_USAGE, "%s must be octal permissions like \"0644\", not '%s'", name,
+                       parse_quote(text).text);
     *ret = mode;
     return 0;
 }
@@ -242,7 +247,8 @@ int body_env(const char *name, json_t *value, struct err *e)
         return err_set(e, EINVAL, STEP_USAGE, "%s must be an object of strings", name);
     json_object_foreach(value, key, one) {
         if (!is_env_name(key))
-            return err_set(e, EINVAL, STEP_USAGE, "%s: '%s' cannot be the name of a variable", name, parse_quote(key).text);
+            return err_set(e, EINVAL, STEP_USAGE, "%s: '%s' cannot be the name of a variable", name,
+                           parse_quote(key).text);
         if (!json_is_string(one))
             return err_set(e, EINVAL, STEP_USAGE, "%s.%s must be a string", name, parse_quote(key).text);
         if (json_string_length(one) > VALUE_MAX)
@@ -250,7 +256,8 @@ int body_env(const char *name, json_t *value, struct err *e)
         bytes += strlen(key) + json_string_length(one) + 2;
     }
     if (json_object_size(value) > ENV_MAX || bytes > ENV_BYTES_MAX)
-        return err_set(e, EINVAL, STEP_USAGE, "%s may have %d variables of %d bytes in all", name, ENV_MAX, ENV_BYTES_MAX);
+        return err_set(e, EINVAL, STEP_USAGE, "%s may have %d variables of %d bytes in all", name, ENV_MAX,
+                       ENV_BYTES_MAX);
     return 0;
 }
 
@@ -275,7 +282,8 @@ int body_labels(const char *name, json_t *value, struct err *e)
         return err_set(e, EINVAL, STEP_USAGE, "a box may have %d labels", LABELS_MAX);
     json_object_foreach(value, key, one) {
         if (!is_label_name(key))
-            return err_set(e, EINVAL, STEP_USAGE, "%s: '%s' cannot be a label's name: letters, digits, . _ / - and at most 63", name,
+            return err_set(e, EINVAL, STEP_USAGE,
+                           "%s: '%s' cannot be a label's name: letters, digits, . _ / - and at most 63", name,
                            parse_quote(key).text);
         if (!json_is_string(one) || json_string_length(one) > 255)
             return err_set(e, EINVAL, STEP_USAGE, "%s.%s must be a string of at most 255 bytes", name, key);

@@ -1,4 +1,5 @@
-/* /v1/boxes: create, look at, change, end. What takes the keeper's time is answered from its callback; a client that goes away meanwhile only loses the answer. */
+/* /v1/boxes: create, look at, change, end. What takes the keeper's time is answered from its callback; a client that
+ * goes away meanwhile only loses the answer. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>
@@ -63,8 +64,8 @@ static void create(struct ask *a, json_t *root)
         return;
     int r = settings_read(&c, root, &e);
     if (r == 0)
-        r = boxes_create(a->front, a->who.name, a->who.uid, a->who.gid, c.name, key, &c.settings, wait ? on_created : NULL, a, &box, &existed,
-                         &e);
+        r = boxes_create(a->front, a->who.name, a->who.uid, a->who.gid, c.name, key, &c.settings,
+                         wait ? on_created : NULL, a, &box, &existed, &e);
     if (r < 0) {
         reply_err(a, &e);
         return;
@@ -279,8 +280,8 @@ static void update(struct ask *a, json_t *root)
     int r = body_fields(root, "", fields, sizeof fields / sizeof *fields, &p, &e);
 
     if (r == 0)
-        r = box_update(a->box, p.has_limits ? &p.limits : NULL, p.labels, p.has_ttl ? &p.ttl_s : NULL, p.has_idle ? &p.idle_s : NULL, on_changed,
-                       a, &e);
+        r = box_update(a->box, p.has_limits ? &p.limits : NULL, p.labels, p.has_ttl ? &p.ttl_s : NULL,
+                       p.has_idle ? &p.idle_s : NULL, on_changed, a, &e);
     finish(a, r, &e);
 }
 
@@ -312,7 +313,24 @@ void ask_box_resume(struct ask *a)
 
 void ask_box_stop(struct ask *a)
 {
-    reply_fail(a, 501, "not_implemented", "this server keeps a box's files in memory; stopping would lose them. Pause the box instead");
+    struct err e = { 0 };
+
+    if (a->box->phase == PHASE_STOPPED) {
+        reply_box(a, 200, a->box);
+        return;
+    }
+    finish(a, box_stop(a->box, "asked", on_changed, a, &e), &e);
+}
+
+void ask_box_start(struct ask *a)
+{
+    struct err e = { 0 };
+
+    if (a->box->phase == PHASE_RUNNING) {
+        reply_box(a, 200, a->box);
+        return;
+    }
+    finish(a, box_start(a->box, NULL, 0, on_changed, a, &e), &e);
 }
 
 static void on_deleted(struct box *box, const struct err *e, void *arg)

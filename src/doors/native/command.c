@@ -1,4 +1,5 @@
-/* From what a caller wrote to argv and environment. The environment has three layers: what every box has, what this box was given, what this command is given. */
+/* From what a caller wrote to argv and environment. The environment has three layers: what every box has, what this box
+ * was given, what this command is given. */
 #define _GNU_SOURCE
 #include "doors/native/command.h"
 
@@ -102,7 +103,8 @@ static int take_background(const char *name, json_t *v, void *into, struct err *
 static int check(struct command *c, struct err *e)
 {
     if (!c->argv == !c->shell)
-        return err_set(e, EINVAL, STEP_USAGE, c->argv ? "argv and shell exclude each other" : "argv or shell is missing");
+        return err_set(e, EINVAL, STEP_USAGE,
+                       c->argv ? "argv and shell exclude each other" : "argv or shell is missing");
     if ((c->rows || c->columns) && !c->options.terminal)
         return err_set(e, EINVAL, STEP_USAGE, "rows and cols are for a command with \"tty\": true");
     c->options.rows = (uint16_t)c->rows;
@@ -113,8 +115,16 @@ static int check(struct command *c, struct err *e)
 int command_read(struct command *c, json_t *root, struct err *e)
 {
     static const struct body_field fields[] = {
-        { "argv", take_argv }, { "shell", take_shell }, { "cwd", take_cwd }, { "env", take_env }, { "timeout", take_timeout },
-        { "output_limit", take_output_limit }, { "tty", take_tty }, { "rows", take_rows }, { "cols", take_columns }, { "stdin", take_stdin },
+        { "argv", take_argv },
+        { "shell", take_shell },
+        { "cwd", take_cwd },
+        { "env", take_env },
+        { "timeout", take_timeout },
+        { "output_limit", take_output_limit },
+        { "tty", take_tty },
+        { "rows", take_rows },
+        { "cols", take_columns },
+        { "stdin", take_stdin },
         { "background", take_background },
     };
     int r = body_fields(root, "", fields, sizeof fields / sizeof *fields, c, e);
@@ -130,20 +140,27 @@ int command_read_query(struct command *c, struct err *e)
     int r = root && argv && env ? 0 : err_at(e, ENOMEM, STEP_MEMORY, 0, "command");
 
     while (r == 0 && query.data && http_query_next(&query, &raw_name, &raw)) {
-        if (http_unescape(&c->ask->r->arena, raw_name, true, &name) < 0 || http_unescape(&c->ask->r->arena, raw, true, &value) < 0) {
+        if (http_unescape(&c->ask->r->arena, raw_name, true, &name) < 0
+            || http_unescape(&c->ask->r->arena, raw, true, &value) < 0) {
             r = err_set(e, EINVAL, STEP_USAGE, "the query cannot be decoded");
         } else if (http_text_is(name, "token")) {
             continue;
         } else if (http_text_is(name, "argv")) {
-            r = json_array_append_new(argv, json_string(value.data)) < 0 ? err_set(e, EINVAL, STEP_USAGE, "argv is not UTF-8") : 0;
+            r = json_array_append_new(argv, json_string(value.data)) < 0
+                    ? err_set(e, EINVAL, STEP_USAGE, "argv is not UTF-8")
+                    : 0;
         } else if (http_text_is(name, "env")) {
             char *equals = strchr(value.data, '=');
             if (!equals)
                 r = err_set(e, EINVAL, STEP_USAGE, "env wants NAME=VALUE");
-            else if (json_object_set_new(env, arena_copy(&c->ask->r->arena, value.data, (size_t)(equals - value.data)), json_string(equals + 1)) < 0)
+            else if (json_object_set_new(env, arena_copy(&c->ask->r->arena, value.data, (size_t)(equals - value.data)),
+                                         json_string(equals + 1))
+                     < 0)
                 r = err_set(e, EINVAL, STEP_USAGE, "env is not UTF-8");
         } else {
-            json_t *v = http_text_is(value, "true") ? json_true() : http_text_is(value, "false") ? json_false() : json_string(value.data);
+            json_t *v = http_text_is(value, "true")    ? json_true()
+                        : http_text_is(value, "false") ? json_false()
+                                                       : json_string(value.data);
             if (json_object_set_new(root, name.data, v) < 0)
                 r = err_set(e, EINVAL, STEP_USAGE, "the query is not UTF-8");
         }
@@ -179,8 +196,8 @@ static char **make_argv(const struct command *c, struct arena *arena)
 
 static char **make_env(const struct command *c, struct arena *arena)
 {
-    json_t *all = json_pack("{s:s,s:s,s:s,s:s}", "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG", "C.UTF-8", "LC_ALL",
-                            "C.UTF-8", "HOME", "/home/box");
+    json_t *all = json_pack("{s:s,s:s,s:s,s:s}", "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                            "LANG", "C.UTF-8", "LC_ALL", "C.UTF-8", "HOME", "/home/box");
     const char *key;
     json_t *value;
     size_t n = 0;

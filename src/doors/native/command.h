@@ -24,7 +24,7 @@ MUST_CHECK int command_start(struct command *c, struct exec **ret, struct err *e
 MUST_CHECK int command_resize(struct exec *x, json_t *root, struct err *e);
 MUST_CHECK int command_signal(struct exec *x, json_t *root, struct err *e);
 
-/* --- feed.c: bytes on their way to a command's standard input. Embedded in its owner. One at a time per command. --- */
+/* --- feed.c: bytes on their way to a command's standard input. Embedded in its owner. One at a time per command --- */
 struct feed {
     struct exec         *exec;
     struct exec_follower follower;      /* until a terminal is there */
@@ -37,7 +37,8 @@ struct feed {
 /* -EBUSY: somebody else is writing. */
 MUST_CHECK int feed_init(struct feed *f, struct exec *x, void (*on_room)(struct feed *f));
 void           feed_done(struct feed *f);
-/* Takes all of it: 0 if it is gone, -EAGAIN if on_room() will come, -EPIPE if nobody reads, -ENOMEM. Not while it is busy. */
+/* Takes all of it: 0 if it is gone, -EAGAIN if on_room() will come, -EPIPE if nobody reads, -ENOMEM. Not while it is
+ * busy. */
 MUST_CHECK int feed_write(struct feed *f, const char *data, size_t size);
 /* Sends it all and closes standard input then, whoever else goes away meanwhile. */
 MUST_CHECK int feed_all(struct exec *x, const char *data, size_t size);

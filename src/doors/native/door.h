@@ -1,4 +1,5 @@
-/* What the parts of the native door share. A request that has been let in is a struct ask; it lives in the request's arena. */
+/* What the parts of the native door share. A request that has been let in is a struct ask; it lives in the request's
+ * arena. */
 #ifndef CARREL_DOORS_NATIVE_DOOR_H
 #define CARREL_DOORS_NATIVE_DOOR_H
 
@@ -28,7 +29,8 @@ struct ask {
     struct box              *box;       /* of {id}, if the route has one */
     struct exec             *exec;      /* of {xid} */
     void                    *work;      /* the handler's own */
-    void (*on_end)(struct ask *a, enum http_end how);      /* may be NULL; the answer is out, or nobody waits for it any more */
+    /* May be NULL. The answer is out, or nobody waits for it any more. */
+    void (*on_end)(struct ask *a, enum http_end how);
     /* The body while it is collected: */
     char                    *body;      /* owned */
     size_t                   body_size, body_room, body_max;
@@ -39,7 +41,8 @@ struct ask {
 void reply_data(struct ask *a, int status, const char *data, size_t size);      /* JSON text */
 void reply_json(struct ask *a, int status, json_t *body);       /* body is taken over */
 void reply_none(struct ask *a);                                 /* 204 */
-void reply_buf(struct ask *a, int status, struct buf *text);    /* JSON text, or 503 if the buffer failed; the buffer is emptied */
+/* JSON text, or 503 if the buffer failed; the buffer is emptied. */
+void reply_buf(struct ask *a, int status, struct buf *text);
 void reply_fail(struct ask *a, int status, const char *code, const char *format, ...) PRINTF_LIKE(4, 5);
 /* details is taken over; may be NULL. */
 void reply_error(struct http_request *r, int status, const char *code, const char *message, json_t *details);
@@ -58,7 +61,8 @@ bool query_only(struct ask *a, const char *const *names);
 bool ask_accepts(const struct ask *a, const char *type);
 
 /* --- body.c --- */
-/* Reads a JSON object (nothing at all counts as {}), answers 400 or 413 if it cannot be had. root is valid during the call. */
+/* Reads a JSON object (nothing at all counts as {}), answers 400 or 413 if it cannot be had. root is valid during the
+ * call. */
 void body_json(struct ask *a, size_t max, void (*on_json)(struct ask *a, json_t *root));
 
 struct body_field {
@@ -66,7 +70,8 @@ struct body_field {
     int (*take)(const char *name, json_t *value, void *into, struct err *e);
 };
 /* Hands each member to its field; one that is none of them is an error which names it. where: "limits.", or "". */
-MUST_CHECK int body_fields(json_t *object, const char *where, const struct body_field *fields, size_t n, void *into, struct err *e);
+MUST_CHECK int body_fields(json_t *object, const char *where, const struct body_field *fields, size_t n, void *into,
+                           struct err *e);
 
 /* Of one value; name is for the message. */
 MUST_CHECK int body_text(const char *name, json_t *value, size_t most, const char **ret, struct err *e);
@@ -100,11 +105,11 @@ struct box *ask_box_by_number(struct front *front, uint64_t number);    /* NULL 
 
 /* --- the handlers --- */
 typedef void ask_handler(struct ask *a);
-ask_handler ask_box_create, ask_box_list, ask_box_get, ask_box_update, ask_box_delete, ask_box_pause, ask_box_resume, ask_box_usage,
-    ask_box_stop;
+ask_handler ask_box_create, ask_box_list, ask_box_get, ask_box_update, ask_box_delete, ask_box_pause, ask_box_resume,
+    ask_box_usage, ask_box_stop, ask_box_start;
 ask_handler ask_box_events, ask_events;
-ask_handler ask_exec_start, ask_exec_list, ask_exec_get, ask_exec_output, ask_exec_stdin, ask_exec_resize, ask_exec_signal, ask_exec_kill,
-    ask_exec_attach, ask_exec_socket;
+ask_handler ask_exec_start, ask_exec_list, ask_exec_get, ask_exec_output, ask_exec_stdin, ask_exec_resize,
+    ask_exec_signal, ask_exec_kill, ask_exec_attach, ask_exec_socket;
 ask_handler ask_file_get, ask_file_put, ask_file_post, ask_file_delete, ask_archive_get, ask_archive_put;
 ask_handler ask_port, ask_tunnel;
 ask_handler ask_token_create, ask_token_list, ask_token_delete, ask_me, ask_info;

@@ -1,5 +1,6 @@
-/* What happened to boxes: a page of the log, or a stream of server-sent events. The log in the store is the truth; a watcher is only told that there is more.
- * A stream that cannot keep up forgets what it is told and reads on from the log when there is room, so that nothing is left out and nothing is kept in memory. */
+/* What happened to boxes: a page of the log, or a stream of server-sent events. The log in the store is the truth; a
+ * watcher is only told that there is more. A stream that cannot keep up forgets what it is told and reads on from the
+ * log when there is room, so that nothing is left out and nothing is kept in memory. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -27,7 +28,8 @@ static json_t *event_json(const char *box, uint64_t number, int64_t time_ms, con
     char text[32];
 
     front_time_text(time_ms, text);
-    return json_pack("{s:I,s:s,s:s,s:s,s:O}", "number", (json_int_t)number, "box", box, "time", text, "type", type, "body", body);
+    return json_pack("{s:I,s:s,s:s,s:s,s:O}", "number", (json_int_t)number, "box", box, "time", text, "type", type,
+                     "body", body);
 }
 
 static bool may_see(const struct watch *w, const struct box *b)
@@ -102,7 +104,9 @@ static bool send_event(struct watch *w, uint64_t number, const char *type, const
 {
     char head[128];
     int n = snprintf(head, sizeof head, "id: %llu\nevent: %.64s\ndata: ", (unsigned long long)number, type);
-    const struct iovec v[] = { { head, (size_t)n }, { (void *)(uintptr_t)text, strlen(text) }, { (void *)(uintptr_t)"\n\n", 2 } };
+    const struct iovec v[] = { { head, (size_t)n },
+                               { (void *)(uintptr_t)text, strlen(text) },
+                               { (void *)(uintptr_t) "\n\n", 2 } };
 
     return http_reply_writev(w->ask->r, v, 3) == 0;
 }
@@ -145,7 +149,8 @@ static void on_writable(struct http_request *r)
     replay(((struct ask *)r->owner)->work);
 }
 
-static void on_event(struct box_watcher *watcher, const struct box *box, uint64_t number, const char *type, json_t *body)
+static void on_event(struct box_watcher *watcher, const struct box *box, uint64_t number, const char *type,
+                     json_t *body)
 {
     struct watch *w = (struct watch *)((char *)watcher - offsetof(struct watch, watcher));
 
@@ -202,13 +207,19 @@ static void stream(struct ask *a, bool all)
 
     if (!find_start(a, &after))
         return;
-    if (!w || http_reply_header(a->r, "Content-Type", "text/event-stream") < 0 || http_reply_header(a->r, "Cache-Control", "no-store") < 0
-        || http_reply_start(a->r, 200, HTTP_CHUNKED) < 0 || http_reply_write(a->r, ":\n\n", 3) < 0) {
+    if (!w || http_reply_header(a->r, "Content-Type", "text/event-stream") < 0
+        || http_reply_header(a->r, "Cache-Control", "no-store") < 0 || http_reply_start(a->r, 200, HTTP_CHUNKED) < 0
+        || http_reply_write(a->r, ":\n\n", 3) < 0) {
         http_request_abort(a->r);
         return;
     }
-    *w = (struct watch){ .ask = a, .box = a->box ? a->box->number : 0, .last = after, .all = all, .watcher.on_event = on_event,
-                         .task.on_run = on_task, .keepalive.on_expire = on_keepalive };
+    *w = (struct watch){ .ask = a,
+                         .box = a->box ? a->box->number : 0,
+                         .last = after,
+                         .all = all,
+                         .watcher.on_event = on_event,
+                         .task.on_run = on_task,
+                         .keepalive.on_expire = on_keepalive };
     a->work = w;
     a->on_end = on_end;
     a->r->on_writable = on_writable;

@@ -1,4 +1,5 @@
-/* /v1/boxes/{id}/exec: starting a command and what can be done to it. A foreground command belongs to its request: if the client vanishes it is killed. */
+/* /v1/boxes/{id}/exec: starting a command and what can be done to it. A foreground command belongs to its request: if
+ * the client vanishes it is killed. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -133,7 +134,8 @@ void ask_exec_output(struct ask *a)
     if (!query_only(a, known) || !query_number(a, "offset", INT64_MAX, &offset) || !query_bool(a, "follow", &follow))
         return;
     if (!stream_offset_is_valid(a->exec, offset)) {
-        reply_fail(a, 400, "invalid", "there is no output at offset %llu; use one that the stream told", (unsigned long long)offset);
+        reply_fail(a, 400, "invalid", "there is no output at offset %llu; use one that the stream told",
+                   (unsigned long long)offset);
         return;
     }
     stream_output(a, a->exec, offset, follow ? STREAM_FOLLOW : 0);
@@ -220,7 +222,8 @@ void ask_exec_stdin(struct ask *a)
         return;
     bool coming = a->exec->terminal && a->exec->state == EXEC_STARTING;
     if (!t || (a->exec->in.fd < 0 && !coming)) {
-        reply_fail(a, 409, "stdin_closed", "the command does not read standard input (any more); start it with \"stdin\": true");
+        reply_fail(a, 409, "stdin_closed",
+                   "the command does not read standard input (any more); start it with \"stdin\": true");
         return;
     }
     *t = (struct typing){ .ask = a, .close = close };

@@ -1,5 +1,5 @@
-/* A command reads when it likes. What it does not take at once is kept here (one piece), and the owner is held back until it is gone. A terminal comes
- * only after the command has started, so a feed may have to wait for that first. */
+/* A command reads when it likes. What it does not take at once is kept here (one piece), and the owner is held back
+ * until it is gone. A terminal comes only after the command has started, so a feed may have to wait for that first. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* /v1/boxes/{id}/files/{path}: the path is the box's, from its root. A GET looks first what is there: a folder is listed, a file is sent. */
+/* /v1/boxes/{id}/files/{path}: the path is the box's, from its root. A GET looks first what is there: a folder is
+ * listed, a file is sent. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -68,8 +69,8 @@ static void add_headers(struct transfer *t)
     time_t seconds = (time_t)(t->entry.mtime_ns / 1000000000);
     struct tm tm;
 
-    snprintf(text, sizeof text, "\"%llx-%llx-%llx\"", (unsigned long long)t->entry.inode, (unsigned long long)t->entry.mtime_ns,
-             (unsigned long long)t->entry.size);
+    snprintf(text, sizeof text, "\"%llx-%llx-%llx\"", (unsigned long long)t->entry.inode,
+             (unsigned long long)t->entry.mtime_ns, (unsigned long long)t->entry.size);
     (void)http_reply_header(r, "ETag", text);
     if (gmtime_r(&seconds, &tm) && strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &tm))
         (void)http_reply_header(r, "Last-Modified", text);
@@ -81,8 +82,8 @@ static void add_headers(struct transfer *t)
     (void)http_reply_header(r, "Content-Disposition", "attachment");
     (void)http_reply_header(r, "X-Content-Type-Options", "nosniff");
     if (t->is_range) {
-        snprintf(text, sizeof text, "bytes %llu-%llu/%llu", (unsigned long long)t->from, (unsigned long long)(t->from + t->length - 1),
-                 (unsigned long long)t->entry.size);
+        snprintf(text, sizeof text, "bytes %llu-%llu/%llu", (unsigned long long)t->from,
+                 (unsigned long long)(t->from + t->length - 1), (unsigned long long)t->entry.size);
         (void)http_reply_header(r, "Content-Range", text);
     }
 }
@@ -133,7 +134,8 @@ static bool number(const char **at, uint64_t *ret)
     return *at > start;
 }
 
-/* 0: the whole file. 1: a part of it. -ERANGE: there is no such part. Several ranges at once are answered with the whole, as is allowed. */
+/* 0: the whole file. 1: a part of it. -ERANGE: there is no such part. Several ranges at once are answered with the
+ * whole, as is allowed. */
 static int read_range(struct transfer *t, const char *text)
 {
     uint64_t size = t->entry.size, first = 0, last = size ? size - 1 : 0, n;
@@ -165,7 +167,8 @@ static int read_range(struct transfer *t, const char *text)
 
 static void send_file(struct transfer *t)
 {
-    struct http_text range = http_head_get(&t->ask->r->head, "Range"), condition = http_head_get(&t->ask->r->head, "If-Range");
+    struct http_text range = http_head_get(&t->ask->r->head, "Range"),
+                     condition = http_head_get(&t->ask->r->head, "If-Range");
     char text[96];
     int r = 0;
 
@@ -188,7 +191,9 @@ static void send_file(struct transfer *t)
             http_reply_finish(t->ask->r);
         return;
     }
-    struct files_request q = { .op = FILES_READ, .offset = t->from, .length = t->is_range || t->length ? t->length : INT64_MAX };
+    struct files_request q = { .op = FILES_READ,
+                               .offset = t->from,
+                               .length = t->is_range || t->length ? t->length : INT64_MAX };
     t->user.on_data = first_data;
     transfer_ask(t, &q, NULL, sent);
 }
@@ -250,8 +255,8 @@ void ask_file_put(struct ask *a)
     struct files_request q = { .op = FILES_WRITE, .mode = 0644, .flags = FILES_CREATE, .offset = UINT64_MAX };
     bool append = false, parents = false;
 
-    if (!query_only(a, known) || !read_mode(a, &q.mode) || !query_bool(a, "append", &append) || !query_bool(a, "parents", &parents)
-        || !query_number(a, "offset", INT64_MAX, &q.offset))
+    if (!query_only(a, known) || !read_mode(a, &q.mode) || !query_bool(a, "append", &append)
+        || !query_bool(a, "parents", &parents) || !query_number(a, "offset", INT64_MAX, &q.offset))
         return;
     if (append && q.offset != UINT64_MAX) {
         reply_fail(a, 400, "invalid", "?append= and ?offset= exclude each other");
@@ -310,7 +315,8 @@ static int take_overwrite(const char *name, json_t *v, void *into, struct err *e
 static int read_action(json_t *root, struct action *x, struct files_request *q, struct err *e)
 {
     static const struct body_field fields[] = {
-        { "action", take_action }, { "to", take_to }, { "mode", take_mode }, { "parents", take_parents }, { "overwrite", take_overwrite },
+        { "action", take_action },       { "to", take_to }, { "mode", take_mode }, { "parents", take_parents },
+        { "overwrite", take_overwrite },
     };
     int r = body_fields(root, "", fields, sizeof fields / sizeof *fields, x, e);
 

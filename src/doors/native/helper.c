@@ -2,8 +2,9 @@
  *      └── broken, given up ──┐           └── unused for a while ──┐
  *                             └────────> ENDING ── the keeper has forgotten it ──> freed
  *
- * A helper takes one of the box's payload slots from its start until the keeper has reaped it and was told to forget it, which it refuses while the process
- * still ends; so it is asked again until it does. The box may be gone by then: it is found anew by its number each time. */
+ * A helper takes one of the box's payload slots from its start until the keeper has reaped it and was told to forget
+ * it, which it refuses while the process still ends; so it is asked again until it does. The box may be gone by then:
+ * it is found anew by its number each time. */
 #define _GNU_SOURCE
 #include "doors/native/helper.h"
 
@@ -17,8 +18,15 @@
 #include "base/fd.h"
 #include "front/keeper_link.h"
 
-enum { HELPERS_PER_BOX = 8, IDLE_MS = 5000, PIECE_BYTES = 1 << 18, TURN_PIECES = 8, FRAME_MAX = FILES_ENTRIES_MAX, RETRY_MAX_MS = 1000,
-       SOCKET_BYTES = 1 << 20 };
+enum {
+    HELPERS_PER_BOX = 8,
+    IDLE_MS = 5000,
+    PIECE_BYTES = 1 << 18,
+    TURN_PIECES = 8,
+    FRAME_MAX = FILES_ENTRIES_MAX,
+    RETRY_MAX_MS = 1000,
+    SOCKET_BYTES = 1 << 20
+};
 
 enum state { BUSY, IDLE, ENDING };
 
@@ -138,7 +146,8 @@ static void broken(struct helper *h)
 
 /* ---- what comes in ---- */
 
-/* Reads the frame's data, and the next head behind it in the same call. Returns bytes of data, or -1 when there is nothing to be done now. */
+/* Reads the frame's data, and the next head behind it in the same call. Returns bytes of data, or -1 when there is
+ * nothing to be done now. */
 static ssize_t receive(struct helper *h, char *data, size_t size)
 {
     struct iovec v[2] = { { data, size }, { (char *)&h->head + h->head_size, sizeof h->head - h->head_size } };
@@ -384,7 +393,8 @@ int helper_open(struct box *box, struct helper_user *u, struct err *e)
     struct helper *found = NULL;
 
     if (box->phase != PHASE_RUNNING)
-        return err_set(e, EBUSY, STEP_USAGE, "the box is %s; files can be reached only while it runs", phase_names[box->phase]);
+        return err_set(e, EBUSY, STEP_USAGE, "the box is %s; files can be reached only while it runs",
+                       phase_names[box->phase]);
     for (struct helper *h = helpers; h; h = h->next)
         if (h->box == box->number && h->box_slot == box->slot) {
             n++;

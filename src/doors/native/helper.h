@@ -1,4 +1,5 @@
-/* Conversations with a box's file helper. A helper is used by one request at a time and kept for the next one for a while, so that a small file costs no process. */
+/* Conversations with a box's file helper. A helper is used by one request at a time and kept for the next one for a
+ * while, so that a small file costs no process. */
 #ifndef CARREL_DOORS_NATIVE_HELPER_H
 #define CARREL_DOORS_NATIVE_HELPER_H
 
@@ -7,7 +8,8 @@
 
 struct helper;
 
-/* Who talks. Embedded in its owner. After on_done or on_lost the helper is no longer its own unless it asks the next question from inside on_done. */
+/* Who talks. Embedded in its owner. After on_done or on_lost the helper is no longer its own unless it asks the next
+ * question from inside on_done. */
 struct helper_user {
     struct helper *helper;          /* NULL: none */
     void (*on_entries)(struct helper_user *u, const char *data, size_t size);
@@ -24,9 +26,10 @@ MUST_CHECK int helper_open(struct box *box, struct helper_user *u, struct err *e
 void           helper_close(struct helper_user *u, bool in_order);
 
 /* -EINVAL if the paths are too long. */
-MUST_CHECK int helper_ask(struct helper_user *u, struct files_request *q, const char *path, const char *other, struct err *e);
-/* A frame of an upload: size bytes, and before them in memory sizeof(struct files_head) more that are ours to fill. Takes all; if helper_has_room() is false
- * afterwards, wait for on_room. */
+MUST_CHECK int helper_ask(struct helper_user *u, struct files_request *q, const char *path, const char *other,
+                          struct err *e);
+/* A frame of an upload: size bytes, and before them in memory sizeof(struct files_head) more that are ours to fill.
+ * Takes all; if helper_has_room() is false afterwards, wait for on_room. */
 void           helper_send(struct helper_user *u, enum files_frame type, char *data, size_t size);
 bool           helper_has_room(const struct helper_user *u);
 /* No more on_data until it is called with false. */

@@ -24,14 +24,16 @@ void ask_info(struct ask *a)
     for (uint32_t i = 0; i < c->n_roots; i++)
         json_array_append_new(roots, json_string(c->root_name[i]));
     front_time_text(a->front->started_ms, started);
-    reply_json(a, 200, json_pack("{s:s,s:s,s:b,s:o,s:{s:I,s:f,s:i},s:{s:I,s:f,s:I},s:{s:I,s:f,s:I,s:I},s:{s:I,s:I}}",
-                                 "version", CARREL_VERSION, "started_at", started, "ready", a->front->ready, "roots", roots,
-                                 "host", "memory", (json_int_t)c->host_memory_bytes, "cpus", (double)c->host_cpu_milli / 1000, "boxes", KEEPER_BOXES,
-                                 "free", "memory", (json_int_t)(c->host_memory_bytes - taken->memory_bytes), "cpus",
-                                 (double)(c->host_cpu_milli - taken->cpu_milli) / 1000, "boxes", (json_int_t)(KEEPER_BOXES - a->front->boxes.alive),
-                                 "defaults", "memory", (json_int_t)c->default_memory_bytes, "cpus", (double)c->default_cpu_milli / 1000, "disk",
-                                 (json_int_t)c->default_disk_bytes, "pids", (json_int_t)c->default_pids,
-                                 "max", "memory", (json_int_t)c->max_memory_bytes, "disk", (json_int_t)c->max_disk_bytes));
+    reply_json(a, 200,
+               json_pack("{s:s,s:s,s:b,s:o,s:{s:I,s:f,s:i},s:{s:I,s:f,s:I},s:{s:I,s:f,s:I,s:I},s:{s:I,s:I}}", "version",
+                         CARREL_VERSION, "started_at", started, "ready", a->front->ready, "roots", roots, "host",
+                         "memory", (json_int_t)c->host_memory_bytes, "cpus", (double)c->host_cpu_milli / 1000, "boxes",
+                         KEEPER_BOXES, "free", "memory", (json_int_t)(c->host_memory_bytes - taken->memory_bytes),
+                         "cpus", (double)(c->host_cpu_milli - taken->cpu_milli) / 1000, "boxes",
+                         (json_int_t)(KEEPER_BOXES - a->front->boxes.alive), "defaults", "memory",
+                         (json_int_t)c->default_memory_bytes, "cpus", (double)c->default_cpu_milli / 1000, "disk",
+                         (json_int_t)c->default_disk_bytes, "pids", (json_int_t)c->default_pids, "max", "memory",
+                         (json_int_t)c->max_memory_bytes, "disk", (json_int_t)c->max_disk_bytes));
 }
 
 void ask_health(struct ask *a)
@@ -56,7 +58,8 @@ void ask_openapi(struct ask *a)
 
 static void metric(struct buf *b, const char *name, const char *kind, const char *help, uint64_t value)
 {
-    buf_printf(b, "# HELP carrel_%s %s\n# TYPE carrel_%s %s\ncarrel_%s %llu\n", name, help, name, kind, name, (unsigned long long)value);
+    buf_printf(b, "# HELP carrel_%s %s\n# TYPE carrel_%s %s\ncarrel_%s %llu\n", name, help, name, kind, name,
+               (unsigned long long)value);
 }
 
 static void seconds(struct buf *b, const char *name, const char *help, uint64_t us)
@@ -106,16 +109,21 @@ void ask_metrics(struct ask *a)
     metric(&b, "keeper_losses_total", "counter", "Times that the keeper went away.", m->keeper_losses);
     seconds(&b, "create_seconds_total", "Time from asking for a box to its being ready, in all.", m->create_us_sum);
     seconds(&b, "exec_seconds_total", "Time that commands ran, in all.", m->exec_us_sum);
-    buf_add_text(&b, "# HELP carrel_exec_outcomes_total Commands that ended, by outcome.\n# TYPE carrel_exec_outcomes_total counter\n");
+    buf_add_text(&b, "# HELP carrel_exec_outcomes_total Commands that ended, by outcome.\n# TYPE "
+                     "carrel_exec_outcomes_total counter\n");
     for (unsigned i = 0; i < 8; i++)
-        buf_printf(&b, "carrel_exec_outcomes_total{outcome=\"%s\"} %llu\n", front_outcomes[i], (unsigned long long)m->outcome[i]);
+        buf_printf(&b, "carrel_exec_outcomes_total{outcome=\"%s\"} %llu\n", front_outcomes[i],
+                   (unsigned long long)m->outcome[i]);
     boxes_by_phase(&b, front, &execs);
     metric(&b, "execs_running", "gauge", "Commands that run.", execs);
     metric(&b, "connections", "gauge", "Open HTTP connections.", http_server_connections(front->http));
     metric(&b, "ready", "gauge", "Whether the keeper is there.", front->ready);
-    metric(&b, "requested_memory_bytes", "gauge", "Memory that boxes are guaranteed.", front->boxes.requested.memory_bytes);
-    metric(&b, "requested_cpu_milli", "gauge", "Thousandths of processors that boxes are guaranteed.", front->boxes.requested.cpu_milli);
-    metric(&b, "host_memory_bytes", "gauge", "Memory that boxes may be guaranteed in all.", front->config.host_memory_bytes);
+    metric(&b, "requested_memory_bytes", "gauge", "Memory that boxes are guaranteed.",
+           front->boxes.requested.memory_bytes);
+    metric(&b, "requested_cpu_milli", "gauge", "Thousandths of processors that boxes are guaranteed.",
+           front->boxes.requested.cpu_milli);
+    metric(&b, "host_memory_bytes", "gauge", "Memory that boxes may be guaranteed in all.",
+           front->config.host_memory_bytes);
     metric(&b, "resident_bytes", "gauge", "Resident memory of the front.", resident_bytes());
     if (buf_error(&b) < 0 || http_reply(a->r, 200, "text/plain; version=0.0.4; charset=utf-8", b.data, b.length) < 0)
         http_request_abort(a->r);

@@ -1,5 +1,5 @@
-/* The keeper makes the socket in the box's network and begins to connect; loopback usually is connected by then. A server may listen on 127.0.0.1 or ::1 only, so
- * both are tried. */
+/* The keeper makes the socket in the box's network and begins to connect; loopback usually is connected by then. A
+ * server may listen on 127.0.0.1 or ::1 only, so both are tried. */
 #define _GNU_SOURCE
 #include "doors/native/link.h"
 
@@ -22,7 +22,8 @@ static void refused(struct link *l, int code)
     link_done(l);
     a->on_end = NULL;
     if (code == ECONNREFUSED)
-        reply_fail(a, 502, "connection_refused", "nothing listens on port %u in the box; is the server there started, and on 127.0.0.1?", l->port);
+        reply_fail(a, 502, "connection_refused",
+                   "nothing listens on port %u in the box; is the server there started, and on 127.0.0.1?", l->port);
     else if (code == ETIMEDOUT)
         reply_fail(a, 504, "timeout", "port %u of the box did not answer in time", l->port);
     else
@@ -96,7 +97,9 @@ static void on_answer(const struct event *event, int *fds, size_t n_fds, void *a
 
 static void ask_keeper(struct link *l)
 {
-    struct request_connect q = { .head = { .type = REQUEST_CONNECT, .box = l->ask->box->slot }, .port = l->port, .ipv6 = l->ipv6 };
+    struct request_connect q = { .head = { .type = REQUEST_CONNECT, .box = l->ask->box->slot },
+                                 .port = l->port,
+                                 .ipv6 = l->ipv6 };
 
     l->serial = keeper_link_request(l->ask->front->keeper, &q, sizeof q, NULL, 0, on_answer, l);
 }
@@ -121,7 +124,9 @@ void link_open(struct link *l, struct ask *a, void (*on_connected)(struct link *
 {
     uint32_t port;
 
-    *l = (struct link){ .ask = a, .fd = -1, .on_connected = on_connected, .watch.on_event = on_event, .timer.on_expire = on_timer };
+    *l = (struct link){
+        .ask = a, .fd = -1, .on_connected = on_connected, .watch.on_event = on_event, .timer.on_expire = on_timer
+    };
     if (!read_port(a, &port)) {
         a->on_end = NULL;
         return;

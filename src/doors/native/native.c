@@ -1,5 +1,6 @@
-/* One table says for each route what it needs: a scope, a box, an exec. ask_begin() sees to all of that in one place, so that no handler can forget it;
- * a handler starts with an identity that may do this, and with a box that this identity may see. Whatever is not the caller's does not exist for it. */
+/* One table says for each route what it needs: a scope, a box, an exec. ask_begin() sees to all of that in one place,
+ * so that no handler can forget it; a handler starts with an identity that may do this, and with a box that this
+ * identity may see. Whatever is not the caller's does not exist for it. */
 #define _GNU_SOURCE
 #include "doors/native/native.h"
 
@@ -30,7 +31,7 @@ struct door {
     ROW("POST", BI "/pause", ask_box_pause, SCOPE_WRITE, BOX)                          \
     ROW("POST", BI "/resume", ask_box_resume, SCOPE_WRITE, BOX)                        \
     ROW("POST", BI "/stop", ask_box_stop, SCOPE_WRITE, BOX)                            \
-    ROW("POST", BI "/start", ask_box_stop, SCOPE_WRITE, BOX)                           \
+    ROW("POST", BI "/start", ask_box_start, SCOPE_WRITE, BOX)                          \
     ROW("GET", BI "/usage", ask_box_usage, SCOPE_READ, BOX)                            \
     ROW("GET", BI "/events", ask_box_events, SCOPE_READ, BOX)                          \
     ROW("GET", "/v1/events", ask_events, SCOPE_READ, 0)                                \
@@ -152,7 +153,8 @@ static void ask_begin(struct http_request *r, const struct http_match *m, void *
     *a = (struct ask){ .front = owner, .r = r, .match = m };
     r->owner = a;
     r->on_end = on_end;
-    if ((door->needs & OPEN || let_in(a, door->scope)) && (!(door->needs & BOX) || find_box(a)) && (!(door->needs & EXEC) || find_exec(a)))
+    if ((door->needs & OPEN || let_in(a, door->scope)) && (!(door->needs & BOX) || find_box(a))
+        && (!(door->needs & EXEC) || find_exec(a)))
         door->handle(a);
 }
 

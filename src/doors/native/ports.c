@@ -1,5 +1,6 @@
-/* Ports of a box: HTTP and WebSockets through the proxy, and any bytes at all through a tunnel. The connection is made first, so that a failure is told as
- * every other error is. What identifies the caller to us is not handed to the box. */
+/* Ports of a box: HTTP and WebSockets through the proxy, and any bytes at all through a tunnel. The connection is made
+ * first, so that a failure is told as every other error is. What identifies the caller to us is not handed to the box.
+ */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>
@@ -40,7 +41,8 @@ static const char *clean_query(struct ask *a, bool *ret_good)
         return NULL;
     buf_init(&out, HTTP_TARGET_MAX_BYTES);
     while (http_query_next(&query, &name, &value)) {
-        bool ours = http_text_is(name, "token") && http_unescape(&a->r->arena, value, true, &plain) == 0 && token_is_sound(plain);
+        bool ours = http_text_is(name, "token") && http_unescape(&a->r->arena, value, true, &plain) == 0
+                    && token_is_sound(plain);
         if (ours)
             continue;
         if (out.length)
@@ -72,7 +74,8 @@ static void proxy(struct link *l, int fd)
     struct http_text rest = a->match->raw_rest;
     bool good;
     const char *query = clean_query(a, &good);
-    const char *target = arena_printf(&a->r->arena, "/%.*s%s%s", HTTP_TEXT_FORMAT(rest), query ? "?" : "", query ? query : "");
+    const char *target = arena_printf(&a->r->arena, "/%.*s%s%s", HTTP_TEXT_FORMAT(rest), query ? "?" : "",
+                                      query ? query : "");
     const char *prefix = arena_printf(&a->r->arena, "/v1/boxes/%s/ports/%u", a->box->id, l->port);
     const struct http_proxy_field add[] = { { "X-Forwarded-Prefix", prefix }, { NULL, NULL } };
     const struct http_proxy_config config = {
@@ -238,7 +241,8 @@ void ask_tunnel(struct ask *a)
 {
     if (!a->r->head.wants_upgrade || !http_list_has(http_head_get(&a->r->head, "Upgrade"), "carrel-tunnel")) {
         (void)http_reply_header(a->r, "Upgrade", "carrel-tunnel");
-        reply_fail(a, 426, "upgrade_required", "a tunnel is opened with Connection: Upgrade and Upgrade: carrel-tunnel");
+        reply_fail(a, 426, "upgrade_required",
+                   "a tunnel is opened with Connection: Upgrade and Upgrade: carrel-tunnel");
         return;
     }
     struct tunnel *t = arena_alloc(&a->r->arena, sizeof *t);

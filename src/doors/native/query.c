@@ -51,8 +51,8 @@ bool query_number(struct ask *a, const char *name, uint64_t most, uint64_t *ret)
         value = value * 10 + (uint64_t)(t.data[i] - '0');
     }
     if (!good || value > most) {
-        reply_fail(a, 400, "invalid", "?%s= must be a whole number up to %llu, not '%s'", name, (unsigned long long)most,
-                   parse_quote(t.data).text);
+        reply_fail(a, 400, "invalid", "?%s= must be a whole number up to %llu, not '%s'", name,
+                   (unsigned long long)most, parse_quote(t.data).text);
         return false;
     }
     *ret = value;

@@ -1,4 +1,5 @@
-/* Answers and errors. An error is always {"error":{"code","message","details"}}: the code is for programs and never changes, the message is for people. */
+/* Answers and errors. An error is always {"error":{"code","message","details"}}: the code is for programs and never
+ * changes, the message is for people. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdarg.h>
@@ -155,8 +156,8 @@ static json_t *free_json(const struct front *front)
     const struct config *c = &front->config;
     const struct frame_limits *taken = &front->boxes.requested;
 
-    return json_pack("{s:{s:I,s:f}}", "free", "memory", (json_int_t)(c->host_memory_bytes - taken->memory_bytes), "cpus",
-                     (double)(c->host_cpu_milli - taken->cpu_milli) / 1000);
+    return json_pack("{s:{s:I,s:f}}", "free", "memory", (json_int_t)(c->host_memory_bytes - taken->memory_bytes),
+                     "cpus", (double)(c->host_cpu_milli - taken->cpu_milli) / 1000);
 }
 
 void reply_err(struct ask *a, const struct err *e)

@@ -60,8 +60,8 @@ int settings_check_limits(const struct config *config, const struct frame_limits
         return err_set(e, EINVAL, STEP_USAGE, "limits.disk may be %llu bytes on this server, not %llu",
                        (unsigned long long)config->max_disk_bytes, (unsigned long long)l->disk_bytes);
     if (config->host_cpu_milli && l->cpu_milli > config->host_cpu_milli)
-        return err_set(e, EINVAL, STEP_USAGE, "limits.cpus may be %u.%03u on this server", config->host_cpu_milli / 1000,
-                       config->host_cpu_milli % 1000);
+        return err_set(e, EINVAL, STEP_USAGE, "limits.cpus may be %u.%03u on this server",
+                       config->host_cpu_milli / 1000, config->host_cpu_milli % 1000);
     return 0;
 }
 
@@ -84,7 +84,8 @@ static int take_name(const char *name, json_t *v, void *into, struct err *e)
     if (json_is_null(v))
         return 0;
     if (!json_is_string(v) || !body_name_is_valid(json_string_value(v)))
-        return err_set(e, EINVAL, STEP_USAGE, "%s must be 1 to 63 of a-z, 0-9 and -, and neither begin nor end with -", name);
+        return err_set(e, EINVAL, STEP_USAGE, "%s must be 1 to 63 of a-z, 0-9 and -, and neither begin nor end with -",
+                       name);
     c->name = json_string_value(v);
     return 0;
 }
@@ -103,7 +104,8 @@ static int take_root(const char *name, json_t *v, void *into, struct err *e)
             c->settings.root = i + 1;
             return 0;
         }
-    return err_set(e, EINVAL, STEP_USAGE, "%s: there is no root '%s' on this server; GET /v1/info lists them", name, parse_quote(text).text);
+    return err_set(e, EINVAL, STEP_USAGE, "%s: there is no root '%s' on this server; GET /v1/info lists them", name,
+                   parse_quote(text).text);
 }
 
 static int take_profile(const char *name, json_t *v, void *into, struct err *e)
@@ -170,6 +172,17 @@ static int take_on_idle(const char *name, json_t *v, void *into, struct err *e)
     return 0;
 }
 
+static int take_store(const char *name, json_t *v, void *into, struct err *e)
+{
+    struct create_body *c = into;
+    const char *text = json_is_string(v) ? json_string_value(v) : "";
+
+    if (strcmp(text, "memory") != 0 && strcmp(text, "disk") != 0)
+        return err_set(e, EINVAL, STEP_USAGE, "%s must be \"memory\" or \"disk\"", name);
+    c->settings.on_disk = text[0] == 'd';
+    return 0;
+}
+
 static int take_hostname(const char *name, json_t *v, void *into, struct err *e)
 {
     struct create_body *c = into;
@@ -179,7 +192,8 @@ static int take_hostname(const char *name, json_t *v, void *into, struct err *e)
     if (r < 0)
         return r;
     for (const char *at = text; *at; at++)
-        if (!((*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z') || (*at >= '0' && *at <= '9') || (at > text && strchr(".-", *at))))
+        if (!((*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z') || (*at >= '0' && *at <= '9')
+              || (at > text && strchr(".-", *at))))
             return err_set(e, EINVAL, STEP_USAGE, "%s may have letters, digits, - and .", name);
     if (!text[0])
         return err_set(e, EINVAL, STEP_USAGE, "%s must not be empty", name);
@@ -267,8 +281,9 @@ static bool is_plain(const char *path)
     }
 }
 
-/* What is mounted was opened by the caller, under the caller's rights, and comes in an envelope (keeper/envelope.h) with the request; else a root server would open for
- * anybody what only root may. Only the user whom this server runs as may name a path instead: its rights are the same. */
+/* What is mounted was opened by the caller, under the caller's rights, and comes in an envelope (keeper/envelope.h)
+ * with the request; else a root server would open for anybody what only root may. Only the user whom this server runs
+ * as may name a path instead: its rights are the same. */
 static int open_source(const struct ask *a, const char *name, const struct mount_body *m, int *ret, struct err *e)
 {
     struct stat status;
@@ -279,14 +294,18 @@ static int open_source(const struct ask *a, const char *name, const struct mount
             return err_set(e, EINVAL, STEP_USAGE, "%s.fd: no descriptor %u came with the request", name, m->fd);
         fd = fcntl(a->r->fds[m->fd], F_DUPFD_CLOEXEC, 3);
         if (fd < 0 || fstat(fd, &status) < 0 || !S_ISSOCK(status.st_mode))
-            return err_set(e, EINVAL, STEP_USAGE, "%s.fd must be one end of a socket pair with the opened directory in it", name);
+            return err_set(e, EINVAL, STEP_USAGE,
+                           "%s.fd must be one end of a socket pair with the opened directory in it", name);
     } else if (a->who.uid != (uid_t)-1 && a->who.uid == geteuid()) {
         fd = open(m->source, O_PATH | O_CLOEXEC);
         if (fd < 0)
-            return err_set(e, EINVAL, STEP_USAGE, "%s.source %s: %s", name, parse_quote(m->source).text, strerror(errno));
+            return err_set(e, EINVAL, STEP_USAGE, "%s.source %s: %s", name, parse_quote(m->source).text,
+                           strerror(errno));
     } else {
-        return err_set(e, EPERM, STEP_USAGE, "%s: this server cannot open a path with the rights of %s; 'carrel create --mount' and the SDK "
-                       "hand the opened directory over through the unix socket", name, a->who.name);
+        return err_set(e, EPERM, STEP_USAGE,
+                       "%s: this server cannot open a path with the rights of %s; 'carrel create --mount' and the SDK "
+                       "hand the opened directory over through the unix socket",
+                       name, a->who.name);
     }
     *ret = TAKE_FD(fd);
     return 0;
@@ -294,8 +313,9 @@ static int open_source(const struct ask *a, const char *name, const struct mount
 
 static int take_mounts(const char *name, json_t *v, void *into, struct err *e)
 {
-    static const struct body_field fields[] = { { "source", take_source }, { "target", take_target }, { "writable", take_writable },
-                                                { "fd", take_fd } };
+    static const struct body_field fields[] = {
+        { "source", take_source }, { "target", take_target }, { "writable", take_writable }, { "fd", take_fd }
+    };
     struct create_body *c = into;
     struct box_settings *s = &c->settings;
     size_t i;
@@ -311,7 +331,8 @@ static int take_mounts(const char *name, json_t *v, void *into, struct err *e)
         if (r < 0)
             return r;
         if (!m.source || !m.target || m.source[0] != '/' || !is_plain(m.target))
-            return err_set(e, EINVAL, STEP_USAGE, "%s[%zu] needs source and target, both absolute paths without . and ..", name, i);
+            return err_set(e, EINVAL, STEP_USAGE,
+                           "%s[%zu] needs source and target, both absolute paths without . and ..", name, i);
         snprintf(where, sizeof where, "%s[%zu]", name, i);
         r = open_source(c->ask, where, &m, &s->mount_fd[i], e);
         if (r < 0)
@@ -330,18 +351,25 @@ static int check_requests(const struct config *config, const struct box_settings
     uint32_t cpus = s->limits.cpu_milli ? s->limits.cpu_milli : config->default_cpu_milli;
 
     if (memory && s->requests.memory_bytes > memory)
-        return err_set(e, EINVAL, STEP_USAGE, "requests.memory is more than limits.memory, which is %llu", (unsigned long long)memory);
+        return err_set(e, EINVAL, STEP_USAGE, "requests.memory is more than limits.memory, which is %llu",
+                       (unsigned long long)memory);
     if (cpus && s->requests.cpu_milli > cpus)
-        return err_set(e, EINVAL, STEP_USAGE, "requests.cpus is more than limits.cpus, which is %u.%03u", cpus / 1000, cpus % 1000);
+        return err_set(e, EINVAL, STEP_USAGE, "requests.cpus is more than limits.cpus, which is %u.%03u", cpus / 1000,
+                       cpus % 1000);
     return 0;
 }
 
 int settings_read(struct create_body *c, json_t *root, struct err *e)
 {
     static const struct body_field fields[] = {
-        { "name", take_name }, { "root", take_root }, { "profile", take_profile }, { "requests", take_requests }, { "limits", take_limits },
-        { "env", take_env }, { "mounts", take_mounts }, { "labels", take_labels }, { "ttl", take_ttl }, { "idle_timeout", take_idle },
-        { "on_idle", take_on_idle }, { "hostname", take_hostname }, { "user", take_user }, { "writable_root", take_writable_root },
+        { "name", take_name },       { "root", take_root },
+        { "profile", take_profile }, { "requests", take_requests },
+        { "limits", take_limits },   { "env", take_env },
+        { "mounts", take_mounts },   { "labels", take_labels },
+        { "ttl", take_ttl },         { "idle_timeout", take_idle },
+        { "on_idle", take_on_idle }, { "hostname", take_hostname },
+        { "user", take_user },       { "writable_root", take_writable_root },
+        { "store", take_store },
     };
     const struct config *config = &c->ask->front->config;
 

@@ -1,5 +1,5 @@
-/* A box as JSON costs some forty allocations; the text is the same until the box changes. So it is kept, beside what it was made of: whatever can change in a box
- * without a change of phase is compared before the text is used again. */
+/* A box as JSON costs some forty allocations; the text is the same until the box changes. So it is kept, beside what it
+ * was made of: whatever can change in a box without a change of phase is compared before the text is used again. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>

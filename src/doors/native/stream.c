@@ -1,5 +1,6 @@
-/* Output for clients, from the log: as lines of JSON that follow the command, or as one answer when it has ended. A line is one frame of the log, so that its
- * offsets are places where a client can go on after a broken connection. Bytes that are not UTF-8, or that JSON would blow up, travel as base64. */
+/* Output for clients, from the log: as lines of JSON that follow the command, or as one answer when it has ended. A
+ * line is one frame of the log, so that its offsets are places where a client can go on after a broken connection.
+ * Bytes that are not UTF-8, or that JSON would blow up, travel as base64. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <openssl/evp.h>
@@ -51,7 +52,8 @@ static void add_base64(struct jsonout *j, const char *key, const char *data, siz
     free(text);
 }
 
-static void add_line(struct buf *line, const struct exec_frame *frame, const char *data, size_t size, uint64_t from, uint64_t to)
+static void add_line(struct buf *line, const struct exec_frame *frame, const char *data, size_t size, uint64_t from,
+                     uint64_t to)
 {
     struct jsonout j;
 
@@ -79,12 +81,14 @@ bool stream_offset_is_valid(const struct exec *x, uint64_t offset)
     if (offset == 0 || offset == x->log_bytes)
         return true;
     ssize_t n = exec_log_read(x, &offset, &part, &frame, &byte, 1);
-    return n > 0 && (frame.stream == 1 || frame.stream == 2) && !frame.reserved[0] && !frame.reserved[1] && !frame.reserved[2];
+    return n > 0 && (frame.stream == 1 || frame.stream == 2) && !frame.reserved[0] && !frame.reserved[1]
+           && !frame.reserved[2];
 }
 
 char *stream_exit_text(const struct exec *x)
 {
-    json_t *o = json_pack("{s:s,s:s,s:I}", "type", "exit", "exec", x->id, "offset", (json_int_t)x->log_bytes), *about = exec_json(x);
+    json_t *o = json_pack("{s:s,s:s,s:I}", "type", "exit", "exec", x->id, "offset", (json_int_t)x->log_bytes),
+           *about = exec_json(x);
     char *text = NULL;
 
     if (o && about && json_object_update_missing(o, about) == 0)
@@ -174,12 +178,14 @@ void stream_output(struct ask *a, struct exec *x, uint64_t offset, unsigned flag
     struct stream *s = arena_alloc(&a->r->arena, sizeof *s);
     char line[96];
 
-    if (!s || http_reply_header(a->r, "Content-Type", "application/x-ndjson") < 0 || http_reply_header(a->r, "Cache-Control", "no-store") < 0
-        || http_reply_start(a->r, 200, HTTP_CHUNKED) < 0) {
+    if (!s || http_reply_header(a->r, "Content-Type", "application/x-ndjson") < 0
+        || http_reply_header(a->r, "Cache-Control", "no-store") < 0 || http_reply_start(a->r, 200, HTTP_CHUNKED) < 0) {
         http_request_abort(a->r);
         return;
     }
-    *s = (struct stream){ .ask = a, .exec = x, .at = offset, .flags = flags, .follower.on_change = on_change, .task.on_run = on_task };
+    *s = (struct stream){
+        .ask = a, .exec = x, .at = offset, .flags = flags, .follower.on_change = on_change, .task.on_run = on_task
+    };
     a->work = s;
     a->on_end = on_end;
     a->r->on_writable = on_writable;

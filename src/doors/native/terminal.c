@@ -1,5 +1,7 @@
-/* A command over a WebSocket. Server to client: binary messages with one byte that names the stream (1 stdout, 2 stderr) and then output; a text message
- * {"type":"started"} at first and {"type":"exit",…} at the end. Client to server: binary messages with a byte 0 and then input; text messages
+/* A command over a WebSocket. Server to client: binary messages with one byte that names the stream (1 stdout, 2
+ * stderr) and then output; a text message
+ * {"type":"started"} at first and {"type":"exit",…} at the end. Client to server: binary messages with a byte 0 and
+ * then input; text messages
  * {"type":"resize","rows":24,"cols":80}, {"type":"signal","signal":"INT"}, {"type":"close_stdin"}. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -120,7 +122,8 @@ static void on_order(struct terminal *t, const char *data, size_t size)
         (void)json_object_del(root, "type");
         r = command_signal(t->exec, root, &e);
     } else {
-        (void)err_set(&e, EINVAL, STEP_USAGE, "a text message must be {\"type\":\"resize\"|\"signal\"|\"close_stdin\",…}");
+        (void)err_set(&e, EINVAL, STEP_USAGE,
+                      "a text message must be {\"type\":\"resize\"|\"signal\"|\"close_stdin\",…}");
     }
     json_decref(root);
     if (r < 0) {
@@ -147,7 +150,8 @@ static void on_message(struct websocket *w, bool is_text, const char *data, size
         return;
     }
     if (size == 0 || data[0] != 0 || !t->has_feed) {
-        websocket_close(w, WS_POLICY, t->has_feed ? "input begins with a byte 0" : "somebody else is writing to this command");
+        websocket_close(w, WS_POLICY,
+                        t->has_feed ? "input begins with a byte 0" : "somebody else is writing to this command");
         return;
     }
     if (feed_write(&t->feed, data + 1, size - 1) == -EAGAIN)
@@ -174,7 +178,11 @@ static void on_close(struct websocket *w, int code, const char *reason, void *ow
 static int open_socket(struct terminal *t)
 {
     const struct websocket_config config = {
-        .max_message_bytes = MESSAGE_MAX, .owner = t, .on_message = on_message, .on_writable = on_writable, .on_close = on_close,
+        .max_message_bytes = MESSAGE_MAX,
+        .owner = t,
+        .on_message = on_message,
+        .on_writable = on_writable,
+        .on_close = on_close,
     };
     int r = websocket_accept(t->ask->r, &config, &t->socket);
 
@@ -224,7 +232,8 @@ void ask_exec_attach(struct ask *a)
     if (!is_upgrade(a) || !query_only(a, known) || !query_number(a, "offset", INT64_MAX, &offset))
         return;
     if (!stream_offset_is_valid(a->exec, offset)) {
-        reply_fail(a, 400, "invalid", "there is no output at offset %llu; use one that the stream told", (unsigned long long)offset);
+        reply_fail(a, 400, "invalid", "there is no output at offset %llu; use one that the stream told",
+                   (unsigned long long)offset);
         return;
     }
     if (!(t = terminal_new(a)))

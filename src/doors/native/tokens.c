@@ -59,7 +59,9 @@ static json_t *time_json(int64_t ms)
 
 static void create(struct ask *a, json_t *root)
 {
-    static const struct body_field fields[] = { { "identity", take_identity }, { "scopes", take_scopes }, { "expires_in", take_expires } };
+    static const struct body_field fields[] = { { "identity", take_identity },
+                                                { "scopes", take_scopes },
+                                                { "expires_in", take_expires } };
     struct token_body t = { .scopes = "boxes:read boxes:write exec files ports" };
     char id[TOKEN_ID_SIZE], secret[TOKEN_SECRET_SIZE];
     struct err e = { 0 };
@@ -75,8 +77,9 @@ static void create(struct ask *a, json_t *root)
         return;
     }
     (void)http_reply_header(a->r, "Cache-Control", "no-store");
-    reply_json(a, 201, json_pack("{s:s,s:s,s:s,s:s,s:o}", "id", id, "identity", t.identity, "scopes", t.scopes, "token", secret, "expires_at",
-                                 time_json(expires)));
+    reply_json(a, 201,
+               json_pack("{s:s,s:s,s:s,s:s,s:o}", "id", id, "identity", t.identity, "scopes", t.scopes, "token", secret,
+                         "expires_at", time_json(expires)));
     explicit_bzero(secret, sizeof secret);
 }
 
@@ -87,9 +90,10 @@ void ask_token_create(struct ask *a)
 
 static int add_token(const struct store_token *t, void *arg)
 {
-    json_array_append_new(arg, json_pack("{s:s,s:s,s:s,s:o,s:o,s:o,s:b}", "id", t->id, "identity", t->identity, "scopes", t->scopes, "created_at",
-                                         time_json(t->created_ms), "expires_at", time_json(t->expires_ms), "used_at", time_json(t->used_ms),
-                                         "revoked", t->revoked));
+    json_array_append_new(arg,
+                          json_pack("{s:s,s:s,s:s,s:o,s:o,s:o,s:b}", "id", t->id, "identity", t->identity, "scopes",
+                                    t->scopes, "created_at", time_json(t->created_ms), "expires_at",
+                                    time_json(t->expires_ms), "used_at", time_json(t->used_ms), "revoked", t->revoked));
     return 0;
 }
 
@@ -135,7 +139,9 @@ void ask_me(struct ask *a)
             memory += (json_int_t)b->settings.limits.memory_bytes;
             cpu += b->settings.limits.cpu_milli;
         }
-    reply_json(a, 200, json_pack("{s:s,s:o,s:{s:I,s:I,s:f},s:{s:I,s:I,s:f}}", "identity", a->who.name, "scopes", scopes, "used", "boxes", boxes,
-                                 "memory", memory, "cpus", (double)cpu / 1000, "quota", "boxes", (json_int_t)q->boxes, "memory",
-                                 (json_int_t)q->memory_bytes, "cpus", (double)q->cpu_milli / 1000));
+    reply_json(a, 200,
+               json_pack("{s:s,s:o,s:{s:I,s:I,s:f},s:{s:I,s:I,s:f}}", "identity", a->who.name, "scopes", scopes, "used",
+                         "boxes", boxes, "memory", memory, "cpus", (double)cpu / 1000, "quota", "boxes",
+                         (json_int_t)q->boxes, "memory", (json_int_t)q->memory_bytes, "cpus",
+                         (double)q->cpu_milli / 1000));
 }

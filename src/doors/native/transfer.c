@@ -1,5 +1,5 @@
-/* Bytes between a client and the file helper. Nothing is kept on the way: what the client does not read is not taken from the helper, what the helper does not
- * take is not read from the client. */
+/* Bytes between a client and the file helper. Nothing is kept on the way: what the client does not read is not taken
+ * from the helper, what the helper does not take is not read from the client. */
 #define _GNU_SOURCE
 #include "doors/native/transfer.h"
 
@@ -162,7 +162,8 @@ static void pump(struct http_request *r)
             return;
         if (n < 0) {
             transfer_over(t);
-            reply_fail(t->ask, n == -EFBIG ? 413 : 400, n == -EFBIG ? "too_large" : "invalid", "the body is malformed or too large");
+            reply_fail(t->ask, n == -EFBIG ? 413 : 400, n == -EFBIG ? "too_large" : "invalid",
+                       "the body is malformed or too large");
             return;
         }
         if (n == 0) {
@@ -191,8 +192,13 @@ struct transfer *transfer_new(struct ask *a, const char *path)
         http_request_abort(a->r);
         return NULL;
     }
-    *t = (struct transfer){ .ask = a, .path = path, .user = { .on_entries = on_entries, .on_data = on_data, .on_done = on_done, .on_room = on_room,
-                                                              .on_lost = on_lost } };
+    *t = (struct transfer){ .ask = a,
+                            .path = path,
+                            .user = { .on_entries = on_entries,
+                                      .on_data = on_data,
+                                      .on_done = on_done,
+                                      .on_room = on_room,
+                                      .on_lost = on_lost } };
     if (helper_open(a->box, &t->user, &e) < 0) {
         reply_err(a, &e);
         return NULL;
@@ -203,7 +209,8 @@ struct transfer *transfer_new(struct ask *a, const char *path)
     return t;
 }
 
-void transfer_ask(struct transfer *t, struct files_request *q, const char *other, void (*done)(struct transfer *, const struct files_done *))
+void transfer_ask(struct transfer *t, struct files_request *q, const char *other,
+                  void (*done)(struct transfer *, const struct files_done *))
 {
     struct err e = { 0 };
 
@@ -214,7 +221,8 @@ void transfer_ask(struct transfer *t, struct files_request *q, const char *other
     }
 }
 
-void transfer_upload(struct transfer *t, struct files_request *q, void (*done)(struct transfer *, const struct files_done *))
+void transfer_upload(struct transfer *t, struct files_request *q,
+                     void (*done)(struct transfer *, const struct files_done *))
 {
     struct err e = { 0 };
 

@@ -22,9 +22,11 @@ struct transfer {
 /* Opens a helper for the request, or answers it and returns NULL. */
 struct transfer *transfer_new(struct ask *a, const char *path);
 /* Asks; t->on_done is called when it worked, otherwise the error is answered. */
-void transfer_ask(struct transfer *t, struct files_request *q, const char *other, void (*on_done)(struct transfer *, const struct files_done *));
+void transfer_ask(struct transfer *t, struct files_request *q, const char *other,
+                  void (*on_done)(struct transfer *, const struct files_done *));
 /* Asks, and sends the request's body after it. */
-void transfer_upload(struct transfer *t, struct files_request *q, void (*on_done)(struct transfer *, const struct files_done *));
+void transfer_upload(struct transfer *t, struct files_request *q,
+                     void (*on_done)(struct transfer *, const struct files_done *));
 /* The conversation is over; the request is yet to be answered. */
 void transfer_over(struct transfer *t);
 void transfer_fail(struct transfer *t, int code, const char *text);

@@ -1,0 +1,234 @@
+/* The layout of a box as data: what must be there, in which order, and what must not. */
+#include "unit/unit.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "box/plan.h"
+#include "sys/mountfd.h"
+
+static const struct host_facts host = {
+    .landlock_abi = 7,
+    .can_mknod = true,
+    .can_map_ids = true,
+    .has_ld_cache = true,
+    .n_trees = 3,
+    .tree = { { .name = "usr" }, { .name = "bin", .link = "usr/bin" }, { .name = "lib", .link = "usr/lib" } },
+};
+
+static struct plan plan;
+static struct err  e;
+
+static struct box_spec plain(void)
+{
+    return (struct box_spec){ .profile = PROFILE_STANDARD, .uid = 1000, .gid = 1000, .limits = { .disk_bytes = 1 << 20 } };
+}
+
+static const struct plan_mount *mount_at(const char *target)
+{
+    for (size_t i = 0; i < plan.n_mounts; i++)
+        if (strcmp(plan.mount[i].target, target) == 0)
+            return &plan.mount[i];
+    return NULL;
+}
+
+static const struct plan_entry *entry_at(const char *path, bool on_scratch)
+{
+    for (size_t i = 0; i < plan.n_entries; i++)
+        if (plan.entry[i].on_scratch == on_scratch && strcmp(plan.entry[i].path, path) == 0)
+            return &plan.entry[i];
+    return NULL;
+}
+
+static enum landlock_rights rights_at(const char *path)
+{
+    for (size_t i = 0; i < plan.n_rules; i++)
+        if (strcmp(plan.rule[i].path, path) == 0)
+            return plan.rule[i].rights;
+    return LANDLOCK_READ;
+}
+
+static void test_everything_of_the_host_is_read_only_without_devices_and_set_id(void **state)
+{
+    struct box_spec spec = plain();
+    (void)state;
+
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
+    for (size_t i = 0; i < plan.n_mounts; i++)
+        if (plan.mount[i].source == FROM_HOST)
+            assert_int_equal(plan.mount[i].flags & (TREE_READONLY | TREE_NOSUID | TREE_NODEV),
+                             TREE_READONLY | TREE_NOSUID | TREE_NODEV);
+    assert_non_null(mount_at("usr"));
+    assert_non_null(mount_at("etc/ld.so.cache"));
+    assert_null(mount_at("etc"));
+}
+
+static void test_every_mount_point_is_made_before_its_mount(void **state)
+{
+    struct box_spec spec = plain();
+    (void)state;
+
+    spec.n_mounts = 2;
+    spec.mount[0] = (struct mount_spec){ .source = "/data", .target = "/a/b/c" };
+    spec.mount[1] = (struct mount_spec){ .source = "/file", .target = "/tmp/deep/file", .is_file = true };
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
+    assert_int_equal(entry_at("a", false)->kind, PLAN_DIR);
+    assert_int_equal(entry_at("a/b", false)->kind, PLAN_DIR);
+    assert_int_equal(entry_at("a/b/c", false)->kind, PLAN_DIR);
+    assert_int_equal(entry_at("tmp/deep", true)->kind, PLAN_DIR);
+    assert_int_equal(entry_at("tmp/deep/file", true)->kind, PLAN_FILE);
+}
+
+static void test_nothing_on_the_root_belongs_to_the_box(void **state)
+{
+    struct box_spec spec = plain();
+    (void)state;
+
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
+    for (size_t i = 0; i < plan.n_entries; i++)
+        if (!plan.entry[i].on_scratch)
+            assert_int_equal(plan.entry[i].owner, OWNER_KEEPER);
+    assert_int_equal(entry_at("home", true)->owner, OWNER_BOX_USER);
+}
+
+static void test_only_the_scratch_and_writable_mounts_may_be_written(void **state)
+{
+    struct box_spec spec = plain();
+    (void)state;
+
+    spec.n_mounts = 2;
+    spec.mount[0] = (struct mount_spec){ .source = "/data", .target = "/ro" };
+    spec.mount[1] = (struct mount_spec){ .source = "/data", .target = "/rw", .writable = true };
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
+    assert_int_equal(rights_at("/"), LANDLOCK_READ);
+    assert_int_equal(rights_at("/ro"), LANDLOCK_READ);
+    assert_int_equal(rights_at("/rw"), LANDLOCK_WRITE);
+    assert_int_equal(rights_at("/tmp"), LANDLOCK_WRITE);
+    assert_true(mount_at("ro")->flags & TREE_READONLY);
+    assert_false(mount_at("rw")->flags & TREE_READONLY);
+    assert_true(mount_at("rw")->flags & TREE_NOSUID);
+}
+
+static void test_strict_shows_only_processes_in_proc(void **state)
+{
+    struct box_spec spec = plain();
+    (void)state;
+
+    spec.profile = PROFILE_STRICT;
+    spec.limits.memory_bytes = 1 << 20;
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
+    assert_non_null(mount_at("proc")->path);
+    assert_null(mount_at("proc/meminfo"));
+    spec.profile = PROFILE_STANDARD;
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
+    assert_null(mount_at("proc")->path);
+    assert_true(mount_at("proc/meminfo")->flags & TREE_READONLY);
+    assert_true(mount_at("proc/kallsyms")->optional);
+}
+
+static void test_a_box_that_cannot_make_nodes_binds_the_host_s(void **state)
+{
+    struct box_spec spec = plain();
+    struct host_facts rootless = host;
+    (void)state;
+
+    rootless.can_mknod = false;
+    assert_int_equal(plan_make(&spec, &rootless, &plan, &e), 0);
+    assert_int_equal(mount_at("dev/null")->source, FROM_DEVICE);
+    assert_int_equal(entry_at("dev/null", false)->kind, PLAN_FILE);
+}
+
+static void test_a_directory_cannot_cover_a_file_of_the_box(void **state)
+{
+    struct box_spec spec = plain();
+    (void)state;
+
+    spec.n_mounts = 1;
+    spec.mount[0] = (struct mount_spec){ .source = "/data", .target = "/etc/passwd" };
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), -ENOTDIR);
+    assert_non_null(strstr(e.what, "/etc/passwd"));
+    spec.mount[0] = (struct mount_spec){ .source = "/file", .target = "/tmp", .is_file = true };
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), -EISDIR);
+}
+
+static void test_a_terminal_is_there_only_if_asked_for(void **state)
+{
+    struct box_spec spec = plain();
+    (void)state;
+
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
+    assert_null(mount_at("dev/pts"));
+    spec.terminal = true;
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
+    assert_non_null(mount_at("dev/pts"));
+}
+
+static void test_a_writable_root_is_an_overlay_of_the_box_s_own(void **state)
+{
+    struct box_spec spec = plain();
+    (void)state;
+
+    spec.writable_root = true;
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
+    assert_int_equal(mount_at("usr")->source, FROM_OVERLAY);
+    assert_int_equal(entry_at("upper-usr", true)->owner, OWNER_BOX_ROOT);
+    assert_int_equal(rights_at("/usr"), LANDLOCK_WRITE);
+}
+
+static void test_a_plan_prints_its_steps_in_order(void **state)
+{
+    struct box_spec spec = plain();
+    char *text = NULL;
+    size_t size = 0;
+    (void)state;
+
+    spec.limits.memory_bytes = 1 << 26;
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
+    FILE *out = open_memstream(&text, &size);
+    assert_non_null(out);
+    plan_print(&plan, out);
+    fclose(out);
+    const char *pivot = strstr(text, "pivot"), *usr = strstr(text, "/usr <- /usr"), *filter = strstr(text, "seccomp standard");
+    assert_non_null(strstr(text, "memory=67108864"));
+    assert_true(usr && pivot && filter && usr < pivot && pivot < filter);
+    free(text);
+}
+
+static void test_too_many_mounts_are_told(void **state)
+{
+    static struct box_spec spec;
+    static char targets[SPEC_MOUNTS_MAX][512];
+    (void)state;
+
+    spec = plain();
+    for (spec.n_mounts = 0; spec.n_mounts < SPEC_MOUNTS_MAX; spec.n_mounts++) {
+        char *t = targets[spec.n_mounts];
+        memset(t, 'a', 500);
+        snprintf(t, 512, "/%zu/", spec.n_mounts);
+        t[strlen(t)] = 'b';
+        t[500] = '\0';
+        spec.mount[spec.n_mounts] = (struct mount_spec){ .source = "/data", .target = t };
+    }
+    int r = plan_make(&spec, &host, &plan, &e);
+    assert_true(r == 0 || r == -E2BIG);
+    assert_true(plan.pool_used <= sizeof plan.pool && plan.n_mounts <= PLAN_MOUNTS && plan.n_entries <= PLAN_ENTRIES);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_everything_of_the_host_is_read_only_without_devices_and_set_id),
+        cmocka_unit_test(test_every_mount_point_is_made_before_its_mount),
+        cmocka_unit_test(test_nothing_on_the_root_belongs_to_the_box),
+        cmocka_unit_test(test_only_the_scratch_and_writable_mounts_may_be_written),
+        cmocka_unit_test(test_strict_shows_only_processes_in_proc),
+        cmocka_unit_test(test_a_box_that_cannot_make_nodes_binds_the_host_s),
+        cmocka_unit_test(test_a_directory_cannot_cover_a_file_of_the_box),
+        cmocka_unit_test(test_a_terminal_is_there_only_if_asked_for),
+        cmocka_unit_test(test_a_writable_root_is_an_overlay_of_the_box_s_own),
+        cmocka_unit_test(test_a_plan_prints_its_steps_in_order),
+        cmocka_unit_test(test_too_many_mounts_are_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
