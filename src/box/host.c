@@ -30,8 +30,12 @@ static _Noreturn void be_janitor(struct box_host *host, int pipe)
         close(fd);
     ids_host_close(&host->ids);
     (void)!chdir("/");
-    while (read(pipe, &byte, 1) < 0 && errno == EINTR)
+    ssize_t n;
+    while ((n = read(pipe, &byte, 1)) < 0 && errno == EINTR)
         ;
+    /* Only its end tells that the keeper is gone. */
+    if (n != 0)
+        _exit(1);
     cgroup_sweep(&host->cgroups, keeper);
     _exit(0);
 }

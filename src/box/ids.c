@@ -166,6 +166,12 @@ void ids_family_text(const struct ids_host *host, const struct ids *ids, uint32_
         snprintf(text + n, IDS_MAP_TEXT - n, "%u %u %u\n", after + shift, after, end - after);
 }
 
+bool ids_holds(const struct ids *ids, uint32_t inside)
+{
+    /* The only id is whichever was asked for. */
+    return ids->size == 1 || inside < (ids->size == SIZE_FULL ? SIZE_FULL : LAST_SMALL) || inside == NOBODY;
+}
+
 uint32_t ids_outside(const struct ids *ids, uint32_t inside, bool keep_own)
 {
     if (ids->size == 1 || keep_own)

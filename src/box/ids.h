@@ -46,6 +46,9 @@ void ids_family_text(const struct ids_host *host, const struct ids *ids, uint32_
 /* The shift of its boxes' maps. */
 uint32_t       ids_family_shift(const struct ids_host *host, uint32_t inside);
 
+/* True if the box has this id. */
+bool           ids_holds(const struct ids *ids, uint32_t inside);
+
 /* What the box's id `inside` is for the keeper. */
 uint32_t       ids_outside(const struct ids *ids, uint32_t inside, bool keep_own);
 

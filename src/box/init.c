@@ -27,6 +27,8 @@
 #include "sys/network.h"
 #include "sys/rights.h"
 
+#define INOTIFY_INSTANCES "32"
+
 static int mount_overlay(const struct plan_mount *mount, const struct trees *trees, int lower, int point)
 {
     char low[64], up[128], work[128];
@@ -101,7 +103,11 @@ static int forbid_nesting(struct err *e)
 {
     /* Counted per user namespace: this one may have no child, and nothing without capabilities can lift that. */
     int r = fd_write_file(AT_FDCWD, "/proc/sys/user/max_user_namespaces", "0");
-    return r < 0 ? err_at(e, -r, STEP_NESTING, 0, "user.max_user_namespaces") : 0;
+    if (r < 0)
+        return err_at(e, -r, STEP_NESTING, 0, "user.max_user_namespaces");
+    /* These are counted for the owner of the namespace, too, who may be the caller himself and have 128 in all. */
+    r = fd_write_file(AT_FDCWD, "/proc/sys/user/max_inotify_instances", INOTIFY_INSTANCES);
+    return r < 0 && r != -ENOENT ? err_at(e, -r, STEP_NESTING, 0, "user.max_inotify_instances") : 0;
 }
 
 /* What must be made by init in the box's own namespaces, or can be undone there without harm. The rest of a family's

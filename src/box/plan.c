@@ -335,7 +335,6 @@ int plan_make(const struct box_spec *spec, const struct host_facts *facts, struc
 
     p->profile = spec->profile;
     p->limits = spec->limits;
-    p->hostname = spec->hostname ? spec->hostname : "box";
     p->root = spec->root ? spec->root : "/";
     p->uid = spec->uid;
     p->gid = spec->gid;
@@ -346,6 +345,8 @@ int plan_make(const struct box_spec *spec, const struct host_facts *facts, struc
     p->landlock_abi = facts->landlock_abi;
     p->n_entries = p->n_mounts = p->n_rules = p->pool_used = 0;
 
+    /* A copy: init blanks the arguments that it was started with. */
+    p->hostname = keep(&m, "%s", spec->hostname ? spec->hostname : "box");
     add_rule(&m, "/", p->writable_root ? LANDLOCK_WRITE : LANDLOCK_READ);
     add_rule(&m, "/dev", LANDLOCK_DEVICE);
     add_rule(&m, "/proc", LANDLOCK_DEVICE);

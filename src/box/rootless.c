@@ -28,7 +28,7 @@ bool rootless_needed(void)
     struct __user_cap_data_struct data[2] = { 0 };
     const uint32_t needed = 1u << CAP_SYS_ADMIN | 1u << CAP_SETUID | 1u << CAP_SETGID;
 
-    return geteuid() != 0 || syscall(SYS_capget, &header, data) < 0 || (data[0].effective & needed) != needed;
+    return geteuid() != 0 || (syscall(SYS_capget, &header, data) == 0 && (data[0].effective & needed) != needed);
 }
 
 /* The user's line in /etc/subuid or /etc/subgid: "name:first:count" or "uid:first:count". */

@@ -1,4 +1,5 @@
 #define _GNU_SOURCE
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -85,6 +86,7 @@ static void usage(FILE *out)
 int main(int argc, char **argv)
 {
     title_remember(argc, argv);
+    signal(SIGCHLD, SIG_DFL);       /* a caller that ignores it would make our children vanish unreaped */
     if (fd_fill_standard() < 0) {
         fputs("carrel: standard input, output or error is closed and /dev/null cannot be opened instead\n", stderr);
         return EXIT_CARREL;

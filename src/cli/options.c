@@ -118,7 +118,7 @@ static int read_workdir(struct reader *r, const char *value, struct err *e)
 static int read_hostname(struct reader *r, const char *value, struct err *e)
 {
     size_t length = strlen(value);
-    bool good = length && length <= HOST_NAME_MAX && isalnum((unsigned char)value[0]);
+    bool good = length && length <= OPTIONS_HOSTNAME_MAX && isalnum((unsigned char)value[0]);
 
     for (size_t i = 0; good && i < length; i++)
         good = isalnum((unsigned char)value[i]) || value[i] == '-' || value[i] == '.';

@@ -64,7 +64,8 @@ int session_open(struct session *s, const struct run_options *options, struct bu
         if (r == 0)
             r = make_pipe(&ours[2], &s->stdio[2], true);
     }
-    stream_init(&s->in, options->interactive ? STDIN_FILENO : -1, false, ours[0], true, NULL);
+    /* With a terminal nothing is read before it is there: what is typed ahead waits in our own. */
+    stream_init(&s->in, options->interactive && !options->command.terminal ? STDIN_FILENO : -1, false, ours[0], true, NULL);
     stream_init(&s->out, ours[1], true, STDOUT_FILENO, false, out);
     stream_init(&s->err, ours[2], true, STDERR_FILENO, false, err);
     if (r == 0)
@@ -141,6 +142,17 @@ static void take_signal(struct session *s)
                 s->deadline_us = grace;
         }
     }
+}
+
+/* Our own terminal is gone without a signal: the command's goes, too, and the kernel tells it so. */
+static void hang_up(struct session *s)
+{
+    stream_done(&s->in);
+    s->payload->terminal = fd_close(s->payload->terminal);
+    if (s->forwarded)
+        return;
+    s->forwarded = SIGHUP;
+    s->deadline_us = clock_monotonic_us() + GRACE_US;
 }
 
 static uint64_t room_left(const struct session *s)
@@ -228,6 +240,8 @@ static int one_round(struct session *s, struct err *e)
     }
 
     /* First, because if init failed the payload's failure is only the echo. */
+    if (s->payload->terminal >= 0 && s->out.from < 0 && !s->ended)
+        hang_up(s);
     int r = list[POLL_INIT].revents ? box_check_making(s->box, e) : 0;
     if (r >= 0 && list[POLL_LINK].revents)
         r = take_start(s, e);
@@ -252,6 +266,17 @@ static bool drain(struct session *s)
     return more;
 }
 
+/* We ended it before the command began; what failed then is only the echo of that. */
+static int swallow_echo(struct session *s, int r)
+{
+    if (r >= 0 || s->cause == OUTCOME_OK || s->started)
+        return r;
+    s->ended = true;
+    s->end = (struct process_end){ .code = -1, .signal = SIGKILL };
+    s->started_us = s->ended_us = clock_monotonic_us();
+    return 0;
+}
+
 int session_run(struct session *s, struct box *box, struct payload *payload, struct err *e)
 {
     int r = 0;
@@ -262,7 +287,7 @@ int session_run(struct session *s, struct box *box, struct payload *payload, str
     if (s->options->zygote && s->options->command.timeout_ms)
         s->deadline_us = clock_monotonic_us() + s->options->command.timeout_ms * 1000;
     while (r >= 0 && !s->ended)
-        r = one_round(s, e);
+        r = swallow_echo(s, one_round(s, e));
     while (r >= 0 && !s->abandoned && drain(s))
         r = one_round(s, e);
     return r < 0 ? r : 0;

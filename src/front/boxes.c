@@ -91,7 +91,8 @@ void box_set_phase(struct box *b, enum phase phase, const char *reason, const ch
 
     b->phase = phase;
     b->changed_ms = front_now_ms();
-    snprintf(b->reason, sizeof b->reason, "%s", reason ? reason : "");
+    if (reason != b->reason)
+        snprintf(b->reason, sizeof b->reason, "%s", reason ? reason : "");
     snprintf(b->message, sizeof b->message, "%s", message ? message : "");
     if (b->reason[0])
         json_object_set_new(body, "reason", json_string(b->reason));

@@ -79,7 +79,7 @@ static void add_end(const struct exec *x, json_t *o)
     if (x->failure.code) {
         char text[256];
         err_text(&x->failure, text, sizeof text);
-        json_object_set_new(o, "error", json_pack("{s:s,s:s}", "step", err_step_name(x->failure.step), "message", text));
+        json_object_set_new(o, "error", json_pack("{s:s,s:i,s:s}", "step", err_step_name(x->failure.step), "errno", x->failure.code, "message", text));
     }
 }
 

@@ -38,8 +38,8 @@ int rights_keep_capabilities(uint64_t keep)
         return -errno;
     for (int cap = 0; cap < 64; cap++)
         if (!(keep >> cap & 1) && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0) {
-            if (errno == EINVAL)
-                break;      /* past the last one that this kernel knows */
+            if (errno == EINVAL && cap > CAP_AUDIT_READ)
+                break;      /* past the last one that this kernel knows; all kernels that we run on know that one */
             return -errno;
         }
     if (prctl(PR_SET_SECUREBITS, bits, 0, 0, 0) < 0)

@@ -78,6 +78,47 @@ int box_create(struct box_host *host, const struct plan *plan, const int *source
     return 0;
 }
 
+void box_clear(struct box *ret)
+{
+    *ret = (struct box){ .init.pidfd = -1, .link = -1, .oom = -1,
+                         .first = { .process.pidfd = -1, .link = -1, .terminal = -1 } };
+}
+
+int store_prepare(const struct stores *stores, int keeper, uint64_t number, uint64_t bytes, struct store_job *ret,
+                  struct err *e)
+{
+    (void)stores;
+    (void)keeper;
+    HOLDS(number);
+    if (bytes % 5 == 4)
+        return err_at(e, ENOSPC, STEP_USAGE, 0, "disk");
+    *ret = (struct store_job){ .process = { .pid = 1, .pidfd = new_fd() }, .link = new_fd(), .number = number };
+    return 0;
+}
+
+int store_ready(const struct stores *stores, struct store_job *job, int *ret_tree, struct err *e)
+{
+    (void)stores;
+    HOLDS(job->process.pidfd < 0);
+    job->link = fd_close(job->link);
+    if (whim % 4 == 1)
+        return err_at(e, EIO, STEP_HOST, 0, "mkfs.ext4");
+    *ret_tree = new_fd();
+    return 0;
+}
+
+int store_remove(const struct stores *stores, uint64_t number, struct err *e)
+{
+    (void)stores;
+    return number == 13 ? err_at(e, EIO, STEP_HOST, 0, "store") : 0;
+}
+
+void stores_each(const struct stores *stores, void (*call)(uint64_t, uint64_t, void *), void *arg)
+{
+    (void)stores;
+    call(1, 4096, arg);
+}
+
 int box_ready(struct box *box, bool block, struct err *e)
 {
     HOLDS(!block);

@@ -39,6 +39,8 @@ struct helper {
     unsigned            slot;
     enum state          state;
     int                 fd;             /* owned; -1 when ENDING */
+    int                 theirs;         /* owned; the helper's end until it has started */
+    unsigned            tries;
     uint32_t            serial;         /* of what the keeper was asked; 0: nothing */
     struct loop_fd      watch;
     struct loop_timer   timer;
@@ -95,6 +97,7 @@ static void helper_end(struct helper *h)
 {
     loop_fd_remove(h->front->loop, &h->watch);
     h->fd = fd_close(h->fd);
+    h->theirs = fd_close(h->theirs);
     h->state = ENDING;
     h->user = NULL;
     if (h->serial)
@@ -334,17 +337,67 @@ static void on_event(struct loop_fd *w, uint32_t events)
 
 /* ---- for the users ---- */
 
+/* Commands take slots from the other end. */
+static int free_slot(const struct box *box, int below)
+{
+    for (int i = below - 1; i >= 0; i--)
+        if (!(box->slots_used >> i & 1))
+            return i;
+    return -1;
+}
+
+static void on_started(const struct event *event, int *fds, size_t n_fds, void *arg);
+
+static void ask_keeper(struct helper *h)
+{
+    struct request_head q = { .type = REQUEST_FILES, .box = h->box_slot, .payload = (uint16_t)h->slot };
+
+    h->serial = keeper_link_request(h->front->keeper, &q, sizeof q, &h->theirs, 1, on_started, h);
+}
+
+static void nothing(const struct event *event, int *fds, size_t n_fds, void *arg)
+{
+    (void)event;
+    (void)fds;
+    (void)n_fds;
+    (void)arg;
+}
+
+/* The slot holds a helper of an earlier front, which has ended and was not forgotten, or is about to end. */
+static bool try_again(struct helper *h)
+{
+    struct box *box = ask_box_by_number(h->front, h->box);
+    struct request_head q = { .type = REQUEST_FORGET, .box = h->box_slot, .payload = (uint16_t)h->slot };
+
+    if (!box || box->phase != PHASE_RUNNING || box->slot != h->box_slot || h->tries++ == KEEPER_PAYLOADS)
+        return false;
+    if (h->tries % 2) {
+        keeper_link_request(h->front->keeper, &q, sizeof q, NULL, 0, nothing, NULL);
+    } else {
+        int slot = free_slot(box, (int)h->slot);
+        if (slot < 0)
+            return false;
+        box->slots_used &= ~(UINT64_C(1) << h->slot);
+        h->slot = (unsigned)slot;
+        box->slots_used |= UINT64_C(1) << h->slot;
+    }
+    ask_keeper(h);
+    return true;
+}
+
 static void on_started(const struct event *event, int *fds, size_t n_fds, void *arg)
 {
     struct helper *h = arg;
+    struct err e = event->err;
 
     (void)fds;
     (void)n_fds;
     h->serial = 0;
-    if (event->result < 0) {
-        struct err e = event->err;
+    if (event->result == -EBUSY && try_again(h))
+        return;
+    h->theirs = fd_close(h->theirs);
+    if (event->result < 0)
         lose(h, &e);
-    }
 }
 
 static int start(struct box *box, unsigned slot, struct helper **ret, struct err *e)
@@ -359,7 +412,7 @@ static int start(struct box *box, unsigned slot, struct helper **ret, struct err
     }
     FD theirs = pair[1];
     *h = (struct helper){ .front = box->front, .box = box->number, .box_slot = box->slot, .slot = slot, .fd = pair[0],
-                          .watch.on_event = on_event, .timer.on_expire = on_timer };
+                          .theirs = -1, .watch.on_event = on_event, .timer.on_expire = on_timer };
     (void)setsockopt(h->fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
     (void)setsockopt(theirs, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
     int r = loop_fd_add(box->front->loop, &h->watch, h->fd, EPOLLIN);
@@ -371,20 +424,10 @@ static int start(struct box *box, unsigned slot, struct helper **ret, struct err
     box->slots_used |= UINT64_C(1) << slot;
     h->next = helpers;
     helpers = h;
-    struct request_head q = { .type = REQUEST_FILES, .box = box->slot, .payload = (uint16_t)slot };
-    const int fds[1] = { theirs };
-    h->serial = keeper_link_request(box->front->keeper, &q, sizeof q, fds, 1, on_started, h);
+    h->theirs = TAKE_FD(theirs);
+    ask_keeper(h);
     *ret = h;
     return 0;
-}
-
-/* Commands take slots from the other end. */
-static int free_slot(const struct box *box)
-{
-    for (int i = KEEPER_PAYLOADS - 1; i >= 0; i--)
-        if (!(box->slots_used >> i & 1))
-            return i;
-    return -1;
 }
 
 int helper_open(struct box *box, struct helper_user *u, struct err *e)
@@ -403,7 +446,7 @@ int helper_open(struct box *box, struct helper_user *u, struct err *e)
         }
     box_touch(box);
     if (!found) {
-        int slot = free_slot(box);
+        int slot = free_slot(box, KEEPER_PAYLOADS);
         if (n >= HELPERS_PER_BOX || slot < 0)
             return err_set(e, EAGAIN, STEP_USAGE, "%u transfers are under way in this box already", n);
         int r = start(box, (unsigned)slot, &found, e);

@@ -382,7 +382,7 @@ int settings_read(struct create_body *c, json_t *root, struct err *e)
     /* What is written is kept in memory: a small box gets no more disk than memory unless it asks for it. */
     struct frame_limits *l = &c->settings.limits;
     uint64_t memory = l->memory_bytes ? l->memory_bytes : config->default_memory_bytes;
-    if (r == 0 && !l->disk_bytes && config->default_disk_bytes > memory)
+    if (r == 0 && !l->disk_bytes && !c->settings.on_disk && config->default_disk_bytes > memory)
         l->disk_bytes = memory;
     if (r < 0)
         box_settings_done(&c->settings);

@@ -1,0 +1,297 @@
+"""Stop and start through the server: what a caller sees, and what survives the death of front and keeper."""
+import http.client
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+import pytest
+
+BUILD = pathlib.Path(os.environ.get("CARREL_BUILD", pathlib.Path(__file__).parents[2] / "build"))
+MB = 1 << 20
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0 or not os.access("/dev/loop-control", os.R_OK), reason="needs root and loop devices")
+
+
+def wait_for(what, deadline_s=20):
+    end = time.monotonic() + deadline_s
+    while not (result := what()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+    return result
+
+
+class Connection(http.client.HTTPConnection):
+    def __init__(self, path):
+        super().__init__("localhost", timeout=60)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(60)
+        self.sock.connect(self.path)
+
+
+class Server:
+    def __init__(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="carrel-store-", dir="/var/tmp"))
+        self.folder.chmod(0o755)
+        self.socket = str(self.folder / "api.sock")
+        self.stores = self.folder / "state" / "stores"
+        self.log = open(self.folder / "log", "wb")
+        self.begin()
+
+    def begin(self):
+        self.process = subprocess.Popen([BUILD / "carrel-server", "serve", "--socket", self.socket, "--state", self.folder / "state",
+                                         "--run", self.folder / "run", "--set", "limits.disk=100000G", "--set", "host.memory=2G"], stdout=self.log, stderr=self.log)
+        wait_for(self.is_ready)
+
+    def is_ready(self):
+        assert self.process.poll() is None, (self.folder / "log").read_text()
+        try:
+            return self.ask("GET", "/readyz")[0] == 200
+        except OSError:
+            return False
+
+    def ask(self, method, path, body=None):
+        c = Connection(self.socket)
+        try:
+            c.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"} if body is not None else {})
+            r = c.getresponse()
+            text = r.read()
+            return r.status, json.loads(text) if text else None
+        finally:
+            c.close()
+
+    def must(self, method, path, body=None):
+        status, answer = self.ask(method, path, body)
+        assert status < 300, (status, answer, (self.folder / "log").read_text()[-2000:])
+        return answer
+
+    def create(self, **more):
+        more.setdefault("limits", {"memory": 64 * MB, "disk": 64 * MB})
+        return self.must("POST", "/v1/boxes", {"store": "disk", **more})["id"]
+
+    def box(self, box):
+        return self.must("GET", f"/v1/boxes/{box}")
+
+    def sh(self, box, script):
+        answer = self.must("POST", f"/v1/boxes/{box}/exec", {"argv": ["sh", "-c", script]})
+        assert answer["exit_code"] == 0, answer
+        return answer["stdout"]
+
+    def images(self):
+        return sorted(p.name for p in self.stores.iterdir())
+
+    def child(self, name):
+        """The pid of the server's own child of this kind."""
+        for entry in pathlib.Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                status = (entry / "status").read_text()
+                args = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if f"\nPPid:\t{self.process.pid}\n" in status and name.encode() in args[:2]:
+                return int(entry.name)
+        return None
+
+    def kill(self, name):
+        old = wait_for(lambda: self.child(name))
+        os.kill(old, signal.SIGKILL)
+        wait_for(lambda: self.child(name) not in (None, old))
+        wait_for(self.is_ready)
+
+    def end(self):
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(30) == 0
+
+    def remove(self):
+        self.end()
+        wait_for(lambda: not loops(self.folder))
+        shutil.rmtree(self.folder)
+
+
+def loops(folder):
+    found = []
+    for p in pathlib.Path("/sys/block").glob("loop*/loop/backing_file"):
+        try:
+            text = p.read_text()
+        except OSError:
+            continue
+        if str(folder) in text:
+            found.append(text.strip())
+    return found
+
+
+@pytest.fixture(scope="module")
+def server():
+    s = Server()
+    yield s
+    for b in s.must("GET", "/v1/boxes")["boxes"]:
+        s.ask("DELETE", f"/v1/boxes/{b['id']}")
+    assert s.images() == []
+    s.remove()
+
+
+def test_files_survive_stop_and_start(server):
+    box = server.create(name="keeps")
+    assert server.box(box)["store"] == "disk"
+    server.sh(box, "echo hello >~/f; echo t >/tmp/t")
+    running = server.must("POST", f"/v1/boxes/{box}/exec", {"argv": ["sleep", "1000"], "background": True})["id"]
+    stopped = server.must("POST", f"/v1/boxes/{box}/stop")
+    assert (stopped["phase"], stopped["reason"]) == ("stopped", "asked")
+    ended = server.must("GET", f"/v1/boxes/{box}/exec/{running}")
+    assert (ended["state"], ended["outcome"], ended["reason"]) == ("ended", "killed", "stopped")
+    assert not loops(server.folder)
+    assert server.ask("POST", f"/v1/boxes/{box}/exec", {"argv": ["true"]})[0] == 409
+    assert server.ask("POST", f"/v1/boxes/{box}/pause")[0] == 409
+    assert server.ask("POST", "/v1/boxes", {"name": "keeps"})[0] == 409
+    assert server.must("POST", f"/v1/boxes/{box}/stop")["phase"] == "stopped"
+    assert server.must("POST", f"/v1/boxes/{box}/start")["phase"] == "running"
+    assert server.sh(box, "cat ~/f /tmp/t; stat -c %u ~/f") == "hello\nt\n1000\n"
+    phases = [e["body"]["to"] for e in server.must("GET", f"/v1/boxes/{box}/events")["events"] if e["type"] == "phase"]
+    assert phases == ["running", "stopping", "stopped", "starting", "running"]
+    assert len(server.images()) == 1
+    server.must("DELETE", f"/v1/boxes/{box}")
+    assert server.images() == []
+
+
+def test_a_paused_box_can_be_stopped_and_a_stopped_one_deleted(server):
+    box = server.create()
+    server.must("POST", f"/v1/boxes/{box}/pause")
+    assert server.must("POST", f"/v1/boxes/{box}/stop")["phase"] == "stopped"
+    assert len(server.images()) == 1
+    server.must("DELETE", f"/v1/boxes/{box}")
+    assert server.box(box)["phase"] == "deleted"
+    assert server.images() == []
+
+
+def test_disk_may_be_larger_than_memory_only_on_disk(server):
+    box = server.create(limits={"memory": 64 * MB, "disk": 256 * MB})
+    assert int(server.sh(box, "head -c 200M /dev/zero >/tmp/x; stat -c %s /tmp/x")) == 200 * MB
+    server.must("DELETE", f"/v1/boxes/{box}")
+    status, answer = server.ask("POST", "/v1/boxes", {"limits": {"memory": 64 * MB, "disk": 256 * MB}})
+    assert status == 400 and "store" in answer["error"]["message"]
+
+
+def test_a_box_in_memory_cannot_be_stopped(server):
+    box = server.must("POST", "/v1/boxes", {})["id"]
+    status, answer = server.ask("POST", f"/v1/boxes/{box}/stop")
+    assert status == 400 and "memory" in answer["error"]["message"]
+    server.must("DELETE", f"/v1/boxes/{box}")
+
+
+def test_a_size_that_cannot_be_held_is_refused(server):
+    disk = os.statvfs(server.stores)
+    status, answer = server.ask("POST", "/v1/boxes", {"store": "disk", "limits": {"memory": 64 * MB, "disk": disk.f_bavail * disk.f_frsize}})
+    assert status == 503 and "free" in answer["error"]["message"], answer
+    assert server.images() == []
+
+
+def test_a_stopped_box_gives_its_guarantee_back(server):
+    total = server.must("GET", "/v1/info")["host"]["memory"]
+    share = total * 6 // 10
+    limits = {"memory": share, "disk": 64 * MB}
+    first = server.create(limits=limits, requests={"memory": share})
+    ask = {"store": "disk", "limits": limits, "requests": {"memory": share}}
+    assert server.ask("POST", "/v1/boxes", ask)[0] == 503
+    server.must("POST", f"/v1/boxes/{first}/stop")
+    second = server.must("POST", "/v1/boxes", ask)["id"]
+    status, answer = server.ask("POST", f"/v1/boxes/{first}/start")
+    assert status == 503 and "memory" in answer["error"]["message"]
+    assert server.box(first)["phase"] == "stopped"
+    server.must("DELETE", f"/v1/boxes/{second}")
+    assert server.must("POST", f"/v1/boxes/{first}/start")["phase"] == "running"
+    server.must("DELETE", f"/v1/boxes/{first}")
+
+
+def test_a_box_on_disk_survives_the_death_of_the_keeper(server):
+    box, other = server.create(), server.must("POST", "/v1/boxes", {})["id"]
+    stopped = server.create()
+    server.must("POST", f"/v1/boxes/{stopped}/stop")
+    server.sh(box, "echo kept >~/f; sync ~/f")
+    server.kill("keeper")
+    assert (server.box(box)["phase"], server.box(box)["reason"]) == ("stopped", "keeper_lost")
+    assert server.box(other)["phase"] == "failed"
+    assert server.box(stopped)["phase"] == "stopped"
+    server.must("POST", f"/v1/boxes/{box}/start")
+    assert server.sh(box, "cat ~/f") == "kept\n"
+    for b in (box, stopped):
+        server.must("DELETE", f"/v1/boxes/{b}")
+    assert server.images() == []
+
+
+def test_a_box_on_disk_survives_the_death_of_the_front(server):
+    box, stopped = server.create(), server.create()
+    server.must("POST", f"/v1/boxes/{stopped}/stop")
+    server.sh(box, "echo kept >~/f")
+    server.kill("front")
+    assert server.box(box)["phase"] == "running" and server.box(box)["store"] == "disk"
+    assert server.sh(box, "cat ~/f") == "kept\n"
+    assert server.box(stopped)["phase"] == "stopped"
+    assert server.must("POST", f"/v1/boxes/{stopped}/start")["phase"] == "running"
+    server.must("POST", f"/v1/boxes/{box}/stop")
+    server.must("POST", f"/v1/boxes/{box}/start")
+    assert server.sh(box, "cat ~/f") == "kept\n"
+    for b in (box, stopped):
+        server.must("DELETE", f"/v1/boxes/{b}")
+    assert server.images() == []
+
+
+def test_the_whole_server_can_be_restarted(server):
+    box = server.create()
+    server.sh(box, "echo kept >~/f")
+    server.end()
+    server.begin()
+    assert server.box(box)["phase"] == "stopped"
+    server.must("POST", f"/v1/boxes/{box}/start")
+    assert server.sh(box, "cat ~/f") == "kept\n"
+    server.must("DELETE", f"/v1/boxes/{box}")
+
+
+def test_files_of_nobody_are_removed(server):
+    box = server.create()
+    server.must("POST", f"/v1/boxes/{box}/stop")
+    (server.stores / "987654.img").write_bytes(b"x")
+    (server.stores / "987655.new").write_bytes(b"x")
+    server.kill("keeper")
+    wait_for(lambda: len(server.images()) == 1)
+    server.must("DELETE", f"/v1/boxes/{box}")
+    assert server.images() == []
+
+
+@pytest.mark.parametrize("name", ["front", "keeper"])
+def test_kill_in_the_middle_of_stop_and_start(server, name):
+    """Whatever was going on, the box is then running or stopped, its files are there, and nothing else is."""
+    box = server.create()
+    server.sh(box, "echo kept >~/f; sync ~/f")
+    for i in range(12):
+        action = "stop" if server.box(box)["phase"] == "running" else "start"
+        c = Connection(server.socket)
+        c.request("POST", f"/v1/boxes/{box}/{action}")
+        time.sleep(i * 0.004)       # other moments are to be met
+        server.kill(name)
+        c.close()
+        wait_for(lambda: server.box(box)["phase"] in ("running", "stopped"))
+    if server.box(box)["phase"] == "stopped":
+        server.must("POST", f"/v1/boxes/{box}/start")
+    assert server.sh(box, "cat ~/f") == "kept\n"
+    assert len(server.images()) == 1
+    server.must("DELETE", f"/v1/boxes/{box}")
+    assert server.images() == []
+    wait_for(lambda: not loops(server.folder))
+
+
+def test_ttl_ends_a_stopped_box(server):
+    box = server.create(ttl=2)
+    server.must("POST", f"/v1/boxes/{box}/stop")
+    wait_for(lambda: server.box(box)["phase"] == "deleted")
+    assert server.box(box)["reason"] == "ttl"
+    assert server.images() == []
