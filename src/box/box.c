@@ -221,7 +221,7 @@ int box_begin(struct box_host *host, const struct plan *plan, struct box *ret, s
                     box->ids.size - 2, plan->uid, plan->gid);
     if (r == 0 && plan->writable_root && host->rootless && plan->root[1] == '\0')
         r = err_set(e, ENOTSUP, STEP_USAGE,
-                    "the host's own root can be made writable for root only: its files belong to nobody in an ordinary user's box");
+                    "--writable-root with the host's own root is for root only: its files belong to nobody in an ordinary user's box");
     if (r == 0 && plan->writable_root && box->ids.size == 1 && plan->uid != 0)
         r = err_set(e, ENOTSUP, STEP_USAGE,
                     "a writable root needs more than the user's own id: give the user a range in /etc/subuid, or take --user 0");

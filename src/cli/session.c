@@ -240,7 +240,7 @@ static int one_round(struct session *s, struct err *e)
     }
 
     /* First, because if init failed the payload's failure is only the echo. */
-    if (s->payload->terminal >= 0 && s->out.from < 0 && !s->ended)
+    if (s->payload->terminal >= 0 && s->out.refused && !s->ended)
         hang_up(s);
     int r = list[POLL_INIT].revents ? box_check_making(s->box, e) : 0;
     if (r >= 0 && list[POLL_LINK].revents)

@@ -19,6 +19,7 @@ void stream_init(struct stream *s, int from, bool owns_from, int to, bool owns_t
     s->capture = capture;
     s->begin = s->end = 0;
     s->moved = 0;
+    s->refused = false;
 }
 
 static void close_from(struct stream *s)
@@ -67,6 +68,7 @@ static void push(struct stream *s)
         s->begin += (size_t)n;
     else if (n < 0 && errno != EAGAIN && errno != EINTR) {
         /* Nobody reads any more: the writer must hear it, too. */
+        s->refused = true;
         s->begin = s->end;
         close_from(s);
     }

@@ -16,6 +16,7 @@ struct stream {
     struct buf *capture;        /* instead of `to`, if not NULL */
     size_t      begin, end;     /* of what waits in data */
     uint64_t    moved;          /* bytes read from `from` */
+    bool        refused;        /* `to` takes no more */
     char        data[STREAM_BYTES];
 };
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/fd.h"
 #include "base/parse.h"
@@ -19,6 +20,7 @@ static const char usage[] =
     "  --name NAME             a name of yours for it: a-z, 0-9 and -\n"
     "  --memory 512M  --cpus 1.5  --pids 128  --disk 1G    limits\n"
     "  --request-memory 256M  --request-cpus 0.5           what is guaranteed\n"
+    "  --store memory|disk     where its files are; with disk they stay when it is stopped\n"
     "  --profile strict|standard|system\n"
     "  --root NAME             'host', or a root of the server's configuration\n"
     "  --writable-root         changes to the root are private to the box\n"
@@ -67,6 +69,7 @@ SETTER(set_profile, put_text(c->body, "profile", "--profile", value, e))
 SETTER(set_root, put_text(c->body, "root", "--root", value, e))
 SETTER(set_on_idle, put_text(c->body, "on_idle", "--on-idle", value, e))
 SETTER(set_hostname, put_text(c->body, "hostname", "--hostname", value, e))
+SETTER(set_store, put_text(c->body, "store", "--store", value, e))
 SETTER(set_user, put_text(c->body, "user", "--user", value, e))
 
 static int set_writable_root(void *into, const char *value, struct err *e)
@@ -80,6 +83,31 @@ static int set_key(void *into, const char *value, struct err *e)
 {
     ((struct create *)into)->key = value;
     return strpbrk(value, "\r\n") ? err_set(e, EINVAL, STEP_USAGE, "--key must be one line") : 0;
+}
+
+/* The opened directory in an envelope: a message in a socket pair that this process made, so that the keeper hears from the kernel whose it is. */
+static int make_envelope(int fd, int *ret)
+{
+    union {
+        struct cmsghdr header;
+        char           space[CMSG_SPACE(sizeof(int))];
+    } control = { 0 };
+    char byte = 0;
+    struct iovec part = { .iov_base = &byte, .iov_len = 1 };
+    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.space };
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    int pair[2];
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return -errno;
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(header), &fd, sizeof fd);
+    int r = sendmsg(pair[0], &message, MSG_NOSIGNAL) < 0 ? -errno : 0;
+    fd_close(pair[0]);
+    *ret = r < 0 ? fd_close(pair[1]) : pair[1];
+    return r;
 }
 
 /* SRC:DST[:ro|rw]. It is opened here, with the rights of whoever asks, and handed over; a server may be root, and must not open for anybody what only
@@ -104,7 +132,12 @@ static int set_mount(void *into, const char *value, struct err *e)
     json_t *mount = json_pack("{s:s,s:s,s:b,s:i}", "source", path, "target", target, "writable", writable, "fd", (int)c->n_fds);
     if (!mount)
         return err_set(e, EINVAL, STEP_USAGE, "--mount: not UTF-8");
-    c->fds[c->n_fds++] = TAKE_FD(fd);
+    int r = make_envelope(fd, &c->fds[c->n_fds]);
+    if (r < 0) {
+        json_decref(mount);
+        return err_set(e, -r, STEP_USAGE, "--mount: %s", strerror(-r));
+    }
+    c->n_fds++;
     return json_array_append_new(c->mounts, mount);
 }
 
@@ -160,7 +193,7 @@ int client_create(int argc, char **argv)
         { "profile", 0, true, set_profile }, { "root", 0, true, set_root }, { "writable-root", 0, false, set_writable_root },
         { "mount", 0, true, set_mount }, { "env", 'e', true, set_env }, { "label", 'l', true, set_label }, { "ttl", 0, true, set_ttl },
         { "idle-timeout", 0, true, set_idle }, { "on-idle", 0, true, set_on_idle }, { "hostname", 0, true, set_hostname },
-        { "user", 0, true, set_user }, { "key", 0, true, set_key },
+        { "user", 0, true, set_user }, { "store", 0, true, set_store }, { "key", 0, true, set_key },
     };
     struct client c = { .name = "create", .usage = usage };
     struct create o = { json_object(), json_object(), json_object(), json_object(), json_object(), json_array(), NULL, { 0 }, 0 };

@@ -10,7 +10,7 @@
 
 #include "client/client.h"
 
-enum { RING = 16, RING_TEXT = 512 };
+enum { RING = 64, RING_TEXT = 512 };
 
 static char *ring_next(void)
 {

@@ -83,11 +83,14 @@ static int check_phase(const struct box *b, unsigned phases, struct err *e)
 
 /* ---- create ---- */
 
+/* Not the one that was free last: the keeper may not be done yet with a box that an earlier front gave up. */
 static uint32_t free_slot(const struct boxes *all)
 {
-    for (uint32_t i = 0; i < KEEPER_BOXES; i++)
+    for (uint32_t k = 0; k < KEEPER_BOXES; k++) {
+        uint32_t i = (all->next_slot + k) % KEEPER_BOXES;
         if (!(all->slot_used[i / 64] >> i % 64 & 1))
             return i;
+    }
     return BOX_NO_SLOT;
 }
 

@@ -52,6 +52,7 @@ static int load_one(const struct store_box *row, void *arg)
 
 int boxes_load(struct front *front, struct err *e)
 {
+    front->boxes.next_slot = (uint32_t)(front->started_ms % KEEPER_BOXES);
     return store_boxes(front->store, false, load_one, front, e);
 }
 
@@ -130,6 +131,7 @@ void boxes_on_synced(struct front *front)
             continue;
         }
         told_slots[b->slot / 64] &= ~(UINT64_C(1) << b->slot % 64);
+        execs_synced(b);
         if (b->phase == PHASE_DELETING || b->phase == PHASE_STOPPING) {
             struct request_head q = { .type = REQUEST_DESTROY, .box = b->slot };
             keeper_link_request(front->keeper, &q, sizeof q, NULL, 0, nothing, NULL);
@@ -213,7 +215,8 @@ void boxes_on_keeper_event(struct front *front, const struct event *event, int *
             box_raised(b, NULL);
         break;
     case EVENT_GONE:
-        gone(b, event);
+        if (event->token == b->number)      /* else one that was dying in this slot before */
+            gone(b, event);
         break;
     default:
         break;

@@ -189,6 +189,7 @@ void box_take_slot(struct box *b, uint32_t slot)
     struct boxes *all = &b->front->boxes;
 
     all->slot_used[slot / 64] |= UINT64_C(1) << slot % 64;
+    all->next_slot = slot + 1;
     all->requested.memory_bytes += b->settings.requests.memory_bytes;
     all->requested.cpu_milli += b->settings.requests.cpu_milli;
     all->alive++;

@@ -70,6 +70,7 @@ struct box {
     struct exec        *execs;          /* newest first */
     unsigned            running;        /* execs that have not ended */
     uint64_t            slots_used;     /* bit per payload slot */
+    uint64_t            slots_foreign;  /* of them: what an earlier front started and this one does not know */
     struct loop_timer   ttl_timer, idle_timer;
     struct box_waiter  *waiters;        /* for the end of CREATING, STARTING, STOPPING or DELETING */
 };
@@ -85,6 +86,7 @@ struct boxes {
     struct box         *first;
     unsigned            alive;
     uint64_t            slot_used[KEEPER_BOXES / 64];
+    uint32_t            next_slot;      /* where the search for a free one begins */
     struct box_watcher *watchers;
     struct frame_limits requested;      /* sum over living boxes */
     bool                can_store;      /* the keeper has stores; else why_no_store says why not */

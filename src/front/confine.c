@@ -22,6 +22,7 @@ enum {
     RIGHTS_ALL = (1 << 15) - 1,         /* what ABI 3 knows */
     RIGHTS_ABI_1 = (1 << 13) - 1,
     RIGHTS_ABI_2 = (1 << 14) - 1,
+    X32_SYSCALLS = 0x40000000,
 };
 
 static int allow(int rules, const char *path, uint64_t rights, struct err *e)
@@ -68,7 +69,7 @@ static const int refused[] = {
 static int close_calls(struct err *e)
 {
     enum { N = sizeof refused / sizeof *refused };
-    struct sock_filter code[N + 12];
+    struct sock_filter code[N + 13];
     struct sock_fprog program = { .filter = code };
     unsigned n = 0;
 
@@ -77,6 +78,8 @@ static int close_calls(struct err *e)
     code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0);
     code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
     code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+    /* The x32 ABI has the same architecture and other numbers for the same calls. */
+    code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, X32_SYSCALLS, N + 4, 0);
     for (unsigned i = 0; i < N; i++)
         code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)refused[i], (unsigned char)(N - i + 3), 0);
     code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 2);

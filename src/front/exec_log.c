@@ -77,13 +77,23 @@ int exec_log_begin(struct exec *x, uint8_t stream, uint32_t size)
 
 ssize_t exec_log_read(const struct exec *x, uint64_t *offset, uint32_t *part, struct exec_frame *frame, void *data, size_t size)
 {
-    if (x->log < 0 || *offset >= x->log_bytes)
+    FD own = -1;
+    int log = x->log;
+
+    if (*offset >= x->log_bytes)
         return 0;
-    if (pread(x->log, frame, sizeof *frame, (off_t)*offset) != sizeof *frame || *offset + sizeof *frame + frame->size > x->log_bytes
+    if (log < 0) {
+        char name[24];
+        log_name(x, name);
+        log = own = openat(x->box->front->execs_dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        if (log < 0)
+            return -errno;
+    }
+    if (pread(log, frame, sizeof *frame, (off_t)*offset) != sizeof *frame || *offset + sizeof *frame + frame->size > x->log_bytes
         || *part > frame->size)
         return -EINVAL;
     size_t left = frame->size - *part;
-    ssize_t n = pread(x->log, data, left < size ? left : size, (off_t)(*offset + sizeof *frame + *part));
+    ssize_t n = pread(log, data, left < size ? left : size, (off_t)(*offset + sizeof *frame + *part));
     if (n < 0)
         return -errno;
     *part += (uint32_t)n;

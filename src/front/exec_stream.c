@@ -74,10 +74,16 @@ int exec_streams_open(struct exec *x, bool with_stdin, int ret_theirs[3], struct
     return r < 0 ? err_at(e, -r, STEP_STDIO, 0, "pipes") : 0;
 }
 
+static void adopt_pipe(struct exec *x, struct loop_fd *w, int *fd)
+{
+    if (watch(x, w, TAKE_FD(*fd), EPOLLIN) < 0)
+        close_stream(x, w);
+}
+
 void exec_streams_adopt(struct exec *x, int *fds, size_t n_fds, size_t n_held)
 {
-    size_t next = 0;
-
+    if (x->out.fd >= 0 || x->err.fd >= 0)
+        return;         /* only the keeper's connection was lost, not we */
     if (x->terminal) {
         struct winsize size = { .ws_row = x->rows, .ws_col = x->columns };
         int master = n_fds > n_held ? fds[n_held] : -1;
@@ -92,12 +98,12 @@ void exec_streams_adopt(struct exec *x, int *fds, size_t n_fds, size_t n_held)
             close_stream(x, &x->out);
         return;
     }
+    if (n_held < 2 || n_held > 3 || n_fds < n_held)
+        return;
     if (n_held == 3)
-        x->in.fd = TAKE_FD(fds[next++]);
-    if (n_held >= 2 && n_fds >= n_held) {
-        (void)!watch(x, &x->out, TAKE_FD(fds[next++]), EPOLLIN);
-        (void)!watch(x, &x->err, TAKE_FD(fds[next++]), EPOLLIN);
-    }
+        x->in.fd = TAKE_FD(fds[0]);
+    adopt_pipe(x, &x->out, &fds[n_held - 2]);
+    adopt_pipe(x, &x->err, &fds[n_held - 1]);
 }
 
 /* Puts what is owed to the open frame into the log. 1: the frame is complete; 0: the pipe is empty; -errno. */

@@ -194,6 +194,7 @@ void exec_end(struct exec *x)
     if (x->state == EXEC_ENDED)
         return;
     exec_streams_close(x);
+    x->log = fd_close(x->log);      /* whoever reads it opens it: there may be very many */
     x->state = EXEC_ENDED;
     x->ended_ms = front_now_ms();
     x->box->running--;
@@ -401,13 +402,56 @@ static void ended(struct exec *x, const struct event *event)
     exec_end(x);
 }
 
-/* After a restart: the exec goes on with the descriptors that the keeper held. */
+/* After a restart: the exec goes on with the descriptors that the keeper held. A foreground one has lost its client with the last front, and with it the only one
+ * who would have ended it. */
 static void resume(struct exec *x, const struct event *event, int *fds, size_t n_fds)
 {
+    struct err ignored;
+    bool is_orphan = !x->background && x->state == EXEC_STARTING;
+
     exec_streams_adopt(x, fds, n_fds, event->n_held);
     x->state = EXEC_RUNNING;
     if (event->state)
         ended(x, event);
+    else if (is_orphan)
+        (void)!exec_signal(x, SIGKILL, &ignored);
+}
+
+static void forget_slot(struct box *box, unsigned slot)
+{
+    struct request_head q = { .type = REQUEST_FORGET, .box = box->slot, .payload = (uint16_t)slot };
+    keeper_link_request(box->front->keeper, &q, sizeof q, NULL, 0, forget_answer, NULL);
+}
+
+/* A payload that is no exec of ours: a file helper of the last front, which ends by itself now, one whose end was noted just before the front died, or one that was
+ * given up because its answer was lost. Its slot is in use until it has ended. */
+static void take_stranger(struct box *box, const struct event *event)
+{
+    const uint64_t bit = UINT64_C(1) << event->payload;
+
+    if (event->state) {
+        forget_slot(box, event->payload);
+        return;
+    }
+    if (box->slots_used & bit)
+        return;
+    box->slots_used |= bit;
+    box->slots_foreign |= bit;
+    if (event->token) {
+        struct request_signal q = { .head = { .type = REQUEST_SIGNAL, .box = box->slot, .payload = event->payload }, .signal = SIGKILL, .group = 1 };
+        keeper_link_request(box->front->keeper, &q, sizeof q, NULL, 0, forget_answer, NULL);
+    }
+}
+
+static void stranger_ended(struct box *box, unsigned slot)
+{
+    const uint64_t bit = UINT64_C(1) << slot;
+
+    if (!(box->slots_foreign & bit))
+        return;
+    box->slots_foreign &= ~bit;
+    box->slots_used &= ~bit;
+    forget_slot(box, slot);
 }
 
 void execs_on_keeper_event(struct box *box, const struct event *event, int *fds, size_t n_fds)
@@ -418,10 +462,7 @@ void execs_on_keeper_event(struct box *box, const struct event *event, int *fds,
         for (x = box->execs; x && x->number != event->token; x = x->next)
             ;
         if (!x || x->state == EXEC_ENDED) {
-            /* A file helper, or one whose end was noted just before the front died. */
-            struct request_head q = { .type = event->state ? REQUEST_FORGET : 0, .box = box->slot, .payload = event->payload };
-            if (q.type)
-                keeper_link_request(box->front->keeper, &q, sizeof q, NULL, 0, forget_answer, NULL);
+            take_stranger(box, event);
             return;
         }
         x->slot = event->payload;
@@ -430,8 +471,11 @@ void execs_on_keeper_event(struct box *box, const struct event *event, int *fds,
         return;
     }
     x = by_slot(box, event->payload);
-    if (!x)
+    if (!x) {
+        if (event->type != EVENT_STARTED)
+            stranger_ended(box, event->payload);
         return;
+    }
     if (event->type == EVENT_STARTED) {
         x->state = EXEC_RUNNING;
         if (x->terminal && n_fds > 0)
@@ -453,7 +497,16 @@ void execs_lost(struct box *box, const char *reason)
             (void)reason;
             exec_end(x);
         }
-    box->slots_used = 0;
+    box->slots_used = box->slots_foreign = 0;
+}
+
+void execs_synced(struct box *box)
+{
+    for (struct exec *x = box->execs; x; x = x->next)
+        if (x->state == EXEC_STARTING) {
+            (void)err_set(&x->failure, ECONNRESET, STEP_WAIT, "the server was restarted before the command was started");
+            exec_end(x);
+        }
 }
 
 static int load_one(const struct store_exec *row, void *arg)
@@ -472,6 +525,8 @@ static int load_one(const struct store_exec *row, void *arg)
     x->number = row->number;
     exec_from_json(x, body);
     exec_log_open(x);
+    if (row->ended)
+        x->log = fd_close(x->log);
     json_decref(body);
     x->state = row->ended ? EXEC_ENDED : EXEC_STARTING;
     box->running += !row->ended;

@@ -50,7 +50,7 @@ struct exec {
     unsigned              slot;
     bool                  background, terminal;
     struct loop_fd        out, err, in; /* fds owned: read ends, write end (or the terminal's master as out, with in a duplicate) */
-    int                   log;          /* owned; -1: nothing was written yet */
+    int                   log;          /* owned; -1: nothing was written yet, or the exec has ended */
     uint64_t              log_bytes;    /* complete frames only */
     uint64_t              log_at;       /* where the next byte goes */
     uint16_t              rows, columns;
@@ -95,6 +95,8 @@ json_t        *exec_json(const struct exec *x);
 /* Called by boxes.c. */
 void           execs_on_keeper_event(struct box *box, const struct event *event, int *fds, size_t n_fds);
 void           execs_lost(struct box *box, const char *reason);
+/* The keeper has told of all that it runs: what it did not tell of was never started. */
+void           execs_synced(struct box *box);
 MUST_CHECK int execs_load(struct box *box, struct err *e);
 void           execs_free(struct box *box);
 /* Removes their logs. */

@@ -117,6 +117,9 @@ static int become(uint32_t uid, uint32_t gid, struct err *e)
         return 0;
     if (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
         return err_set(e, errno, STEP_RIGHTS, "becoming uid %u", uid);
+    /* The kernel forgets this when the user changes. Without it a front whose supervisor was killed would sit on the sockets for ever. */
+    if (prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0) < 0)
+        return err_set(e, errno, STEP_RIGHTS, "the end of the parent");
     return 0;
 }
 

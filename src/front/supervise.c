@@ -232,7 +232,8 @@ static void start_keeper(struct supervisor *s)
     char *argv[16 + 2 * CONFIG_ROOTS] = { s->engine, "keeper", "--listen", s->keeper_socket, "--front-uid", uid };
     int n = 6;
 
-    snprintf(uid, sizeof uid, "%u", s->uid);
+    /* A rootless keeper lives in a user namespace of its own, in which its user, who is also the front's, is 0. */
+    snprintf(uid, sizeof uid, "%u", geteuid() == 0 ? s->uid : 0);
     /* Beside the database that says whose they are; but the keeper's own, and closed to the front. */
     snprintf(stores, sizeof stores, "%s/stores", s->config.state);
     argv[n++] = "--stores";

@@ -79,10 +79,10 @@ void keeper_end_box(struct keeper *keeper, struct kept_box *box, const struct er
     box->dying = true;
     if (cause)
         box->cause = *cause;
-    if (box->waiting)
-        (void)!process_signal(&box->waiting->job.process, SIGKILL);
-    else
+    if (!box->waiting)
         box_kill(&box->box);
+    else if (box->waiting->job.process.pidfd >= 0)
+        (void)!process_signal(&box->waiting->job.process, SIGKILL);
     for (unsigned i = 0; i < KEEPER_PAYLOADS; i++)
         if (box->payload[i] && box->payload[i]->is_helper && !box->payload[i]->ended)
             (void)!process_signal(&box->payload[i]->payload.process, SIGKILL);
@@ -139,7 +139,7 @@ static void box_speaks(struct keeper *keeper, struct kept_box *box)
 {
     struct err e;
 
-    if (box->dying || box->box.state != BOX_MAKING)
+    if (box->dying || box->waiting || box->box.state != BOX_MAKING)
         return;
     int r = box_ready(&box->box, false, &e);
     if (r < 0) {

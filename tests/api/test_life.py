@@ -128,7 +128,8 @@ def test_a_keeper_that_is_killed_takes_its_boxes_and_a_new_one_comes(private):
     root = Client(private.socket)
     path = "/v1/boxes/" + root.post("/v1/boxes", {}).json["id"]
     stream = root.open("POST", path + "/exec?stream=true", {"argv": ["sleep", "1000"]})
-    assert json.loads(stream.readline())["type"] == "started"
+    x = json.loads(stream.readline())["exec"]
+    assert wait_for(lambda: root.get(f"{path}/exec/{x}").json["state"] == "running")
     keeper = [int(c) for c in open(f"/proc/{private.process.pid}/task/{private.process.pid}/children").read().split() if int(c) != private.front_pid()]
     os.kill(keeper[0], signal.SIGKILL)
     assert list(lines(stream))[-1]["outcome"] == "killed"

@@ -116,7 +116,7 @@ def modes_below(folder):
 
 
 @pytest.mark.parametrize("user", CALLERS)
-@pytest.mark.parametrize("profile", ["standard", "strict"])
+@pytest.mark.parametrize("profile", ["standard", "strict", "system"])
 def test_no_set_id_bit_is_left_on_a_writable_mount(profile, user, tmp_path):
     """What the box makes there is the caller's outside: with such a bit it would run as the caller for everybody."""
     folder = callers_folder(tmp_path, user)
@@ -146,19 +146,32 @@ def test_a_set_id_bit_on_a_writable_mount_does_not_survive_a_change(tmp_path):
     assert not program.stat().st_mode & 0o4000
 
 
-def test_root_cannot_give_a_writable_mount_to_the_system_profile(tmp_path):
-    """There a box may set the bits, and what it makes would be the host's root's."""
-    if os.getuid() != 0:
-        pytest.skip("needs root")
+def test_a_system_box_sets_id_bits_only_where_nothing_of_the_callers_is_writable(tmp_path):
+    """A package manager needs the bits on the box's own files, where they have no effect."""
     folder = callers_folder(tmp_path, None)
-    for source, target in ((folder, "/host"), (folder, "/home/box/deep/er"), (f"{folder}/../folder", "/opt")):
-        result = run_box(["/bin/sh", "-c", "echo ran; touch /host/made"], options=("--profile", "system"), mounts=[f"{source}:{target}:rw"], with_probe=False)
-        assert result.status == 125 and result.stdout == b"", result
-        assert b"system" in result.stderr and result.stderr.count(b"\n") == 1, result
-        assert os.listdir(folder) == []
-    result = run_box(["/bin/sh", "-c", "echo ran; touch /host/made"], options=("--profile", "system"), mounts=[f"{folder}:/host:ro"], with_probe=False)
-    assert result.stdout == b"ran\n" and result.status != 0, result
-    assert os.listdir(folder) == []
+    script = "cp /bin/true /tmp/own && chmod 4755 /tmp/own && echo set; touch /host/made 2>/dev/null; true"
+    for mode, said in (("ro", b"set\n"), ("rw", b"")):
+        result = run_box(["/bin/sh", "-c", script], options=("--profile", "system"), mounts=[f"{folder}:/host:{mode}"])
+        assert (result.status, result.stdout) == (0, said), result
+        assert os.listdir(folder) == (["made"] if mode == "rw" else [])
+
+
+@pytest.mark.parametrize("user", CALLERS)
+def test_root_of_a_system_box_owns_on_a_writable_mount_what_the_caller_owns(user, tmp_path):
+    """Neither becoming another user of the box nor giving a file away makes a file of a third one outside."""
+    folder = callers_folder(tmp_path, user)
+    folder.chmod(0o777)
+    script = ("cd /host && touch own && mkdir -m 777 sub; chown 33:33 own; chgrp 0 own; "
+              "setpriv --reuid 33 --regid 33 --clear-groups touch other sub/other; chmod 6777 own sub; stat -c %u own")
+    result = run_box(["/bin/sh", "-c", script], options=("--profile", "system"), mounts=[f"{folder}:/host:rw"], user=user, limits=())
+    assert result.status == 0, result
+    found = {path: os.lstat(path) for path in modes_below(folder)}
+    assert str(folder / "own") in found and str(folder / "sub") in found
+    caller = os.getuid() if user is None else user
+    for path, info in found.items():
+        assert info.st_uid == caller or caller != 0, (path, info)
+        assert info.st_uid != 0 or caller == 0, (path, info)
+        assert not info.st_mode & 0o6000, path
 
 
 @pytest.mark.parametrize("user", CALLERS)

@@ -84,6 +84,18 @@ void box_clear(struct box *ret)
                          .first = { .process.pidfd = -1, .link = -1, .terminal = -1 } };
 }
 
+/* What is inside is a directory of whoever it was. */
+int envelope_open(int *fd, bool trusting, uid_t *ret_uid, gid_t *ret_gid, struct err *e)
+{
+    HOLDS(!trusting);
+    if (whim % 16 == 9)
+        return err_at(e, EPERM, STEP_TREE, 0, "envelope");
+    fd_close(*fd);
+    *fd = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    *ret_uid = *ret_gid = whim % 16 == 10 ? (uid_t)*fd : 7;
+    return 0;
+}
+
 int store_prepare(const struct stores *stores, int keeper, uint64_t number, uint64_t bytes, struct store_job *ret,
                   struct err *e)
 {
@@ -299,6 +311,7 @@ static bool send_frame(struct keeper *keeper, const uint8_t *data, size_t size)
             struct request_create *q = (struct request_create *)frame;
             q->n_mounts = (uint32_t)(n_fds = n_fds % 3);
             q->profile %= 4;
+            q->store %= 4;
             q->root %= 2;
             q->uid %= 65536;
             q->gid %= 65536;
@@ -317,9 +330,10 @@ static bool send_frame(struct keeper *keeper, const uint8_t *data, size_t size)
 
 static void happen(struct keeper *keeper, uint8_t what, uint8_t slots)
 {
-    static const enum watch kinds[] = { WATCH_INIT, WATCH_BOX_LINK, WATCH_PAYLOAD_LINK, WATCH_PAYLOAD_END };
+    static const enum watch kinds[] = { WATCH_INIT, WATCH_BOX_LINK, WATCH_PAYLOAD_LINK, WATCH_PAYLOAD_END,
+                                        WATCH_STORE };
     uint32_t box = slots % 3u;
-    enum watch kind = kinds[what % 4];
+    enum watch kind = kinds[what % 5];
 
     if (kind == WATCH_INIT && (!keeper->box[box] || keeper->box[box]->box.init.pidfd < 0))
         return;

@@ -20,7 +20,7 @@ GEN, PROBE, REFERENCE = (os.environ[name] for name in ("GEN", "PROBE", "REFERENC
 NUMBERS = range(601)
 PROFILES = ["strict", "standard", "system"]
 ZYGOTES = [f"zygote_{profile}" for profile in PROFILES]
-FILTERS = PROFILES + ["init", "helper"] + ZYGOTES
+FILTERS = PROFILES + ["init", "helper", "system_sharing"] + ZYGOTES
 BAD = 0x00007FFFFFFFF000  # the arguments of `probe verdicts` and `probe calls`
 UNSEEN = {335, 336}  # uretprobe, uprobe: the kernel does not ask filters about these
 
@@ -185,6 +185,14 @@ class Intent(unittest.TestCase):
     def test_the_helpers_filter_differs_from_a_payloads_by_one_call(self):
         differences = [table.rows[nr]["name"] for nr in table.rows if table.cell("helper", nr) != table.cell("standard", nr)]
         self.assertEqual(differences, ["openat2"])
+
+    def test_a_system_box_that_shares_a_folder_cannot_set_an_id_bit(self):
+        """What differs from system is what makes or changes a mode; the answers are those that standard gets."""
+        differences = {table.rows[nr]["name"] for nr in table.rows if table.cell("system_sharing", nr) != table.cell("system", nr)}
+        self.assertEqual(differences, set("open openat openat2 creat chmod fchmod fchmodat fchmodat2 mknod mknodat".split()))
+        for call, args, answers in CASES:
+            if call in differences:
+                self.assertEqual(simulate(programs["system_sharing"], table.names[call], padded(args)), wanted(answers, "standard"), (call, args))
 
     def test_constants_are_those_of_the_headers(self):
         own = {"CLONE_NAMESPACES", "SECCOMP_REFUSED_FLAGS", "PERSONALITY_ASK", "SOCK_TYPE_MASK", "SET_ID_BITS", "MAKES_A_FILE"}

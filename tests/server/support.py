@@ -2,7 +2,6 @@
 import ctypes
 import os
 import pathlib
-import random
 import re
 import shutil
 import signal
@@ -11,7 +10,6 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "api"))
@@ -273,8 +271,3 @@ class Counter:
         seen = self.next
         self.offset, self.rest, self.next = 0, "", 0
         assert self.check_more() >= seen
-
-
-__all__ = [n for n in dir() if not n.startswith("_")]
-random.seed()
-_ = threading

@@ -2,23 +2,25 @@
 from __future__ import annotations
 
 import base64
-import io
 import os
-import tarfile
-from dataclasses import dataclass, field
-from typing import IO, Any, Iterable, Iterator, Mapping, Sequence
-from urllib.parse import quote
+import socket
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Union
 
 from . import local
-from .errors import ExecFailed, NotFound
-from .transport import Transport, file_path, segment
+from .errors import CarrelError, Conflict, ExecFailed, NotFound
+from .files import Files
+from .ports import Ports
+from .transport import Transport, segment
 
-_CHUNK = 1 << 20
+Raw = Dict[str, Any]
+Mount = Union[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class ExecResult:
-    """A command that has ended."""
+    """A command that has ended. outcome: ok, error, timeout, oom, pids, disk, output_limit, killed; None if it never ran, then error says why."""
 
     id: str
     outcome: str | None
@@ -29,7 +31,8 @@ class ExecResult:
     wall_ms: float
     cpu_ms: float
     memory_peak_bytes: int
-    raw: dict[str, Any] = field(repr=False, default_factory=dict)
+    error: str | None = None
+    raw: Raw = field(repr=False, default_factory=dict)
     stdout_bytes: bytes = field(repr=False, default=b"")
     stderr_bytes: bytes = field(repr=False, default=b"")
 
@@ -44,36 +47,35 @@ class ExecResult:
         return self
 
 
-@dataclass(frozen=True)
-class FileInfo:
-    name: str
-    type: str
-    size: int
-    mode: int
-    mtime: float
-
-
 def _bytes_of(raw: Mapping[str, Any], key: str) -> bytes:
     if key + "_base64" in raw:
         return base64.b64decode(raw[key + "_base64"])
-    return raw.get(key, "").encode()
+    return str(raw.get(key, "")).encode("utf-8", "surrogatepass")
 
 
-def _result(raw: dict[str, Any]) -> ExecResult:
+def _result(raw: Raw) -> ExecResult:
     return ExecResult(
         id=raw["id"], outcome=raw.get("outcome"), exit_code=raw.get("exit_code"), signal=raw.get("signal"),
         stdout=raw.get("stdout", ""), stderr=raw.get("stderr", ""), wall_ms=raw.get("wall_ms", 0.0), cpu_ms=raw.get("cpu_ms", 0.0),
-        memory_peak_bytes=raw.get("memory_peak_bytes", 0), raw=raw, stdout_bytes=_bytes_of(raw, "stdout"),
-        stderr_bytes=_bytes_of(raw, "stderr"))
+        memory_peak_bytes=raw.get("memory_peak_bytes", 0), error=(raw.get("error") or {}).get("message"), raw=raw,
+        stdout_bytes=_bytes_of(raw, "stdout"), stderr_bytes=_bytes_of(raw, "stderr"))
+
+
+def event_bytes(event: Mapping[str, Any]) -> bytes:
+    """The bytes of a stdout or stderr event."""
+    return _bytes_of(event, "data")
 
 
 class Exec:
     """A command in the background."""
 
-    def __init__(self, box: "Box", raw: dict[str, Any]):
+    def __init__(self, box: "Box", raw: Raw):
         self._box = box
         self.raw = raw
         self.id: str = raw["id"]
+
+    def __repr__(self) -> str:
+        return f"<Exec {self.id} {self.raw.get('state')}>"
 
     @property
     def _path(self) -> str:
@@ -85,31 +87,25 @@ class Exec:
 
     @property
     def running(self) -> bool:
-        return self.refresh().raw["state"] != "ended"
+        return bool(self.refresh().raw["state"] != "ended")
 
-    def output(self, offset: int = 0, follow: bool = True) -> Iterator[dict[str, Any]]:
-        """Events of the command from an offset; with follow, until it ends."""
+    def output(self, offset: int = 0, follow: bool = True) -> Iterator[Raw]:
+        """Events of the command from an offset (that of an event's `next`); with follow, until it ends."""
         return self._box._transport.lines("GET", self._path + "/output", query={"offset": offset, "follow": follow})
 
     def wait(self) -> ExecResult:
         """Waits for the end and returns everything."""
         parts: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
-        end: dict[str, Any] = {}
         for event in self.output():
             if event["type"] in parts:
                 parts[event["type"]].append(event_bytes(event))
-            elif event["type"] == "exit":
-                end = event
         out, err = b"".join(parts["stdout"]), b"".join(parts["stderr"])
-        raw = {**self.refresh().raw, **{k: v for k, v in end.items() if k != "type"}}
-        result = _result({**raw, "id": self.id, "stdout": out.decode("utf-8", "replace"), "stderr": err.decode("utf-8", "replace")})
-        return ExecResult(**{**result.__dict__, "stdout_bytes": out, "stderr_bytes": err})
+        result = _result({**self.refresh().raw, "stdout": out.decode("utf-8", "replace"), "stderr": err.decode("utf-8", "replace")})
+        return replace(result, stdout_bytes=out, stderr_bytes=err)
 
     def write(self, data: bytes, close: bool = False) -> None:
-        """Sends data to the command's standard input."""
-        response = self._box._transport.open("POST", self._path + "/stdin", query={"close": close}, body=data)
-        response.read()
-        self._box._transport.finish(response)
+        """Sends data to the command's standard input; returns when it was taken."""
+        self._box._transport.open("POST", self._path + "/stdin", query={"close": close}, body=data).all()
 
     def close_stdin(self) -> None:
         self.write(b"", close=True)
@@ -124,173 +120,72 @@ class Exec:
         self._box._transport.call("POST", self._path + "/resize", json_body={"rows": rows, "cols": cols})
 
 
-def event_bytes(event: Mapping[str, Any]) -> bytes:
-    """The bytes of a stdout or stderr event."""
-    if "data_base64" in event:
-        return base64.b64decode(event["data_base64"])
-    return event.get("data", "").encode()
+def _envelope(fd: int) -> int:
+    """The descriptor as a message in a socket pair of this process: so the server's keeper hears from the kernel whose it is."""
+    ours, theirs = socket.socketpair()
+    try:
+        socket.send_fds(ours, [b"\0"], [fd])
+    finally:
+        os.close(fd)
+        ours.close()
+    return theirs.detach()
 
 
-class Files:
-    """The files of a box. Paths without a leading slash are below the home directory."""
-
-    def __init__(self, box: "Box"):
-        self._box = box
-
-    def _url(self, path: str | os.PathLike[str]) -> str:
-        return f"{self._box._path}/files{file_path(path)}"
-
-    def read(self, path: str | os.PathLike[str], offset: int | None = None, length: int | None = None) -> bytes:
-        headers = {}
-        if offset is not None or length is not None:
-            start = offset or 0
-            headers["Range"] = f"bytes={start}-{'' if length is None else start + length - 1}"
-        response = self._box._transport.open("GET", self._url(path), headers=headers)
-        data = response.read()
-        self._box._transport.finish(response)
-        return data
-
-    def read_text(self, path: str | os.PathLike[str], encoding: str = "utf-8") -> str:
-        return self.read(path).decode(encoding)
-
-    def download(self, path: str | os.PathLike[str], to: str | os.PathLike[str] | IO[bytes]) -> int:
-        """Copies a file out of the box; returns its size."""
-        response = self._box._transport.open("GET", self._url(path), fresh=True)
-        own = isinstance(to, (str, os.PathLike))
-        out = open(to, "wb") if own else to  # type: ignore[arg-type]
-        size = 0
-        try:
-            while chunk := response.read(_CHUNK):
-                out.write(chunk)  # type: ignore[union-attr]
-                size += len(chunk)
-        finally:
-            if own:
-                out.close()  # type: ignore[union-attr]
-            self._box._transport.finish(response)
-        return size
-
-    def write(self, path: str | os.PathLike[str], data: bytes | str | IO[bytes] | Iterable[bytes], *, mode: int | None = None,
-              append: bool = False, parents: bool = True) -> None:
-        """Writes a file, whole or not at all unless it appends."""
-        if isinstance(data, str):
-            data = data.encode()
-        query = {"mode": None if mode is None else oct(mode)[2:], "append": append or None, "parents": parents or None}
-        response = self._box._transport.open("PUT", self._url(path), query=query, body=data)
-        response.read()
-        self._box._transport.finish(response)
-
-    def upload(self, source: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-        with open(source, "rb") as data:
-            self.write(path, data, mode=os.fstat(data.fileno()).st_mode & 0o777)
-
-    def list(self, path: str | os.PathLike[str] = ".") -> list[FileInfo]:
-        entries: list[FileInfo] = []
-        cursor = None
-        while True:
-            answer = self._box._transport.call("GET", self._url("" if path == "." else path), query={"cursor": cursor})
-            entries += [_file_info(e) for e in answer["entries"]]
-            cursor = answer.get("next")
-            if not cursor:
-                return entries
-
-    def stat(self, path: str | os.PathLike[str]) -> FileInfo:
-        return _file_info(self._box._transport.call("GET", self._url(path), query={"stat": True}))
-
-    def exists(self, path: str | os.PathLike[str]) -> bool:
-        try:
-            self.stat(path)
-            return True
-        except NotFound:
-            return False
-
-    def mkdir(self, path: str | os.PathLike[str], parents: bool = True) -> None:
-        self._box._transport.call("POST", self._url(path), json_body={"action": "mkdir", "parents": parents})
-
-    def move(self, path: str | os.PathLike[str], to: str | os.PathLike[str]) -> None:
-        self._box._transport.call("POST", self._url(path), json_body={"action": "move", "to": _absolute(to)})
-
-    def chmod(self, path: str | os.PathLike[str], mode: int) -> None:
-        self._box._transport.call("POST", self._url(path), json_body={"action": "chmod", "mode": oct(mode)[2:]})
-
-    def remove(self, path: str | os.PathLike[str], recursive: bool = False) -> None:
-        self._box._transport.call("DELETE", self._url(path), query={"recursive": recursive or None})
-
-    def get_tree(self, path: str | os.PathLike[str], to: str | os.PathLike[str]) -> None:
-        """Copies a directory out of the box. Names that would leave the target directory are refused."""
-        response = self._box._transport.open("GET", f"{self._box._path}/archive", query={"path": _absolute(path)}, fresh=True)
-        try:
-            with tarfile.open(fileobj=response, mode="r|") as archive:  # type: ignore[arg-type]
-                archive.extractall(to, filter="data")
-        finally:
-            response.close()
-            self._box._transport.finish(response)
-
-    def put_tree(self, source: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-        """Copies a directory into the box."""
-        data = io.BytesIO()
-        with tarfile.open(fileobj=data, mode="w") as archive:
-            archive.add(source, arcname=".")
-        response = self._box._transport.open("PUT", f"{self._box._path}/archive", query={"path": _absolute(path)}, body=data.getvalue())
-        response.read()
-        self._box._transport.finish(response)
-
-
-def _absolute(path: str | os.PathLike[str]) -> str:
-    name = os.fspath(path)
-    return name if name.startswith("/") else "/home/box/" + name
-
-
-def _file_info(e: Mapping[str, Any]) -> FileInfo:
-    mode = e.get("mode", 0)
-    return FileInfo(name=e.get("name", ""), type=e["type"], size=e.get("size", 0), mode=int(mode, 8) if isinstance(mode, str) else mode,
-                    mtime=e.get("mtime", 0.0))
-
-
-class Ports:
-    """HTTP servers inside a box."""
-
-    def __init__(self, box: "Box"):
-        self._box = box
-
-    def url(self, port: int, path: str = "/") -> str:
-        """The path below the server's address under which a port of the box answers."""
-        return f"{self._box._path}/ports/{port}{quote(path)}"
-
-    def request(self, port: int, path: str = "/", method: str = "GET", body: bytes | None = None,
-                headers: dict[str, str] | None = None) -> bytes:
-        response = self._box._transport.open(method, self.url(port, path), body=body, headers=headers)
-        data = response.read()
-        self._box._transport.finish(response)
-        return data
+def _open_mounts(mounts: Sequence[Mount], opened: List[int]) -> List[Raw]:
+    """Opens what is to be mounted, with the rights of this process; the descriptors go to the server."""
+    result = []
+    for mount in mounts:
+        if isinstance(mount, str):
+            parts = mount.split(":")
+            if len(parts) not in (2, 3) or parts[2:] not in ([], ["ro"], ["rw"]):
+                raise ValueError(f"a mount is SOURCE:TARGET, SOURCE:TARGET:ro or SOURCE:TARGET:rw, not {mount!r}")
+            mount = {"source": parts[0], "target": parts[1], "writable": parts[2:] == ["rw"]}
+        source = os.path.realpath(mount["source"])
+        opened.append(_envelope(os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)))
+        result.append({**mount, "source": source, "fd": len(opened) - 1})
+    return result
 
 
 class Box:
     """An isolated place to run code. As a context manager it is deleted at the end.
 
-    Without `server` it uses the running server, or starts a private one."""
+    Without `server` it uses the running server, or starts a private one. Sizes are bytes or texts like "512M", times are
+    seconds or texts like "2h". Mounts are "SOURCE:TARGET[:ro|rw]"."""
 
     def __init__(self, *, server: "Carrel | None" = None, name: str | None = None, memory: str | int | None = None,
                  cpus: float | None = None, pids: int | None = None, disk: str | int | None = None, profile: str | None = None,
-                 root: str | None = None, env: Mapping[str, str] | None = None, mounts: Sequence[Mapping[str, Any]] | None = None,
-                 labels: Mapping[str, str] | None = None, ttl: str | int | None = None, idle_timeout: str | int | None = None,
-                 on_idle: str | None = None, hostname: str | None = None, idempotency_key: str | None = None,
-                 requests: Mapping[str, Any] | None = None, _raw: dict[str, Any] | None = None):
+                 root: str | None = None, writable_root: bool | None = None, store: str | None = None,
+                 env: Mapping[str, str] | None = None, mounts: Sequence[Mount] | None = None,
+                 labels: Mapping[str, str] | None = None, ttl: str | float | None = None, idle_timeout: str | float | None = None,
+                 on_idle: str | None = None, hostname: str | None = None, user: str | int | None = None,
+                 requests: Mapping[str, Any] | None = None, idempotency_key: str | None = None, _raw: Raw | None = None):
         self._server = server or Carrel()
         self._transport = self._server._transport
         if _raw is None:
             limits = {"memory": memory, "cpus": cpus, "pids": pids, "disk": disk}
-            body: dict[str, Any] = {
-                "name": name, "profile": profile, "root": root, "env": dict(env) if env else None, "mounts": list(mounts) if mounts else None,
-                "labels": dict(labels) if labels else None, "ttl": ttl, "idle_timeout": idle_timeout, "on_idle": on_idle,
-                "hostname": hostname, "requests": dict(requests) if requests else None,
+            body: Raw = {
+                "name": name, "profile": profile, "root": root, "writable_root": writable_root, "store": store,
+                "env": dict(env) if env else None, "labels": dict(labels) if labels else None, "ttl": ttl, "idle_timeout": idle_timeout,
+                "on_idle": on_idle, "hostname": hostname, "user": user, "requests": dict(requests) if requests else None,
                 "limits": {k: v for k, v in limits.items() if v is not None} or None,
             }
-            headers = {"Idempotency-Key": idempotency_key} if idempotency_key else None
-            _raw = self._transport.call("POST", "/v1/boxes", json_body={k: v for k, v in body.items() if v is not None}, headers=headers)
-        self.raw: dict[str, Any] = _raw
+            _raw = self._create({k: v for k, v in body.items() if v is not None}, mounts or (), idempotency_key)
+        self.raw: Raw = _raw
         self.id: str = _raw["id"]
         self.files = Files(self)
         self.ports = Ports(self)
+
+    def _create(self, body: Raw, mounts: Sequence[Mount], key: str | None) -> Raw:
+        opened: List[int] = []
+        try:
+            if mounts:
+                body["mounts"] = _open_mounts(mounts, opened)
+            headers = {"Idempotency-Key": key} if key else None
+            raw: Raw = self._transport.call("POST", "/v1/boxes", json_body=body, headers=headers, fds=opened)
+            return raw
+        finally:
+            for fd in opened:
+                os.close(fd)
 
     @property
     def _path(self) -> str:
@@ -299,11 +194,14 @@ class Box:
     def __enter__(self) -> "Box":
         return self
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:
         try:
             self.delete()
         except NotFound:
             pass
+        except CarrelError:
+            if exc is None:  # else that is what the caller must see
+                raise
 
     def __repr__(self) -> str:
         return f"<Box {self.id} {self.raw.get('phase')}>"
@@ -313,77 +211,112 @@ class Box:
         return self
 
     @property
+    def name(self) -> str | None:
+        name: str | None = self.raw.get("name")
+        return name
+
+    @property
     def phase(self) -> str:
-        return self.refresh().raw["phase"]
+        """As it is now: creating, running, paused, stopped, failed, deleting, deleted."""
+        return str(self.refresh().raw["phase"])
 
     def exec(self, argv: Sequence[str] | str, *, cwd: str | None = None, env: Mapping[str, str] | None = None,
-             timeout: str | float | None = None, stdin: str | None = None, output_limit: str | int | None = None,
+             timeout: str | float | None = None, stdin: str | bytes | None = None, output_limit: str | int | None = None,
              check: bool = False) -> ExecResult:
         """Runs a command to its end. A string is a line for the shell."""
-        raw = self._transport.call("POST", self._path + "/exec",
-                                   json_body=_command(argv, cwd=cwd, env=env, timeout=timeout, stdin=stdin, output_limit=output_limit))
-        result = _result(raw)
+        options = {"cwd": cwd, "env": env, "timeout": timeout, "output_limit": output_limit}
+        if isinstance(stdin, bytes):
+            result = self._exec_bytes(argv, stdin, options)
+        else:
+            result = _result(self._transport.call("POST", self._path + "/exec", json_body=_command(argv, stdin=stdin, **options)))
         return result.check() if check else result
 
-    def stream(self, argv: Sequence[str] | str, **options: Any) -> Iterator[dict[str, Any]]:
+    def _exec_bytes(self, argv: Sequence[str] | str, stdin: bytes, options: Mapping[str, Any]) -> ExecResult:
+        """With input that need not be text."""
+        command = self.spawn(argv, stdin=True, **options)
+        try:
+            command.write(stdin, close=True)
+        except Conflict:
+            pass  # it ended, or closed its input, before it had read everything
+        return command.wait()
+
+    def stream(self, argv: Sequence[str] | str, **options: Any) -> Iterator[Raw]:
         """Runs a command and yields its events as they happen. Ending the iteration early ends the command."""
-        return self._transport.lines("POST", self._path + "/exec", query={"stream": True}, json_body=_command(argv, **options))
+        return self._transport.lines("POST", self._path + "/exec", json_body=_command(argv, **options))
 
     def spawn(self, argv: Sequence[str] | str, **options: Any) -> Exec:
-        """Starts a command in the background."""
-        raw = self._transport.call("POST", self._path + "/exec", json_body={**_command(argv, **options), "background": True})
-        return Exec(self, raw)
+        """Starts a command in the background. stdin=True keeps its input open for Exec.write()."""
+        return Exec(self, self._transport.call("POST", self._path + "/exec", json_body={**_command(argv, **options), "background": True}))
 
-    def execs(self) -> list[Exec]:
+    def execs(self) -> List[Exec]:
+        """The commands of the box, newest first."""
         return [Exec(self, raw) for raw in self._transport.call("GET", self._path + "/exec")["execs"]]
+
+    def get_exec(self, id: str) -> Exec:
+        return Exec(self, self._transport.call("GET", f"{self._path}/exec/{segment(id)}"))
 
     def shell(self, line: str, **options: Any) -> ExecResult:
         """Runs a line with the shell."""
         return self.exec(line, **options)
 
+    def _act(self, action: str) -> None:
+        self.raw = self._transport.call("POST", f"{self._path}/{action}")
+
     def pause(self) -> None:
-        self.raw = self._transport.call("POST", self._path + "/pause")
+        self._act("pause")
 
     def resume(self) -> None:
-        self.raw = self._transport.call("POST", self._path + "/resume")
+        self._act("resume")
+
+    def stop(self) -> None:
+        self._act("stop")
+
+    def start(self) -> None:
+        self._act("start")
 
     def update(self, **changes: Any) -> None:
         """Changes limits (a mapping), ttl, idle_timeout or labels."""
         self.raw = self._transport.call("PATCH", self._path, json_body=changes)
 
-    def usage(self) -> dict[str, Any]:
-        return self._transport.call("GET", self._path + "/usage")
+    def usage(self) -> Raw:
+        usage: Raw = self._transport.call("GET", self._path + "/usage")
+        return usage
 
-    def events(self) -> list[dict[str, Any]]:
-        return self._transport.call("GET", self._path + "/events")["events"]
+    def events(self) -> List[Raw]:
+        """What happened to the box so far."""
+        events: List[Raw] = []
+        after: int | None = 0
+        while after is not None:
+            page = self._transport.call("GET", self._path + "/events", query={"after": after, "limit": 1000})
+            events += page["events"]
+            after = page["next"]
+        return events
+
+    def watch(self, after: int = 0) -> Iterator[Raw]:
+        """What happened to the box, and what happens, as it happens."""
+        return self._transport.sse(self._path + "/events", query={"after": after})
 
     def delete(self) -> None:
         self._transport.call("DELETE", self._path)
 
 
-def _command(argv: Sequence[str] | str, **options: Any) -> dict[str, Any]:
-    body: dict[str, Any] = {"shell": argv} if isinstance(argv, str) else {"argv": list(argv)}
+def _command(argv: Sequence[str] | str, **options: Any) -> Raw:
+    body: Raw = {"shell": argv} if isinstance(argv, str) else {"argv": list(argv)}
     body.update({k: v for k, v in options.items() if v is not None})
     if "env" in body:
         body["env"] = dict(body["env"])
     return body
 
 
-_private: local.PrivateServer | None = None
-
-
 class Carrel:
-    """A server. Without url: the one that runs, or a private one."""
+    """A server. Without url: the one that runs, or a private one that ends with this process."""
 
     def __init__(self, url: str | None = None, token: str | None = None, timeout: float | None = None):
-        global _private
-        found = url or local.running_server()
-        if not found:
-            if _private is None or _private.process.poll() is not None:
-                _private = local.PrivateServer()
-            found = _private.url
-        self._transport = Transport(found, token or os.environ.get("CARREL_TOKEN"), timeout)
-        self.url = found
+        self.url: str = url or local.running_server() or local.private_server().url
+        self._transport = Transport(self.url, token or os.environ.get("CARREL_TOKEN"), timeout)
+
+    def __repr__(self) -> str:
+        return f"<Carrel {self.url}>"
 
     def create(self, **options: Any) -> Box:
         return Box(server=self, **options)
@@ -391,8 +324,9 @@ class Carrel:
     def get(self, id_or_name: str) -> Box:
         return Box(server=self, _raw=self._transport.call("GET", f"/v1/boxes/{segment(id_or_name)}"))
 
-    def list(self, labels: Mapping[str, str] | None = None) -> list[Box]:
-        boxes: list[Box] = []
+    def list(self, labels: Mapping[str, str] | None = None) -> List[Box]:
+        """The caller's boxes, newest first."""
+        boxes: List[Box] = []
         cursor = None
         while True:
             query = {"label": [f"{k}={v}" for k, v in (labels or {}).items()] or None, "cursor": cursor, "limit": 500}
@@ -402,5 +336,11 @@ class Carrel:
             if not cursor:
                 return boxes
 
-    def info(self) -> dict[str, Any]:
-        return self._transport.call("GET", "/v1/info")
+    def info(self) -> Raw:
+        info: Raw = self._transport.call("GET", "/v1/info")
+        return info
+
+    def me(self) -> Raw:
+        """Who the caller is, what it may do, and what it uses of its quota."""
+        me: Raw = self._transport.call("GET", "/v1/me")
+        return me

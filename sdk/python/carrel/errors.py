@@ -1,17 +1,20 @@
 """What can go wrong, by its reason."""
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Mapping
+
+if TYPE_CHECKING:
+    from .client import ExecResult
 
 
 class CarrelError(Exception):
     """The server refused or failed. `code` is the API's typed reason, `status` the HTTP status."""
 
-    def __init__(self, message: str, code: str = "error", status: int = 0, details: dict[str, Any] | None = None):
+    def __init__(self, message: str, code: str = "error", status: int = 0, details: Mapping[str, Any] | None = None):
         super().__init__(message)
         self.code = code
         self.status = status
-        self.details = details or {}
+        self.details = dict(details or {})
 
 
 class InvalidRequest(CarrelError):
@@ -19,11 +22,11 @@ class InvalidRequest(CarrelError):
 
 
 class Unauthorized(CarrelError):
-    """No token, or one that is not known, expired or revoked."""
+    """No token, or one that is not known."""
 
 
 class Forbidden(CarrelError):
-    """The identity may not do this."""
+    """The identity may not do this; or the token has expired or was revoked."""
 
 
 class NotFound(CarrelError):
@@ -31,7 +34,7 @@ class NotFound(CarrelError):
 
 
 class Conflict(CarrelError):
-    """The box is in a state that does not allow it, or the name is taken."""
+    """The box, the command or the file is in a state that does not allow it, or the name is taken."""
 
 
 class QuotaExceeded(CarrelError):
@@ -42,6 +45,14 @@ class HostFull(CarrelError):
     """The host cannot guarantee what was requested; the message says what is free."""
 
 
+class NoSpace(CarrelError):
+    """The box, or the server's own disk, has no room for it."""
+
+
+class Unsupported(CarrelError):
+    """This server, or a box of this kind, cannot do it."""
+
+
 class Unavailable(CarrelError):
     """The server is not there, or not ready yet."""
 
@@ -49,21 +60,28 @@ class Unavailable(CarrelError):
 class ExecFailed(CarrelError):
     """A command ended with something else than success. `result` has everything about it."""
 
-    def __init__(self, result: Any):
-        what = f"signal {result.signal}" if result.signal else f"exit code {result.exit_code}"
-        super().__init__(f"{result.outcome}: {what}", code=result.outcome or "error")
+    def __init__(self, result: "ExecResult"):
+        if result.error:
+            what = result.error
+        else:
+            what = f"{result.outcome}: " + (f"signal {result.signal}" if result.signal else f"exit code {result.exit_code}")
+        super().__init__(what, code=result.outcome or "not_started")
         self.result = result
 
 
-_BY_STATUS = {
+_BY_CODE: dict[str, type[CarrelError]] = {"quota_exceeded": QuotaExceeded, "host_full": HostFull, "disk_full": NoSpace}
+_BY_STATUS: dict[int, type[CarrelError]] = {
     400: InvalidRequest, 401: Unauthorized, 403: Forbidden, 404: NotFound, 409: Conflict, 410: NotFound, 413: InvalidRequest,
-    416: InvalidRequest, 422: InvalidRequest, 429: QuotaExceeded, 502: Unavailable, 503: Unavailable, 504: Unavailable, 507: HostFull,
+    416: InvalidRequest, 422: InvalidRequest, 429: QuotaExceeded, 501: Unsupported, 502: Unavailable, 503: Unavailable, 504: Unavailable,
+    507: NoSpace,
 }
 
 
 def from_response(status: int, body: Any) -> CarrelError:
     """The exception for an error answer."""
-    error = body.get("error", {}) if isinstance(body, dict) else {}
+    error = body.get("error") if isinstance(body, dict) else None
+    error = error if isinstance(error, dict) else {}
     message = error.get("message") or (body if isinstance(body, str) and body else f"HTTP status {status}")
-    kind = _BY_STATUS.get(status, CarrelError)
-    return kind(message, code=error.get("code", "error"), status=status, details=error.get("details"))
+    code = str(error.get("code", "error"))
+    kind = _BY_CODE.get(code) or _BY_STATUS.get(status, CarrelError)
+    return kind(message, code=code, status=status, details=error.get("details"))

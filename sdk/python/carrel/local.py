@@ -6,11 +6,21 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
+import threading
 import time
 
 from .errors import Unavailable
+
+# The server is this shell, after exec. A child of it waits for the end of a pipe whose other end this process has: that comes even if this process
+# is killed. A line on the pipe means that the server has ended already.
+_GUARD = """exec 3<&0 </dev/null
+(read line <&3 || { read _ _ _ parent _ </proc/self/stat; [ "$parent" = $$ ] && kill $$; }) &
+exec 3<&-
+exec "$@"
+"""
 
 
 def find_binary() -> str:
@@ -27,60 +37,67 @@ def find_binary() -> str:
     return found
 
 
-def _answers(path: str) -> bool:
-    probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        probe.settimeout(1)
-        probe.connect(path)
-        return True
-    except OSError:
-        return False
-    finally:
-        probe.close()
+def _served(path: str) -> bool:
+    """Whether root or this user serves there; /tmp is everybody's."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.settimeout(1)
+            probe.connect(path)
+            credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        except OSError:
+            return False
+        return struct.unpack("3i", credentials)[1] in (0, os.geteuid())
 
 
 def running_server() -> str | None:
     """The URL of a server that is there: CARREL_URL, the user's own, the machine's."""
     if os.environ.get("CARREL_URL"):
         return os.environ["CARREL_URL"]
-    runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/tmp/carrel-{os.getuid()}"
-    for path in (os.path.join(runtime, "carrel", "carrel.sock"), "/run/carrel/carrel.sock"):
-        if os.path.exists(path) and _answers(path):
-            return "unix:" + path
-    return None
+    places = ["/run/carrel/carrel.sock"]
+    if os.geteuid() != 0:
+        runtime = os.environ.get("XDG_RUNTIME_DIR")
+        places.insert(0, f"{runtime}/carrel/carrel.sock" if runtime else f"/tmp/carrel-{os.getuid()}/carrel.sock")
+    return next(("unix:" + path for path in places if os.path.exists(path) and _served(path)), None)
 
 
 class PrivateServer:
-    """A server of this process's own: started on demand, ended at exit, state thrown away."""
+    """A server of this process's own: started on demand, ended with the process, state thrown away."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: tuple[str, ...] = ()) -> None:
         self.directory = tempfile.mkdtemp(prefix="carrel-")
+        # As root the front has an id of its own and must reach what is below; the state itself is closed to others.
+        os.chmod(self.directory, 0o711)
         self.socket = os.path.join(self.directory, "carrel.sock")
-        self._log = open(os.path.join(self.directory, "log"), "wb")
         self._owner = os.getpid()
-        self.process = subprocess.Popen(
-            [find_binary(), "serve", "--socket", self.socket, "--state", os.path.join(self.directory, "state"),
-             "--run", os.path.join(self.directory, "run")],
-            stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, start_new_session=True)
+        self._log = open(os.path.join(self.directory, "log"), "wb")
+        command = [find_binary(), "serve", "--socket", self.socket, "--state", os.path.join(self.directory, "state"),
+                   "--run", os.path.join(self.directory, "run"), *options]
+        self.process = subprocess.Popen(["/bin/sh", "-c", _GUARD, "sh", *command], stdin=subprocess.PIPE, stdout=self._log,
+                                        stderr=self._log, start_new_session=True)
         atexit.register(self.close)
         self._wait()
 
-    def _wait(self, seconds: float = 10) -> None:
+    @property
+    def url(self) -> str:
+        return "unix:" + self.socket
+
+    @property
+    def alive(self) -> bool:
+        """For a forked child, whose child the server is not, a server that answers is alive."""
+        if os.getpid() != self._owner:
+            return _ready(self.socket)
+        return self.process.poll() is None
+
+    def _wait(self, seconds: float = 15) -> None:
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if self.process.poll() is not None:
-                break
-            if os.path.exists(self.socket) and _ready(self.socket):
+        while time.monotonic() < deadline and self.process.poll() is None:
+            if _ready(self.socket):
                 return
             time.sleep(0.005)
         with open(self._log.name, "rb") as log:
             said = log.read()[-2000:].decode("utf-8", "replace").strip()
         self.close()
         raise Unavailable(f"the private server did not start: {said or 'it said nothing'}")
-
-    @property
-    def url(self) -> str:
-        return "unix:" + self.socket
 
     def close(self) -> None:
         """Ends the server and all its boxes. A forked child leaves its parent's server alone."""
@@ -90,22 +107,47 @@ class PrivateServer:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(10)
+                self.process.wait(15)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
+        if self.process.stdin and not self.process.stdin.closed:
+            try:
+                self.process.stdin.write(b"ended\n")
+                self.process.stdin.close()
+            except OSError:
+                pass
         self._log.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
+_private: PrivateServer | None = None
+_lock = threading.Lock()
+
+
+def _new_lock() -> None:
+    global _lock
+    _lock = threading.Lock()  # another thread may have held it when the process forked
+
+
+os.register_at_fork(after_in_child=_new_lock)
+
+
+def private_server() -> PrivateServer:
+    """The one of this process; a forked child shares that of its parent."""
+    global _private
+    with _lock:
+        if _private is None or not _private.alive:
+            _private = PrivateServer()
+        return _private
+
+
 def _ready(path: str) -> bool:
-    probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        probe.settimeout(2)
-        probe.connect(path)
-        probe.sendall(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        return b" 200 " in probe.recv(64)
-    except OSError:
-        return False
-    finally:
-        probe.close()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.settimeout(2)
+            probe.connect(path)
+            probe.sendall(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            return b" 200 " in probe.recv(64)
+        except OSError:
+            return False

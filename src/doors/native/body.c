@@ -14,7 +14,7 @@ enum { LABELS_MAX = 64, ENV_MAX = 1024, ENV_BYTES_MAX = 1 << 20, VALUE_MAX = 131
 
 static void parse(struct ask *a)
 {
-    json_error_t where;
+    json_error_t where = { 0 };
     json_t *root;
 
     if (a->body_size == 0)

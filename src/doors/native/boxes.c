@@ -53,7 +53,7 @@ static void create(struct ask *a, json_t *root)
 {
     static const char *const known[] = { "wait", NULL };
     struct create_body c = { .ask = a };
-    struct box *box;
+    struct box *box = NULL;
     struct err e = { 0 };
     bool wait = true, existed = false, good;
 

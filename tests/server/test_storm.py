@@ -1,0 +1,255 @@
+"""kill -9 of the front, of the keeper and of both, at any moment, while clients work: what lived goes on, what was half made is undone, nothing is left.
+
+CARREL_KILLS says how often; CARREL_SEED repeats the choices (not the moments) of an earlier run."""
+import http.client
+import json
+import os
+import pathlib
+import random
+import signal
+import threading
+import time
+
+import pytest
+
+from support import SMALL, Client, Counter, Server, amount, descendants, make_box, processes, run, wait_for
+
+KILLS = int(os.environ.get("CARREL_KILLS", amount(25, 1000)))
+SEED = int(os.environ.get("CARREL_SEED", time.time_ns()))
+BROKEN = (OSError, http.client.HTTPException, json.JSONDecodeError)
+
+
+class Worker(threading.Thread):
+    """Makes a box, uses it, deletes it, again and again. The server may be gone at any moment; but what it answers must make sense."""
+    def __init__(self, client, seed):
+        super().__init__(daemon=True)
+        self.client, self.random = client, random.Random(seed)
+        self.over = threading.Event()
+        self.complaints, self.created = [], 0
+
+    def ask(self, method, path, body=None, expected=()):
+        answer = self.client.ask(method, path, body)
+        # 404 and 409: the keeper was killed, and the box with it. 503: it is not back yet. 507: the box was, while a file was written.
+        if answer.status not in (*expected, 404, 409, 503, 507):
+            self.complaints.append(f"{method} {path}: {answer.status} {answer.body[:500]}")
+        return answer
+
+    def turn(self):
+        body = {"limits": SMALL, "labels": {"storm": "yes"}}
+        if self.random.random() < 0.2:
+            self.ask("POST", "/v1/boxes?wait=false", body, expected=[202])
+            return
+        made = self.ask("POST", "/v1/boxes", body, expected=[201])
+        if made.status != 201:
+            return
+        self.created += 1
+        box = "/v1/boxes/" + made.json["id"]
+        for _ in range(self.random.randrange(4)):
+            what = self.random.randrange(6)
+            if what == 0:
+                self.ask("POST", box + "/exec", {"argv": ["sleep", "1000"], "background": True}, expected=[202])
+            elif what == 1:
+                done = self.ask("POST", box + "/exec", {"shell": "echo a; echo b >&2"}, expected=[200])
+                if done.status == 200 and done.json["outcome"] == "ok" and (done.json["stdout"], done.json["stderr"]) != ("a\n", "b\n"):
+                    self.complaints.append(f"wrong output: {done.body}")
+            elif what == 2:
+                self.ask("PUT", box + "/files/tmp/x", os.urandom(100000), expected=[200, 201, 204])
+            elif what == 3:
+                self.ask("GET", box + "/files/?list=true", expected=[200, 400])
+            elif what == 4:
+                self.ask("POST", box + "/pause", expected=[200])
+            else:
+                self.ask("GET", box + "/usage", expected=[200])
+        if self.random.random() < 0.7:
+            self.ask("DELETE", box, expected=[204])
+
+    def run(self):
+        while not self.over.is_set():
+            try:
+                self.turn()
+            except BROKEN:
+                time.sleep(0.02)
+
+
+@pytest.fixture
+def stormy():
+    s = Server("--set", "limits.memory=8G")
+    yield s
+    s.stop()
+
+
+def all_boxes(client):
+    boxes, cursor = [], ""
+    while True:
+        page = client.get("/v1/boxes?limit=100" + cursor).json
+        boxes += page["boxes"]
+        if page["next"] is None:
+            return boxes
+        cursor = "&cursor=" + page["next"]
+
+
+def check_state(server):
+    """What the database says, the API and the file system say too."""
+    boxes = server.rows("SELECT number, id, phase, alive FROM boxes")
+    for _, box, phase, alive in boxes:
+        shown = server.admin.get("/v1/boxes/" + box)
+        assert shown.status == 200 and (shown.json["phase"] not in ("failed", "deleted")) == bool(alive), (box, phase, alive, shown.body)
+    dead = {number for number, _, _, alive in boxes if not alive}
+    execs = server.rows("SELECT id, box, ended FROM execs")
+    assert not [x for x, box, ended in execs if box in dead and not ended]
+    assert server.logs() <= {x for x, _, _ in execs}
+
+
+def settle(server, baseline):
+    """All boxes are deleted; then nothing of them is left."""
+    admin = server.admin
+    alive = lambda: [b for b in all_boxes(admin) if b["phase"] not in ("failed", "deleted")]
+    for box in alive():
+        answer = admin.delete("/v1/boxes/" + box["id"])
+        assert answer.status in (204, 409), answer.body
+    assert wait_for(lambda: not alive()), alive()
+    assert wait_for(lambda: not server.cgroups()), server.cgroups()
+    assert wait_for(lambda: len(descendants(os.getpid())) <= baseline["processes"]), \
+        [(p, pathlib.Path(f"/proc/{p}/cmdline").read_bytes()) for p in descendants(os.getpid())]
+    assert server.mounts() == baseline["mounts"] and server.loops() == []
+    for who in (server.front(), server.keeper()):
+        count = lambda: len(os.listdir(f"/proc/{who}/fd"))
+        bound = baseline["descriptors"] + (len(server.logs()) if who == server.front() else 0)
+        assert wait_for(lambda: count() <= bound, deadline_s=20), (count(), [os.readlink(f"/proc/{who}/fd/{n}") for n in os.listdir(f"/proc/{who}/fd")])
+    info = admin.get("/v1/info").json
+    assert info["free"]["memory"] == baseline["free"]
+
+
+def take_baseline(server):
+    make_and_delete = make_box(server.admin)
+    run(server.admin, make_and_delete, "true")
+    server.admin.delete(make_and_delete)
+    assert wait_for(lambda: not server.cgroups())
+    time.sleep(0)
+    return {"processes": len(descendants(os.getpid())), "mounts": server.mounts(), "free": server.admin.get("/v1/info").json["free"]["memory"],
+            "descriptors": max(len(os.listdir(f"/proc/{p}/fd")) for p in (server.front(), server.keeper())) + 16}
+
+
+def test_nothing_is_lost_and_nothing_left_in_a_storm_of_kills(stormy):
+    server, choose = stormy, random.Random(SEED)
+    print("CARREL_SEED=%d" % SEED)
+    baseline = take_baseline(server)
+    clients = [server.token("storm%d" % i) for i in range(3)] + [server.admin]
+    workers = [Worker(client, choose.random()) for client in clients]
+    keepsake = server.token("keepsake")
+    for w in workers:
+        w.start()
+    box, counter = None, None
+    try:
+        for number in range(KILLS):
+            if counter is None:
+                box = make_box(keepsake)
+                counter = Counter(keepsake, box)
+            time.sleep(choose.random() * 0.15)
+            who = choose.choices([("front",), ("keeper",), ("front", "keeper")], [7, 2, 2])[0]
+            server.kill(*who)
+            shown = keepsake.get(box).json
+            if "keeper" not in who:
+                assert shown["phase"] == "running", shown
+                assert run(keepsake, box, "echo still here")["stdout"] == "still here\n"
+                seen = counter.check_more()
+                assert wait_for(lambda: counter.check_more() > seen)
+                assert keepsake.get(counter.path).json["state"] == "running"
+            else:
+                assert (shown["phase"], shown["reason"]) == ("failed", "keeper_lost"), shown
+                counter.check_all()
+                ended = keepsake.get(counter.path).json
+                assert (ended["state"], ended["outcome"]) == ("ended", "killed"), ended
+                counter = None
+            assert not [w.complaints for w in workers if w.complaints], [w.complaints for w in workers]
+    finally:
+        for w in workers:
+            w.over.set()
+        for w in workers:
+            w.join(60)
+    if counter:
+        counter.check_all()
+    assert sum(w.created for w in workers) > 0
+    check_state(server)
+    settle(server, baseline)
+
+
+def test_the_output_of_a_command_is_whole_when_the_front_dies_in_the_middle_of_it(stormy):
+    """Much output on both streams at once, and kills so fast that they hit frames that are being written."""
+    client = stormy.token("alice")
+    box = make_box(client)
+    line = "i=0; while [ $i -lt 40000 ]; do echo $i; echo $i >&2; i=$((i+1)); done"
+    x = client.post(box + "/exec", {"shell": line, "background": True}).json
+    path = f"{box}/exec/{x['id']}"
+    for _ in range(amount(4, 40)):
+        stormy.kill("front")
+        if client.get(path).json["state"] == "ended":
+            break
+    assert wait_for(lambda: client.get(path).json["state"] == "ended", deadline_s=60)
+    response = client.open("GET", path + "/output")
+    got = {"stdout": "", "stderr": ""}
+    for line in response:
+        line = json.loads(line)
+        if line["type"] in got:
+            got[line["type"]] += line["data"]
+    want = "".join("%d\n" % i for i in range(40000))
+    assert got["stdout"] == want and got["stderr"] == want
+    assert client.get(path).json["outcome"] == "ok"
+
+
+def test_a_foreground_command_ends_with_the_front_that_ran_it(stormy):
+    """Its client cannot come back to it, so nobody would ever end it."""
+    client = stormy.token("alice")
+    box = make_box(client)
+    s = client.raw_socket()
+    body = json.dumps({"argv": ["sleep", "1000"]})
+    s.sendall(f"POST {box}/exec HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {client.token}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+    states = lambda: [x["state"] for x in client.get(box + "/exec").json["execs"]]
+    assert wait_for(lambda: states() == ["running"])
+    stormy.kill("front")
+    assert wait_for(lambda: states() == ["ended"])
+    assert wait_for(lambda: client.get(box + "/usage").json["pids"] <= 3)
+    s.close()
+
+
+def test_every_slot_is_free_again_after_the_front_died_with_file_helpers_open(stormy):
+    client = stormy.token("alice")
+    box = make_box(client, limits={"memory": "256M", "disk": "64M", "pids": 200})
+    for _ in range(2):
+        for i in range(3):
+            assert client.put(f"{box}/files/tmp/{i}", b"x").status < 300
+        stormy.kill("front")
+    started = [client.post(box + "/exec", {"argv": ["sleep", "100"], "background": True}) for _ in range(64)]
+    assert [x.status for x in started] == [202] * 64
+    ids = [x.json["id"] for x in started]
+    states = lambda: {x["id"]: x["state"] for x in client.get(box + "/exec").json["execs"]}
+    assert wait_for(lambda: all(states()[i] == "running" for i in ids)), states()
+
+
+def test_a_supervisor_that_is_killed_takes_front_and_keeper_along(stormy):
+    client = stormy.token("alice")
+    box = make_box(client)
+    Counter(client, box)
+    baseline_own = {stormy.front(), stormy.keeper()}
+    stormy.note_keeper()
+    os.kill(stormy.process.pid, signal.SIGKILL)
+    stormy.process.wait()
+    gone = lambda: not (baseline_own & {p for p, (_, state) in processes().items() if state not in "ZX"})
+    assert wait_for(gone), "front or keeper still run"
+    assert wait_for(lambda: not stormy.cgroups())
+    stormy.start()
+    shown = Client(stormy.tcp, client.token).get(box).json
+    assert (shown["phase"], shown["reason"]) == ("failed", "keeper_lost")
+
+
+def test_a_stop_ends_everything(stormy):
+    client = stormy.token("alice")
+    for _ in range(3):
+        Counter(client, make_box(client))
+    stormy.note_keeper()
+    stormy.process.send_signal(signal.SIGTERM)
+    assert stormy.process.wait(30) == 0
+    assert not stormy.cgroups() and not stormy.loops()
+    assert not pathlib.Path(stormy.socket).exists()
+    stormy.start()
+    assert {b["phase"] for b in client.get("/v1/boxes?limit=100").json["boxes"]} <= {"failed", "deleted"}
