@@ -3,9 +3,9 @@
  *   N.new   being made; removed at the keeper's start and when the job has failed
  *   N.img   a store
  *
- * The keeper makes the file, in its final size but sparse, before it asks a child to fill it: so the next one that asks for room sees what was promised. The
- * child does what takes long (mkfs, replaying a journal, waiting for an unmount) and hands the mounted tree back. If it is killed at any moment nothing is
- * left but N.new. */
+ * The keeper makes the file, in its final size but sparse, before it asks a child to fill it: so the next one that asks
+ * for room sees what was promised. The child does what takes long (mkfs, replaying a journal, waiting for an unmount)
+ * and hands the mounted tree back. If it is killed at any moment nothing is left but N.new. */
 #define _GNU_SOURCE
 #include "box/store.h"
 
@@ -74,7 +74,8 @@ static int lock_patiently(int fd, uint64_t patience_ms)
 /* ---- the directory ---- */
 
 /* Calls for every name of this kind. */
-static int each(int dir, const char *kind, void (*call)(int dir, const char *name, uint64_t number, void *arg), void *arg)
+static int each(int dir, const char *kind, void (*call)(int dir, const char *name, uint64_t number, void *arg),
+                void *arg)
 {
     FD copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *list = copy < 0 ? NULL : fdopendir(copy);
@@ -107,7 +108,9 @@ static int open_directory(const char *path, int *ret, struct err *e)
     if (dir < 0 || fstat(dir, &status) < 0)
         return err_set(e, errno, STEP_HOST, "the store directory %s", path);
     if (status.st_uid != geteuid() || (status.st_mode & 077))
-        return err_set(e, EPERM, STEP_HOST, "the store directory %s must belong to root and be closed to others: chown root, chmod 700", path);
+        return err_set(e, EPERM, STEP_HOST,
+                       "the store directory %s must belong to root and be closed to others: chown root, chmod 700",
+                       path);
     int r = lock_patiently(dir, START_PATIENCE_MS);
     if (r < 0)
         return err_set(e, -r, STEP_HOST, "the store directory %s is used by another keeper", path);
@@ -120,7 +123,8 @@ int stores_open(const char *path, bool rootless, struct stores *ret, struct err 
     *ret = (struct stores){ .dir = -1 };
     if (!path || rootless) {
         (void)err_set(&ret->why, ENOTSUP, STEP_USAGE,
-                      rootless ? "a box's files can be kept on disk only by a server that root has started: an ordinary user cannot mount them"
+                      rootless ? "a box's files can be kept on disk only by a server that root has started: an "
+                                 "ordinary user cannot mount them"
                                : "this keeper has no store directory (--stores)");
         return 0;
     }
@@ -205,7 +209,9 @@ static int check_room(int dir, uint64_t bytes, struct err *e)
     room = room > promised ? room - promised : 0;
     if (bytes <= room)
         return 0;
-    return err_set(e, ENOSPC, STEP_USAGE, "this host's disk cannot hold %" PRIu64 " bytes for the box: %" PRIu64 " are free and promised to nobody",
+    return err_set(e, ENOSPC, STEP_USAGE,
+                   "this host's disk cannot hold %" PRIu64 " bytes for the box: %" PRIu64
+                   " are free and promised to nobody",
                    bytes, room);
 }
 
@@ -230,7 +236,8 @@ static int make_file(int dir, uint64_t number, uint64_t bytes, struct err *e)
 
 /* ---- the job ---- */
 
-static int prepare(const struct stores *stores, uint64_t number, bool fresh, uint64_t bytes, int *ret_tree, struct err *e)
+static int prepare(const struct stores *stores, uint64_t number, bool fresh, uint64_t bytes, int *ret_tree,
+                   struct err *e)
 {
     char from[NAME_SIZE], name[NAME_SIZE];
 
@@ -250,7 +257,8 @@ static int prepare(const struct stores *stores, uint64_t number, bool fresh, uin
     return stores->driver->attach(file, ret_tree, e);
 }
 
-static _Noreturn void job_run(const struct stores *stores, int keeper, int link, uint64_t number, bool fresh, uint64_t bytes)
+static _Noreturn void job_run(const struct stores *stores, int keeper, int link, uint64_t number, bool fresh,
+                              uint64_t bytes)
 {
     struct note note = { .kind = NOTE_READY };
     int tree = -1;
@@ -269,7 +277,8 @@ static _Noreturn void job_run(const struct stores *stores, int keeper, int link,
     _exit(link_send(link, &note, sizeof note, &tree, tree >= 0) < 0);
 }
 
-int store_prepare(const struct stores *stores, int keeper, uint64_t number, uint64_t bytes, struct store_job *ret, struct err *e)
+int store_prepare(const struct stores *stores, int keeper, uint64_t number, uint64_t bytes, struct store_job *ret,
+                  struct err *e)
 {
     char name[NAME_SIZE];
     struct stat status;
@@ -281,13 +290,15 @@ int store_prepare(const struct stores *stores, int keeper, uint64_t number, uint
     }
     bytes -= bytes % BLOCK_BYTES;
     if (bytes < STORE_LEAST_BYTES || bytes > INT64_MAX)
-        return err_set(e, EINVAL, STEP_USAGE, "a box whose files are on disk needs a disk limit of %d bytes or more", STORE_LEAST_BYTES);
+        return err_set(e, EINVAL, STEP_USAGE, "a box whose files are on disk needs a disk limit of %d bytes or more",
+                       STORE_LEAST_BYTES);
     name_of(number, "img", name);
     bool fresh = fstatat(stores->dir, name, &status, AT_SYMLINK_NOFOLLOW) < 0;
     if (fresh && errno != ENOENT)
         return err_at(e, errno, STEP_HOST, 0, "the store");
     if (!fresh && (!S_ISREG(status.st_mode) || (uint64_t)status.st_size != bytes))
-        return err_set(e, EINVAL, STEP_USAGE, "the box's files were made with a disk limit of %" PRIu64 " bytes, which cannot change",
+        return err_set(e, EINVAL, STEP_USAGE,
+                       "the box's files were made with a disk limit of %" PRIu64 " bytes, which cannot change",
                        (uint64_t)status.st_size);
     int r = fresh ? make_file(stores->dir, number, bytes, e) : 0;
     if (r < 0)

@@ -1,6 +1,6 @@
-/* Stopping a box and starting it again. A box that is on_disk writes to a store of the keeper's, which is called by the box's own number and lives until the
- * box is deleted; its row in the database is what keeps it. A store without one is left over from a front that died between two steps, and is removed when the
- * keeper has told what it has. */
+/* Stopping a box and starting it again. A box that is on_disk writes to a store of the keeper's, which is called by the
+ * box's own number and lives until the box is deleted; its row in the database is what keeps it. A store without one is
+ * left over from a front that died between two steps, and is removed when the keeper has told what it has. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -95,7 +95,9 @@ static void on_destroyed(const struct event *event, int *fds, size_t n_fds, void
 int box_stop(struct box *b, const char *reason, box_callback *call, void *arg, struct err *e)
 {
     if (!b->settings.on_disk)
-        return err_set(e, EINVAL, STEP_USAGE, "this box's files are in memory and would be lost; pause it, or create it with \"store\": \"disk\"");
+        return err_set(
+            e, EINVAL, STEP_USAGE,
+            "this box's files are in memory and would be lost; pause it, or create it with \"store\": \"disk\"");
     if (b->phase != PHASE_RUNNING && b->phase != PHASE_PAUSED && b->phase != PHASE_STOPPING)
         return err_set(e, EBUSY, STEP_USAGE, "the box is %s", phase_names[b->phase]);
     box_wait(b, call, arg);
@@ -121,7 +123,8 @@ int box_start(struct box *b, const int *mount_fd, uint32_t n_mounts, box_callbac
     if (b->phase != PHASE_STOPPED)
         return err_set(e, EBUSY, STEP_USAGE, "the box is %s", phase_names[b->phase]);
     if (n_mounts != b->settings.n_mounts)
-        return err_set(e, EINVAL, STEP_USAGE, "the box has %u mounts; they must be handed over again to start it", b->settings.n_mounts);
+        return err_set(e, EINVAL, STEP_USAGE, "the box has %u mounts; they must be handed over again to start it",
+                       b->settings.n_mounts);
     int r = box_admit_again(b, &slot, e);
     if (r < 0)
         return r;

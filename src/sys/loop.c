@@ -1,5 +1,6 @@
-/* LOOP_CTL_GET_FREE only names a device that was free a moment ago, so whoever comes second tries the next one. LOOP_CONFIGURE (Linux 5.8) sets file
- * and flags in one step: a device that is attached but does not free itself never exists. */
+/* LOOP_CTL_GET_FREE only names a device that was free a moment ago, so whoever comes second tries the next one.
+ * LOOP_CONFIGURE (Linux 5.8) sets file and flags in one step: a device that is attached but does not free itself never
+ * exists. */
 #define _GNU_SOURCE
 #include "sys/loop.h"
 
@@ -22,7 +23,8 @@ int loop_probe(void)
 
 int loop_attach(int file, char path[LOOP_PATH], int *ret)
 {
-    /* The block size lets direct I/O through on any disk; where the file system below has none, the kernel goes without. */
+    /* The block size lets direct I/O through on any disk; where the file system below has none, the kernel goes
+     * without. */
     struct loop_config config = { .fd = (uint32_t)file, .block_size = BLOCK_BYTES,
                                   .info.lo_flags = LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO };
     FD control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);

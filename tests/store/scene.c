@@ -42,7 +42,9 @@ int scene_remove(void **state)
 static void write_wrapper(const char *flavour)
 {
     char text[8192];
-    const char *user = strcmp(flavour, "rootless") == 0 ? "setpriv --reuid 65533 --regid 65533 --clear-groups env XDG_RUNTIME_DIR=/tmp " : "";
+    const char *user = strcmp(flavour, "rootless") == 0
+                           ? "setpriv --reuid 65533 --regid 65533 --clear-groups env XDG_RUNTIME_DIR=/tmp "
+                           : "";
     FD fd = open(wrapper, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0755);
 
     assert_return_code(fd, errno);
@@ -176,7 +178,8 @@ int loops_in_use(void)
     assert_non_null(dir);
     for (struct dirent *d; (d = readdir(dir));) {
         snprintf(path, sizeof path, "/sys/block/%s/loop/backing_file", d->d_name);
-        n += strncmp(d->d_name, "loop", 4) == 0 && fd_read_file(AT_FDCWD, path, text, sizeof text) > 0 && strstr(text, scene_dir);
+        n += strncmp(d->d_name, "loop", 4) == 0 && fd_read_file(AT_FDCWD, path, text, sizeof text) > 0 &&
+             strstr(text, scene_dir);
     }
     closedir(dir);
     return n;

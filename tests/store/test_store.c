@@ -28,7 +28,8 @@ static void test_the_limit_holds_and_is_not_the_memory_limit(void **state)
     assert_int_equal(store_size(7), 256 * MB);
 
     char out[256];
-    end = box_sh(0, 0, "head -c 1G /dev/zero >/tmp/fill 2>/dev/null; echo $?; stat -c %s /tmp/fill; exit 3", out, sizeof out);
+    end = box_sh(0, 0, "head -c 1G /dev/zero >/tmp/fill 2>/dev/null; echo $?; stat -c %s /tmp/fill; exit 3", out,
+                 sizeof out);
     assert_int_equal(end.code, 3);
     assert_int_equal(end.outcome, OUTCOME_DISK);
     char *size = strstr(out, "\n");
@@ -57,7 +58,8 @@ static void test_files_survive_with_their_owners(void **state)
     frame.profile = PROFILE_SYSTEM;
     frame.limits.disk_bytes = 32 * MB;
     assert_int_equal(front_answer(front_send(&frame, sizeof frame, NULL, 0)).event.type, EVENT_READY);
-    (void)say(1, "cd /home/box; for i in 0 1 1000 65534; do echo $i >f$i; chown $i:$i f$i; done; ln -s f1 link; mkdir -m 700 d; echo t >/tmp/t");
+    (void)say(1, "cd /home/box; for i in 0 1 1000 65534; do echo $i >f$i; chown $i:$i f$i; done; ln -s f1 link; mkdir "
+                 "-m 700 d; echo t >/tmp/t");
     (void)say(1, "echo shared >/dev/shm/s");
     char *map = strdup(say(1, "cat /proc/self/uid_map"));
     box_end(1);
@@ -66,8 +68,9 @@ static void test_files_survive_with_their_owners(void **state)
     assert_int_equal(front_answer(front_send(&frame, sizeof frame, NULL, 0)).event.type, EVENT_READY);
     assert_string_not_equal(say(2, "cat /proc/self/uid_map"), map);
     free(map);
-    assert_string_equal(say(2, "cd /home/box; stat -c '%n %u %g %a' f* d; readlink link; cat f1000 /tmp/t; ls /dev/shm"),
-                        "f0 0 0 644\nf1 1 1 644\nf1000 1000 1000 644\nf65534 65534 65534 644\nd 0 0 700\nf1\n1000\nt\n");
+    assert_string_equal(
+        say(2, "cd /home/box; stat -c '%n %u %g %a' f* d; readlink link; cat f1000 /tmp/t; ls /dev/shm"),
+        "f0 0 0 644\nf1 1 1 644\nf1000 1000 1000 644\nf65534 65534 65534 644\nd 0 0 700\nf1\n1000\nt\n");
     /* The image's own root is nobody's whom a box could be. */
     assert_string_equal(say(2, "stat -c '%u %g %a' /home/box /tmp /dev/shm"), "0 0 755\n0 0 1777\n0 0 1777\n");
     box_end(2);
@@ -76,7 +79,8 @@ static void test_files_survive_with_their_owners(void **state)
     frame.uid = frame.gid = 1000;
     frame.profile = PROFILE_STANDARD;
     assert_int_equal(front_answer(front_send(&frame, sizeof frame, NULL, 0)).event.type, EVENT_READY);
-    assert_string_equal(say(2, "cd /home/box; cat f1; (echo x >f1) 2>/dev/null || echo no; echo more >>f1000; cat f1000; cat d/x 2>&1 | tail -c 18"),
+    assert_string_equal(say(2, "cd /home/box; cat f1; (echo x >f1) 2>/dev/null || echo no; echo more >>f1000; cat "
+                               "f1000; cat d/x 2>&1 | tail -c 18"),
                         "1\nno\n1000\nmore\nPermission denied\n");
     box_end(2);
     assert_int_equal(store_forget(8), 0);
@@ -109,9 +113,12 @@ static void test_kill_9_of_the_keeper_in_the_middle_of_writing(void **state)
         int out[2];
         store_make(0, 11, 128 * MB);
         assert_return_code(pipe2(out, O_CLOEXEC), errno);
-        struct run run = { .script = "cd /home/box; echo kept >kept; sync kept; echo ready; i=0; "
-                                     "while :; do head -c 3M /dev/urandom >big$((i % 20)); mkdir -p d$i; echo $i >d$i/x; i=$((i + 1)); done",
-                           .out = out[1] };
+        struct run run = {
+            .script =
+                "cd /home/box; echo kept >kept; sync kept; echo ready; i=0; "
+                "while :; do head -c 3M /dev/urandom >big$((i % 20)); mkdir -p d$i; echo $i >d$i/x; i=$((i + 1)); done",
+            .out = out[1]
+        };
         assert_int_equal(box_run(0, 0, run).event.result, 0);
         close(out[1]);
         read_until(out[0], "ready");
@@ -127,8 +134,13 @@ static void test_kill_9_of_the_keeper_in_the_middle_of_writing(void **state)
     }
     /* At once after the death, when the old mount may still be there. */
     store_make(0, 11, 128 * MB);
-    assert_int_equal(box_run(0, 0, (struct run){ .script = "head -c 60M /dev/urandom >/home/box/big; echo kept >/home/box/kept; sync /home/box/*; "
-                                                           "while :; do head -c 20M /dev/urandom >/home/box/more; done" }).event.result, 0);
+    assert_int_equal(
+        box_run(0, 0,
+                (struct run){
+                    .script = "head -c 60M /dev/urandom >/home/box/big; echo kept >/home/box/kept; sync /home/box/*; "
+                              "while :; do head -c 20M /dev/urandom >/home/box/more; done" })
+            .event.result,
+        0);
     wait_for(store_taken(11) > 62 * MB);
     scene_kill();
     scene_start("root");
@@ -145,7 +157,8 @@ static void test_a_crashed_image_is_mended(void **state)
     (void)state;
     char from[128], to[128], command[400];
     store_make(0, 12, 64 * MB);
-    (void)say(0, "cd /home/box; for i in $(seq 200); do echo $i >f$i; done; sync -f .; for i in $(seq 100); do rm f$i; done");
+    (void)say(
+        0, "cd /home/box; for i in $(seq 200); do echo $i >f$i; done; sync -f .; for i in $(seq 100); do rm f$i; done");
     snprintf(from, sizeof from, "%s/12.img", scene_dir);
     snprintf(to, sizeof to, "%s/13.img", scene_dir);
     snprintf(command, sizeof command, "cp --sparse=always %s %s", from, to);
@@ -355,10 +368,12 @@ static void test_a_planted_link_leads_nowhere(void **state)
     assert_non_null(mkdtemp(outside));
     assert_non_null(mkdtemp(mine));
     store_make(0, 70, 16 * MB);
-    snprintf(script, sizeof script, "cd /home/box; ln -s %s data; mkdir real; ln -s %s real/sub; echo x >file", outside, outside);
+    snprintf(script, sizeof script, "cd /home/box; ln -s %s data; mkdir real; ln -s %s real/sub; echo x >file", outside,
+             outside);
     (void)say(0, script);
     box_end(0);
-    const char *targets[] = { "/home/box/data", "/home/box/data/in", "/home/box/real/sub/in", "/home/box/file", "/home/box/file/in" };
+    const char *targets[] = { "/home/box/data", "/home/box/data/in", "/home/box/real/sub/in", "/home/box/file",
+                              "/home/box/file/in" };
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
         struct request_create frame = create_frame(0);
         frame.store = 70;
