@@ -1,0 +1,57 @@
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+import server as servers  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def place():
+    if os.geteuid() != 0:
+        pytest.skip("these tests need root: they act as several users")
+    if subprocess.run(["id", servers.USER], capture_output=True).returncode:
+        subprocess.run(["useradd", "--create-home", servers.USER], check=True)
+    where = servers.programs()
+    yield where
+    shutil.rmtree(where)
+
+
+@pytest.fixture(scope="session")
+def shared(place):
+    it = servers.Server(place)
+    yield it
+    it.end()
+
+
+@pytest.fixture
+def server(shared):
+    """A root server without boxes."""
+    yield shared
+    shared.clear()
+
+
+@pytest.fixture
+def make_server(place):
+    """A server with options of its own."""
+    made = []
+
+    def make(*options, user=None):
+        made.append(servers.Server(place, user, options))
+        return made[-1]
+
+    yield make
+    for it in made:
+        it.end()
+
+
+@pytest.fixture
+def box(server):
+    made = server.carrel("create", "--memory", "128M", "--name", "one")
+    assert made.returncode == 0, made.stderr
+    return "one"

@@ -1,0 +1,118 @@
+import json
+import time
+
+from server import USER, wait_for
+
+
+def test_create_prints_the_id_and_ps_shows_the_box(server):
+    made = server.carrel("create", "--name", "web", "--memory", "64M", "--cpus", "0.5", "--label", "a=b", "--env", "X=1")
+    assert (made.returncode, made.stderr) == (0, "")
+    assert len(made.stdout.strip()) == 13 and made.stdout.startswith("b")
+    lines = server.carrel("ps").stdout.splitlines()
+    assert lines[0].split() == ["ID", "NAME", "PHASE", "REASON", "AGE", "MEMORY", "CPUS", "RUNNING", "LABELS"]
+    row = lines[1].split()
+    assert row[:3] == [made.stdout.strip(), "web", "running"] and row[5:] == ["64M", "0.5", "0", "a=b"]
+    assert "\033" not in lines[1]
+    assert server.carrel("exec", "web", "--", "sh", "-c", "echo $X").stdout == "1\n"
+
+
+def test_json_is_for_programs(server):
+    made = json.loads(server.carrel("create", "--json", "--memory", "64M", "--ttl", "1h").stdout)
+    assert made["limits"]["memory"] == 64 << 20 and made["ttl"] == 3600
+    assert [b["id"] for b in json.loads(server.carrel("ps", "--json").stdout)] == [made["id"]]
+    assert json.loads(server.carrel("stats", "--json").stdout)[0]["box"] == made["id"]
+
+
+def test_labels_filter_and_ids_alone(server):
+    ids = [server.carrel("create", "--label", f"n={n}").stdout.strip() for n in range(3)]
+    assert server.carrel("ps", "-q", "--label", "n=1").stdout.split() == [ids[1]]
+    assert server.carrel("ps", "-q").stdout.split() == ids[::-1]
+    assert server.carrel("rm", "--all", "--label", "n=0").stdout.split() == [ids[0]]
+    assert server.carrel("ps", "-q").stdout.split() == ids[:0:-1]
+
+
+def test_pause_freezes_and_resume_goes_on(server, box):
+    assert server.carrel("pause", box).returncode == 0
+    assert server.carrel("ps").stdout.splitlines()[1].split()[2] == "paused"
+    refused = server.carrel("exec", box, "true")
+    assert refused.returncode == 125 and "carrel resume" in refused.stderr
+    assert server.carrel("resume", box).returncode == 0
+    assert server.carrel("exec", box, "true").returncode == 0
+
+
+def test_rm_ends_boxes_and_tells_what_is_not_there(server, box):
+    result = server.carrel("rm", box, "nosuch")
+    assert result.returncode == 125 and result.stdout == "one\n" and "there is no such box" in result.stderr
+    assert server.carrel("ps", "-q").stdout == ""
+
+
+def test_the_same_key_gives_the_same_box(server):
+    ids = {server.carrel("create", "--key", "k1").stdout for _ in range(2)}
+    assert len(ids) == 1
+
+
+def test_a_name_can_be_used_once(server, box):
+    again = server.carrel("create", "--name", box)
+    assert again.returncode == 125 and again.stderr.startswith("carrel: ")
+
+
+def test_ttl_removes_the_box(server):
+    server.carrel("create", "--name", "brief", "--ttl", "1s")
+    wait_for(lambda: server.carrel("ps", "-q").stdout == "", "the box is gone")
+
+
+def test_stats_show_use_and_limit(server, box):
+    server.carrel("exec", box, "--", "dd", "if=/dev/zero", "of=/tmp/x", "bs=1M", "count=5")
+    row = server.carrel("stats", box).stdout.splitlines()[1].split()
+    assert row[1] == box and row[5] == "128M" and row[-1] == "0"
+
+
+def test_stats_watch_goes_on(server, box):
+    watching = server.start_carrel("stats", "--watch", "--json", box, stdout=-1, text=True)
+    try:
+        decoder, text, seen = json.JSONDecoder(), "", 0
+        deadline = time.monotonic() + 10
+        while seen < 2 and time.monotonic() < deadline:
+            text += watching.stdout.readline()
+            try:
+                _, end = decoder.raw_decode(text)
+            except ValueError:
+                continue
+            text, seen = text[end:].lstrip(), seen + 1
+        assert seen == 2
+    finally:
+        watching.terminate()
+        watching.wait()
+
+
+def test_events_tell_the_life_of_a_box(server, box):
+    server.carrel("pause", box)
+    events = [json.loads(line) for line in server.carrel("events", "--json", box).stdout.splitlines()]
+    changes = [(e["body"]["from"], e["body"]["to"]) for e in events if e["type"] == "phase"]
+    assert changes == [("creating", "running"), ("running", "paused")]
+
+
+def test_events_follow(server, box):
+    watching = server.start_carrel("events", "-f", "--json", box, stdout=-1, text=True)
+    try:
+        assert json.loads(watching.stdout.readline())["body"]["to"] == "running"
+        server.carrel("pause", box)
+        assert json.loads(watching.stdout.readline())["body"]["to"] == "paused"
+    finally:
+        watching.terminate()
+        watching.wait()
+
+
+def test_mount_is_read_only_unless_asked(server, tmp_path):
+    (tmp_path / "f").write_text("hello\n")
+    made = server.carrel("create", "--name", "m", "--mount", f"{tmp_path}:/data")
+    assert made.returncode == 0, made.stderr
+    assert server.carrel("exec", "m", "cat", "/data/f").stdout == "hello\n"
+    assert server.carrel("exec", "m", "touch", "/data/g").returncode != 0
+
+
+def test_a_mount_uses_the_callers_rights(server):
+    refused = server.carrel("create", "--mount", "/root:/x", user=USER)
+    assert refused.returncode == 125 and "Permission denied" in refused.stderr
+    named = server.request("POST", "/v1/boxes", {"mounts": [{"source": "/root", "target": "/x"}]})
+    assert named[0] == 403

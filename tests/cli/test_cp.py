@@ -1,0 +1,97 @@
+import hashlib
+import os
+import pathlib
+
+import pytest
+
+
+def tree(path):
+    return {str(p.relative_to(path)): (os.readlink(p) if p.is_symlink() else p.read_bytes() if p.is_file() else None, p.lstat().st_mode)
+            for p in pathlib.Path(path).rglob("*")}
+
+
+def test_a_file_goes_in_and_out_as_it_is(server, box, tmp_path):
+    data = os.urandom(20 << 20)
+    source = tmp_path / "a b"
+    source.write_bytes(data)
+    source.chmod(0o750)
+    assert server.carrel("cp", source, f"{box}:/tmp/ü").returncode == 0
+    assert server.carrel("exec", box, "sha256sum", "/tmp/ü").stdout.split()[0] == hashlib.sha256(data).hexdigest()
+    back = server.carrel("cp", f"{box}:/tmp/ü", tmp_path / "back")
+    assert back.returncode == 0 and (tmp_path / "back").read_bytes() == data
+    assert (tmp_path / "back").stat().st_mode & 0o777 == 0o750
+
+
+def test_a_folder_as_target_takes_the_name(server, box, tmp_path):
+    (tmp_path / "x").write_text("x")
+    (tmp_path / "y").write_text("y")
+    assert server.carrel("cp", tmp_path / "x", tmp_path / "y", f"{box}:").returncode == 0
+    assert server.carrel("exec", box, "ls").stdout.split() == ["x", "y"]
+    assert server.carrel("cp", tmp_path / "x", f"{box}:new/sub/").returncode == 0
+    assert server.carrel("exec", box, "cat", "new/sub/x").stdout == "x"
+    (tmp_path / "out").mkdir()
+    assert server.carrel("cp", f"{box}:x", f"{box}:y", tmp_path / "out").returncode == 0
+    assert sorted(os.listdir(tmp_path / "out")) == ["x", "y"]
+
+
+def test_standard_input_and_output(server, box):
+    assert server.carrel("cp", "-", f"{box}:f", data="typed").returncode == 0
+    assert server.carrel("cp", f"{box}:f", "-").stdout == "typed"
+
+
+def test_folders_go_in_and_out_with_r(server, box, tmp_path):
+    source = tmp_path / "tree"
+    (source / "a/b").mkdir(parents=True)
+    (source / "a/file").write_bytes(os.urandom(100000))
+    (source / "a/b/run").write_text("#!/bin/sh\n")
+    (source / "a/b/run").chmod(0o755)
+    (source / ("long" * 40)).write_text("long")
+    (source / "link").symlink_to("a/file")
+    assert server.carrel("cp", source, f"{box}:").returncode == 125
+    copied = server.carrel("cp", "-r", source, f"{box}:")
+    assert copied.returncode == 0, copied.stderr
+    assert server.carrel("cp", "-r", f"{box}:tree", tmp_path / "back").returncode == 0
+    assert tree(tmp_path / "back") == tree(source)
+    (tmp_path / "into").mkdir()
+    assert server.carrel("cp", "-r", f"{box}:tree", tmp_path / "into").returncode == 0
+    assert tree(tmp_path / "into/tree") == tree(source)
+
+
+def test_a_link_in_a_box_leads_nowhere_outside(server, box, tmp_path):
+    """A folder of the box with a link to our own directory, and then the same name as a folder with a file."""
+    target = tmp_path / "victim"
+    target.mkdir()
+    server.carrel("exec", box, "--", "sh", "-c", f"mkdir t; ln -s {target} t/d; ln -s /etc/passwd t/p")
+    assert server.carrel("cp", "-r", f"{box}:t", tmp_path / "t").returncode == 0
+    server.carrel("exec", box, "--", "sh", "-c", "rm t/d; mkdir t/d; echo evil >t/d/f")
+    result = server.carrel("cp", "-r", f"{box}:t", tmp_path / "t2")
+    assert result.returncode == 0 and os.listdir(target) == []
+    # Once more over the first copy, in which d is a link that leads out.
+    server.carrel("exec", box, "--", "mv", "t", "u")
+    again = server.carrel("cp", "-r", f"{box}:u/.", tmp_path / "t")
+    assert os.listdir(target) == [], again.stderr
+
+
+def test_what_does_not_fit_is_refused_by_the_box(server, tmp_path):
+    server.carrel("create", "--name", "small", "--memory", "64M", "--disk", "16M")
+    big = tmp_path / "big"
+    with open(big, "wb") as f:
+        f.truncate(100 << 20)
+    result = server.carrel("cp", big, "small:/tmp/big")
+    assert result.returncode == 125 and "space" in result.stderr
+    assert server.carrel("exec", "small", "ls", "/tmp").stdout == ""
+
+
+def test_half_a_download_is_never_left(server, box, tmp_path):
+    (tmp_path / "keep").write_text("old")
+    assert server.carrel("cp", f"{box}:nosuch", tmp_path / "keep").returncode == 125
+    assert (tmp_path / "keep").read_text() == "old" and os.listdir(tmp_path) == ["keep"]
+
+
+@pytest.mark.parametrize("words, said", [
+    (("a", "b"), "BOX:PATH"), (("x:a", "y:b"), "local"), (("a",), "from where"), (("/nosuch", "one:"), "No such file"),
+    (("one:/nosuch", "/tmp/x"), "no such file"), (("one:/etc", "/tmp/x"), "cp -r"), (("nosuch:/etc", "/tmp/x"), "no such box"),
+])
+def test_what_cannot_be_copied_is_told(server, box, words, said):
+    result = server.carrel("cp", *words)
+    assert result.returncode == 125 and said in result.stderr

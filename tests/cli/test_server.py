@@ -1,0 +1,146 @@
+"""Identities, quotas, the death of the front, and what is said when there is no server."""
+import json
+import os
+import subprocess
+import time
+
+import pytest
+
+from server import USER, wait_for
+
+
+def test_two_identities_do_not_see_each_other(server, box):
+    theirs = server.carrel("create", "--name", "theirs", user=USER).stdout.strip()
+    assert theirs
+    for words in (("exec", box, "true"), ("cp", f"{box}:/etc/passwd", "-"), ("logs", box), ("events", box), ("pause", box), ("rm", box),
+                  ("stats", box), ("forward", box, "80")):
+        result = server.carrel(*words, user=USER)
+        assert result.returncode == 125 and "there is no such box" in result.stderr, words
+    assert server.carrel("ps", "-q", user=USER).stdout.split() == [theirs]
+    assert theirs not in server.carrel("ps", "-q").stdout
+    assert server.carrel("exec", box, "true").returncode == 0
+    assert server.carrel("ps", "--everybody", user=USER).returncode == 125
+    assert theirs in server.carrel("ps", "-q", "--everybody").stdout
+    assert server.carrel("token", "create", "me", user=USER).returncode == 125
+    assert server.carrel("rm", theirs, user=USER).returncode == 0
+
+
+def test_quotas_refuse_with_what_to_do(make_server):
+    server = make_server("--set", "quota.boxes=2", "--set", "quota.memory=1G")
+    assert [server.carrel("create", "--memory", "64M", user=USER).returncode for _ in range(3)] == [0, 0, 125]
+    third = server.carrel("create", "--memory", "64M", user=USER)
+    assert "carrel rm" in third.stderr
+    server.carrel("rm", "--all", user=USER)
+    assert server.carrel("create", "--memory", "2G", user=USER).returncode == 125
+    assert server.carrel("create", "--memory", "64M", user=USER).returncode == 0
+
+
+def test_tokens_over_tcp(make_server):
+    server = make_server("--listen", "127.0.0.1:17071")
+    url = {"CARREL_URL": "http://127.0.0.1:17071"}
+    none = server.carrel("ps", environment=url)
+    assert none.returncode == 125 and "CARREL_TOKEN" in none.stderr
+    made = json.loads(server.carrel("token", "create", "bot", "--json", "--expires", "1h").stdout)
+    url["CARREL_TOKEN"] = made["token"]
+    assert server.carrel("create", "--name", "b", environment=url).returncode == 0
+    assert server.carrel("exec", "b", "echo", "hi", environment=url).stdout == "hi\n"
+    assert server.carrel("ps", "-q").stdout == ""
+    listed = server.carrel("token", "list").stdout
+    assert made["id"] in listed and made["token"] not in listed
+    assert server.carrel("token", "revoke", made["id"]).returncode == 0
+    assert server.carrel("ps", environment=url).returncode == 125
+    only_read = server.carrel("token", "create", "reader", "--scope", "boxes:read").stdout.strip()
+    url["CARREL_TOKEN"] = only_read
+    assert server.carrel("ps", environment=url).returncode == 0
+    refused = server.carrel("create", environment=url)
+    assert refused.returncode == 125 and "boxes:write" in refused.stderr
+
+
+COUNTER = "i=0; while [ $i -lt 300 ]; do echo $i; i=$((i+1)); sleep 0.01; done"
+
+
+def test_a_counter_is_complete_after_the_front_was_killed(make_server):
+    server = make_server()
+    server.carrel("create", "--name", "c", "--memory", "64M")
+    exec_id = server.carrel("exec", "-d", "c", "--", "sh", "-c", COUNTER).stdout.strip()
+    following = server.start_carrel("logs", "-f", "c", exec_id, stdout=subprocess.PIPE, text=True)
+    for _ in range(3):
+        server.kill_front()
+    expected = "".join(f"{n}\n" for n in range(300))
+    assert following.communicate(timeout=60)[0] == expected
+    assert server.carrel("logs", "-f", "c", exec_id).stdout == expected
+    assert server.carrel("exec", "c", "true").returncode == 0
+
+
+def test_a_foreground_command_goes_on_after_the_front_was_killed(make_server):
+    server = make_server()
+    server.carrel("create", "--name", "c", "--memory", "64M")
+    running = server.start_carrel("exec", "c", "--", "sh", "-c", COUNTER + "; exit 4", stdout=subprocess.PIPE, text=True)
+    assert running.stdout.readline() == "0\n"
+    server.kill_front()
+    assert running.communicate(timeout=60)[0] == "".join(f"{n}\n" for n in range(1, 300))
+    assert running.returncode == 4
+
+
+def test_without_a_server_it_is_told_how_to_start_one(place):
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("CARREL_")}
+    result = subprocess.run([place / "carrel", "ps", "--url", "unix:/nosuch/socket"], env=environment, capture_output=True, text=True)
+    assert result.returncode == 125 and "carrel serve" in result.stderr
+    if os.path.exists("/run/carrel/carrel.sock"):
+        return
+    result = subprocess.run([place / "carrel", "ps"], env=environment, capture_output=True, text=True)
+    assert result.returncode == 125 and "no server is running" in result.stderr and "carrel serve" in result.stderr
+
+
+def test_a_strangers_socket_in_a_default_place_is_not_trusted(place, tmp_path):
+    """Root asks with an XDG_RUNTIME_DIR in which somebody else listens: root does not even look there; another user does not trust it."""
+    import shutil
+    import tempfile
+    directory = tempfile.mkdtemp()
+    try:
+        os.chmod(directory, 0o777)
+        os.mkdir(f"{directory}/carrel")
+        os.chmod(f"{directory}/carrel", 0o777)
+        code = ("import socket,sys; s=socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); print(flush=True)\n"
+                "while True:\n c=s.accept()[0]; print('data' if c.recv(10) else 'none', flush=True)")
+        stranger = subprocess.Popen(["runuser", "-u", "nobody", "--", "/usr/bin/python3", "-c", code, f"{directory}/carrel/carrel.sock"],
+                                    stdout=subprocess.PIPE, text=True)
+        stranger.stdout.readline()
+        os.chmod(f"{directory}/carrel/carrel.sock", 0o777)
+        result = subprocess.run(["runuser", "-u", USER, "--", "env", "-u", "CARREL_URL", f"XDG_RUNTIME_DIR={directory}", place / "carrel", "ps"],
+                                capture_output=True, text=True, timeout=20)
+        assert stranger.stdout.readline() == "none\n"
+        assert "no server is running" in result.stderr or os.path.exists("/run/carrel/carrel.sock")
+    finally:
+        stranger.kill()
+        stranger.communicate()
+        shutil.rmtree(directory)
+
+
+@pytest.mark.parametrize("words, said", [
+    (("ps", "--nosuch"), "--nosuch"), (("ps", "-Z"), "-Z"), (("create", "--memory", "lots"), "--memory"), (("create", "--memory"), "--memory"),
+    (("create", "--memory", "900T"), "limits.memory"), (("create", "--name", "../x"), "name"), (("create", "--cpus", "0"), "--cpus"),
+    (("create", "--mount", "x"), "SOURCE:TARGET"), (("create", "--env", "x"), "NAME=VALUE"), (("create", "--profile", "odd"), "profile"),
+    (("create", "--root", "nosuch"), "root"), (("create", "word"), "--name"), (("exec", "one"), "no command"), (("exec",), "which box"),
+    (("exec", "one", "--timeout", "x", "--", "true"), "--timeout"), (("exec", "../../v1/info", "true"), ""), (("shell",), "which box"),
+    (("logs", "one", "../x"), "not the id"), (("events",), "which box"), (("forward", "one", "0"), "port"), (("forward", "one", "x"), "port"),
+    (("forward", "one", "99999"), "port"), (("rm",), "which box"), (("rm", "--label", "x"), "which box"), (("token",), "tokens"),
+    (("token", "odd"), "odd"), (("token", "create"), "identity"), (("token", "revoke", "nosuch"), "no such token"),
+    (("ps", "--url", "ftp://x"), "http://HOST:PORT"), (("ps", "--url", "http://127.0.0.1:99999"), "port"),
+])
+def test_wrong_words_are_refused_with_a_reason(server, box, words, said):
+    result = server.carrel(*words)
+    assert result.returncode == 125 and result.stderr.startswith("carrel: ") and said in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("command", "create ps exec shell cp logs events forward pause resume stop start rm stats token".split())
+def test_every_command_has_help(place, command):
+    result = subprocess.run([place / "carrel", command, "--help"], capture_output=True, text=True)
+    assert result.returncode == 0 and result.stdout.startswith(f"usage: carrel {command}")
+
+
+def test_what_a_box_is_called_cannot_steer_the_terminal(server):
+    server.request("POST", "/v1/boxes", {"labels": {"a": "\033]0;evil\007\u009b31m"}})
+    shown = server.carrel("ps").stdout
+    assert "\033" not in shown and "\u009b" not in shown and "evil" in shown
