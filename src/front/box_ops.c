@@ -208,10 +208,8 @@ static int admit(struct front *front, const char *owner, const char *name, struc
     fill_defaults(&front->config, s);
     if (!keeper_link_is_up(front->keeper))
         return err_set(e, ECONNREFUSED, STEP_HOST, "the keeper is not there; try again in a moment");
-    if (s->on_disk && !front->boxes.can_store) {
-        *e = front->boxes.why_no_store;
-        return -e->code;
-    }
+    if (s->on_disk && !front->boxes.can_store)
+        return err_set(e, ENOTSUP, STEP_USAGE, "%s", front->boxes.why_no_store.what);
     if (!s->on_disk && s->limits.disk_bytes > s->limits.memory_bytes && s->limits.memory_bytes)
         return err_set(e, EINVAL, STEP_USAGE, "limits.disk is larger than limits.memory: what a box writes is kept in its memory, so ask for less disk, "
                        "for more memory, or for \"store\": \"disk\"");

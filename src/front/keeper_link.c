@@ -36,6 +36,7 @@ struct keeper_link {
     char                   path[108];
     struct loop_fd         socket;
     bool                   synced;
+    bool                   telling;     /* a handler of on_event runs: it knows what it asks for, also before all is synced */
     struct loop_timer      retry;
     struct loop_task       fail;        /* answers what cannot be sent */
     uint32_t               serial;
@@ -179,7 +180,9 @@ static void take_event(struct keeper_link *link, const struct event *event, int 
         link->handlers.on_synced(link->handlers.arg);
     } else {
         /* State changes first, so that an answer finds the state that it tells of. */
+        link->telling = true;
         link->handlers.on_event(event, fds, n, link->handlers.arg);
+        link->telling = false;
         if (event->serial)
             answer_pending(link, event, fds, n);
     }
@@ -330,7 +333,8 @@ uint32_t keeper_link_request(struct keeper_link *link, void *frame, size_t size,
     *link->pending_end = p;
     link->pending_end = &p->next;
 
-    struct outgoing *o = keeper_link_is_up(link) ? make_outgoing(frame, size, fds, n_fds) : NULL;
+    bool may_ask = link->socket.fd >= 0 && (link->synced || link->telling);
+    struct outgoing *o = may_ask ? make_outgoing(frame, size, fds, n_fds) : NULL;
     if (!o) {
         p->unsent = true;
         loop_task_add(link->loop, &link->fail);

@@ -300,6 +300,8 @@ static void supervise(struct supervisor *s)
     sigaddset(&signals, SIGHUP);
     sigaddset(&signals, SIGCHLD);
     sigprocmask(SIG_BLOCK, &signals, NULL);
+    /* A keeper that is killed leaves its boxes' processes, which end only when somebody reaps them; not every pid 1 does. */
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     if (!s->keeper_path)
         start_keeper(s);
     start_front(s);

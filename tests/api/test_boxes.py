@@ -92,10 +92,31 @@ def test_a_paused_box_does_nothing_until_it_is_resumed(alice, box):
     assert wait_for(lambda: out() > still)
 
 
-@pytest.mark.parametrize("what", ["stop", "start"])
-def test_stopping_is_refused_with_a_reason(alice, box, what):
-    answer = alice.post(f"{box}/{what}")
-    assert answer.status == 501 and "memory" in answer.json["error"]["message"]
+def test_a_box_in_memory_cannot_be_stopped(alice, box):
+    answer = alice.post(box + "/stop")
+    assert answer.status in (400, 409) and "disk" in answer.json["error"]["message"]
+    assert alice.get(box).json["phase"] == "running"
+    assert alice.post(box + "/start").status == 200     # it runs already
+
+
+def test_a_box_on_disk_keeps_its_files_when_it_is_stopped(alice):
+    made = alice.post("/v1/boxes", {"store": "disk", "limits": {"memory": "64M", "disk": "128M"}})
+    if made.status == 501:
+        pytest.skip(made.json["error"]["message"])
+    assert made.status == 201, made.body
+    path = "/v1/boxes/" + made.json["id"]
+    try:
+        assert alice.put(path + "/files/home/box/kept", b"still here").status == 200
+        x = alice.post(path + "/exec", {"argv": ["sleep", "1000"], "background": True}).json["id"]
+        assert alice.post(path + "/stop").json["phase"] == "stopped"
+        assert alice.get(f"{path}/exec/{x}").json["state"] == "ended"
+        assert alice.post(path + "/exec", {"argv": ["true"]}).code == "wrong_phase"
+        assert alice.get(path + "/files/home/box/kept").code == "wrong_phase"
+        assert alice.post(path + "/start").json["phase"] == "running"
+        assert alice.get(path + "/files/home/box/kept").body == b"still here"
+        assert alice.post(path + "/exec", {"argv": ["cat", "kept"]}).json["stdout"] == "still here"
+    finally:
+        assert alice.delete(path).status == 204
 
 
 def test_usage_counts_what_the_box_does(alice, box, run):

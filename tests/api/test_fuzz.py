@@ -59,7 +59,8 @@ def test_nonsense_is_refused_politely(server, admin, openapi, seed):
     schemas = openapi["components"]["schemas"]
     made = admin.post("/v1/boxes", {"limits": {"memory": "128M", "disk": "32M", "pids": 128}}).json["id"]
     ops = [(p, m, op) for p, item in openapi["paths"].items() for m, op in item.items()
-           if m != "parameters" and p not in ("/v1/events", "/v1/boxes/{id}/exec/ws") and not (m == "delete" and p == "/v1/boxes/{id}") and "tunnel" not in p]
+           if m != "parameters" and p not in ("/v1/events", "/v1/boxes/{id}/exec/ws") and not (m == "delete" and p == "/v1/boxes/{id}")
+           and "tunnel" not in p and not p.endswith(("/stop", "/start"))]
     c = UnixConnection(server.socket)
     for i in range(COUNT):
         path, method, op = rng.choice(ops)
@@ -78,6 +79,8 @@ def test_nonsense_is_refused_politely(server, admin, openapi, seed):
             shape = body(rng, content["application/json"]["schema"], schemas)
             if isinstance(shape, dict) and path.endswith("/exec"):
                 shape.update(timeout=0.2, background=rng.random() < 0.3)
+            if isinstance(shape, dict):     # a box that ends of itself would end the test too
+                shape.pop("ttl", None), shape.pop("idle_timeout", None)
             data = json.dumps(shape)
             if rng.random() < 0.05:
                 at = rng.randrange(len(data) + 1)

@@ -56,8 +56,14 @@ def processes():
     return found
 
 
+own_children = set()        # started by us and waited for elsewhere
+
+
 def descendants(pid):
     everything = processes()
+    for p, (parent, state) in everything.items():
+        if parent == os.getpid() and state == "Z" and p not in own_children:
+            os.waitpid(p, os.WNOHANG)
     children = {}
     for p, (parent, _) in everything.items():
         children.setdefault(parent, []).append(p)
@@ -109,7 +115,6 @@ class Server:
         self.options = options
         self.program = program
         self.env = env
-        self.started = []
         self.start(expect_ready)
 
     def start(self, expect_ready=True):
@@ -118,7 +123,7 @@ class Server:
             [BUILD / self.program, "serve", "--listen", "%s:%d" % self.tcp, "--socket", self.socket, "--state", self.state, "--run",
              self.folder / "run", *self.options], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, start_new_session=True,
             env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:symbolize=0", **(self.env or {})})
-        self.started.append(self.process.pid)
+        own_children.add(self.process.pid)
         if not expect_ready:
             return
         try:
@@ -139,10 +144,14 @@ class Server:
         return (self.folder / "log").read_text(errors="replace")
 
     def _child(self, word):
-        for child in pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split():
+        """What a dead keeper left behind is a child of the supervisor too, and may look like it: only the real one serves, in our pid namespace."""
+        # Not .../children: that list may miss some while others end.
+        for pid, (parent, state) in processes().items():
             try:
-                if word in pathlib.Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[:2]:
-                    return int(child)
+                if (parent == self.process.pid and word in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:2]
+                        and len(status_of(pid)["NSpid"].split()) == len(status_of("self")["NSpid"].split())
+                        and "anon_inode:[signalfd]" in [os.readlink(f"/proc/{pid}/fd/{n}") for n in os.listdir(f"/proc/{pid}/fd")]):
+                    return pid
             except OSError:
                 pass
         return None
@@ -161,7 +170,7 @@ class Server:
 
     def kill(self, *who):
         """kill -9 of "front", "keeper" or both, and waits until others have taken their places and are ready."""
-        victims = [p for p in ({"front": self.front, "keeper": self.note_keeper}[w]() for w in who) if p]
+        victims = [{"front": self.front, "keeper": self.note_keeper}[w]() for w in who]
         for pid in victims:
             os.kill(pid, signal.SIGKILL)
         assert wait_for(lambda: all(self._child(w.encode()) not in (None, *victims) for w in who)), self.log_text()
@@ -183,7 +192,7 @@ class Server:
     def cgroups(self):
         """Of boxes of any keeper that this server ever had."""
         mine = re.compile(r"carrel-\d+-(%s)-\d+-\d+$" % "|".join(map(str, self.keepers or {0})))
-        return [path for path, folders, _ in os.walk("/sys/fs/cgroup") for name in folders if mine.match(name)]
+        return [f"{path}/{name}" for path, folders, _ in os.walk("/sys/fs/cgroup") for name in folders if mine.match(name)]
 
     def loops(self):
         found = []

@@ -36,6 +36,7 @@ struct helper {
     struct helper_user *user;           /* NULL unless BUSY */
     uint64_t            box;            /* number */
     uint32_t            box_slot;
+    int64_t             box_ready_ms;   /* a box that is stopped and started again may get the same slot */
     unsigned            slot;
     enum state          state;
     int                 fd;             /* owned; -1 when ENDING */
@@ -62,12 +63,20 @@ static char           piece[PIECE_BYTES];
 
 /* ---- ending ---- */
 
+/* The box as it was when the helper was started; NULL if that is over. */
+static struct box *helper_box(const struct helper *h)
+{
+    struct box *box = ask_box_by_number(h->front, h->box);
+
+    return box && box->slot != BOX_NO_SLOT && box->slot == h->box_slot && box->ready_ms == h->box_ready_ms ? box : NULL;
+}
+
 static void helper_free(struct helper *h)
 {
     struct helper **at = &helpers;
-    struct box *box = ask_box_by_number(h->front, h->box);
+    struct box *box = helper_box(h);
 
-    if (box && box->slot != BOX_NO_SLOT && box->slot == h->box_slot)
+    if (box)
         box->slots_used &= ~(UINT64_C(1) << h->slot);
     while (*at != h)
         at = &(*at)->next;
@@ -115,8 +124,7 @@ static void on_timer(struct loop_timer *t)
         helper_end(h);
         return;
     }
-    struct box *box = ask_box_by_number(h->front, h->box);
-    if (!box || box->slot != h->box_slot) {
+    if (!helper_box(h)) {
         helper_free(h);
         return;
     }
@@ -366,10 +374,10 @@ static void nothing(const struct event *event, int *fds, size_t n_fds, void *arg
 /* The slot holds a helper of an earlier front, which has ended and was not forgotten, or is about to end. */
 static bool try_again(struct helper *h)
 {
-    struct box *box = ask_box_by_number(h->front, h->box);
+    struct box *box = helper_box(h);
     struct request_head q = { .type = REQUEST_FORGET, .box = h->box_slot, .payload = (uint16_t)h->slot };
 
-    if (!box || box->phase != PHASE_RUNNING || box->slot != h->box_slot || h->tries++ == KEEPER_PAYLOADS)
+    if (!box || box->phase != PHASE_RUNNING || h->tries++ == KEEPER_PAYLOADS)
         return false;
     if (h->tries % 2) {
         keeper_link_request(h->front->keeper, &q, sizeof q, NULL, 0, nothing, NULL);
@@ -411,8 +419,9 @@ static int start(struct box *box, unsigned slot, struct helper **ret, struct err
         return err_at(e, code, STEP_MEMORY, 0, "file helper");
     }
     FD theirs = pair[1];
-    *h = (struct helper){ .front = box->front, .box = box->number, .box_slot = box->slot, .slot = slot, .fd = pair[0],
-                          .theirs = -1, .watch.on_event = on_event, .timer.on_expire = on_timer };
+    *h = (struct helper){ .front = box->front, .box = box->number, .box_slot = box->slot,
+                          .box_ready_ms = box->ready_ms, .slot = slot, .fd = pair[0], .theirs = -1,
+                          .watch.on_event = on_event, .timer.on_expire = on_timer };
     (void)setsockopt(h->fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
     (void)setsockopt(theirs, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
     int r = loop_fd_add(box->front->loop, &h->watch, h->fd, EPOLLIN);
@@ -439,7 +448,7 @@ int helper_open(struct box *box, struct helper_user *u, struct err *e)
         return err_set(e, EBUSY, STEP_USAGE, "the box is %s; files can be reached only while it runs",
                        phase_names[box->phase]);
     for (struct helper *h = helpers; h; h = h->next)
-        if (h->box == box->number && h->box_slot == box->slot) {
+        if (h->box == box->number && helper_box(h)) {
             n++;
             if (h->state == IDLE)
                 found = h;
