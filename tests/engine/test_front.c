@@ -338,6 +338,47 @@ static void test_wrong_requests_are_answered(void **state)
     assert_int_equal(keeper_fds(), fds_before);
 }
 
+/* As a caller does it: a socket pair with the opened directory in it. */
+static int envelope(const char *path, int flags)
+{
+    int pair[2], dir = open(path, flags | O_DIRECTORY | O_CLOEXEC);
+    assert_true(dir >= 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    assert_int_equal(link_send(pair[0], "m", 1, &dir, 1), 0);
+    close(dir);
+    close(pair[0]);
+    return pair[1];
+}
+
+static int create_with(const char *target, size_t size, int fd)
+{
+    struct request_create q = create_frame(0);
+    q.n_mounts = 1;
+    memcpy(q.mount[0].target, target, size);
+    int r = create_result(&q, &fd, 1);
+    close(fd);
+    return r;
+}
+
+static void test_a_mount_comes_in_its_caller_s_envelope(void **state)
+{
+    (void)state;
+    int fds_before, empty[2];
+
+    front_connect();
+    fds_before = keeper_fds();
+    assert_int_equal(create_with("/data", 6, open("/usr/share", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), -EPERM);
+    assert_int_equal(create_with("/data", 6, envelope("/usr/share", O_PATH)), -EPERM);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, empty), 0);
+    close(empty[0]);
+    assert_int_equal(create_with("/data", 6, empty[1]), -EPROTO);
+    /* An answer comes before the request's descriptors are closed; the next one after. */
+    struct request_create nonsense = create_frame(0);
+    nonsense.profile = 99;
+    assert_int_equal(create_result(&nonsense, NULL, 0), -EINVAL);
+    assert_int_equal(keeper_fds(), fds_before);
+}
+
 static void test_mount_targets_are_plain_paths_in_the_box(void **state)
 {
     (void)state;
@@ -345,34 +386,25 @@ static void test_mount_targets_are_plain_paths_in_the_box(void **state)
                                        "/a/",     "/a//b", "/..",        "/a/../b",
                                        "/a/..",   "/.",    "/a/./b",     "/proc",
                                        "/proc/x", "/dev",  "/dev/shm/x", "///tmp/carrel-engine-evil" };
-    int dir = open("/usr/share", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    char target[sizeof ((struct frame_mount *)0)->target];
     front_connect();
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        struct request_create q = create_frame(0);
-        q.n_mounts = 1;
-        memcpy(q.mount[0].target, bad[i], strlen(bad[i]));
-        int r = create_result(&q, &dir, 1);
+        int r = create_with(bad[i], strlen(bad[i]), envelope("/usr/share", O_RDONLY));
         if (r != -EINVAL)
             fail_msg("target '%s': %d", bad[i], r);
     }
-    struct request_create q = create_frame(0);
-    q.n_mounts = 1;
-    memset(q.mount[0].target, '/', sizeof q.mount[0].target);
-    assert_int_equal(create_result(&q, &dir, 1), -EINVAL);
-    memset(q.mount[0].target, 'a', sizeof q.mount[0].target);       /* no NUL */
-    q.mount[0].target[0] = '/';
-    assert_int_equal(create_result(&q, &dir, 1), -EINVAL);
+    memset(target, '/', sizeof target);
+    assert_int_equal(create_with(target, sizeof target, envelope("/usr/share", O_RDONLY)), -EINVAL);
+    memset(target, 'a', sizeof target);       /* no NUL */
+    target[0] = '/';
+    assert_int_equal(create_with(target, sizeof target, envelope("/usr/share", O_RDONLY)), -EINVAL);
     assert_int_equal(access("/tmp/carrel-engine-evil", F_OK), -1);
     /* And a good one works. */
-    q = create_frame(0);
-    q.n_mounts = 1;
-    memcpy(q.mount[0].target, "/process/data", 14);
-    assert_int_equal(create_result(&q, &dir, 1), 0);
+    assert_int_equal(create_with("/process/data", 14, envelope("/usr/share", O_RDONLY)), 0);
     char out[32];
     box_sh(0, 0, "test -d /process/data/doc && ! touch /process/data/x 2>/dev/null && echo good", out, sizeof out);
     assert_string_equal(out, "good\n");
     box_end(0);
-    close(dir);
 }
 
 static void test_a_front_that_does_not_read_does_not_stop_time(void **state)
@@ -406,6 +438,7 @@ const struct CMUnitTest front_tests[] = {
     TEST(test_illegal_frames_cost_the_connection),
     TEST(test_fds_of_an_empty_frame_are_not_kept),
     TEST(test_wrong_requests_are_answered),
+    TEST(test_a_mount_comes_in_its_caller_s_envelope),
     TEST(test_mount_targets_are_plain_paths_in_the_box),
     TEST(test_a_front_that_does_not_read_does_not_stop_time),
 };

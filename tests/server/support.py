@@ -84,6 +84,17 @@ def resident_bytes(pid):
     return int(status_of(pid)["VmRSS"].split()[0]) * 1024
 
 
+def descriptors(pid):
+    """What they lead to; one that is closed meanwhile is left out."""
+    found = []
+    for n in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            found.append(os.readlink(f"/proc/{pid}/fd/{n}"))
+        except FileNotFoundError:
+            pass
+    return found
+
+
 class UserClient(Client):
     """Over the unix socket, as an ordinary user: the kernel notes who connects, and that is the effective user."""
     def connection(self):
@@ -150,7 +161,7 @@ class Server:
             try:
                 if (parent == self.process.pid and word in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:2]
                         and len(status_of(pid)["NSpid"].split()) == len(status_of("self")["NSpid"].split())
-                        and "anon_inode:[signalfd]" in [os.readlink(f"/proc/{pid}/fd/{n}") for n in os.listdir(f"/proc/{pid}/fd")]):
+                        and "anon_inode:[signalfd]" in descriptors(pid)):
                     return pid
             except OSError:
                 pass
@@ -170,7 +181,7 @@ class Server:
 
     def kill(self, *who):
         """kill -9 of "front", "keeper" or both, and waits until others have taken their places and are ready."""
-        victims = [{"front": self.front, "keeper": self.note_keeper}[w]() for w in who]
+        victims = [wait_for({"front": self.front, "keeper": self.note_keeper}[w]) for w in who]
         for pid in victims:
             os.kill(pid, signal.SIGKILL)
         assert wait_for(lambda: all(self._child(w.encode()) not in (None, *victims) for w in who)), self.log_text()

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from support import SMALL, Client, Counter, Server, amount, descendants, make_box, processes, run, wait_for
+from support import SMALL, Client, Counter, Server, amount, descendants, make_box, processes, run, status_of, wait_for
 
 KILLS = int(os.environ.get("CARREL_KILLS", amount(25, 1000)))
 SEED = int(os.environ.get("CARREL_SEED", time.time_ns()))
@@ -100,6 +100,14 @@ def check_state(server):
     assert server.logs() <= {x for x, _, _ in execs}
 
 
+def what_is_in(folders):
+    text = ""
+    for folder in folders:
+        members = pathlib.Path(folder, "cgroup.procs").read_text().split()
+        text += f"{folder}: {[(p, status_of(p)['Name'], status_of(p)['State'], status_of(p)['PPid']) for p in members]}\n"
+    return text
+
+
 def settle(server, baseline):
     """All boxes are deleted; then nothing of them is left."""
     admin = server.admin
@@ -108,7 +116,7 @@ def settle(server, baseline):
         answer = admin.delete("/v1/boxes/" + box["id"])
         assert answer.status in (204, 409), answer.body
     assert wait_for(lambda: not alive()), alive()
-    assert wait_for(lambda: not server.cgroups()), server.cgroups()
+    assert wait_for(lambda: not server.cgroups()), what_is_in(server.cgroups())
     assert wait_for(lambda: len(descendants(os.getpid())) <= baseline["processes"]), \
         [(p, pathlib.Path(f"/proc/{p}/cmdline").read_bytes()) for p in descendants(os.getpid())]
     assert server.mounts() == baseline["mounts"] and server.loops() == []
