@@ -196,8 +196,12 @@ static int take_end(struct session *s, struct err *e)
         return 0;
     s->ended = true;
     s->ended_us = clock_monotonic_us();
-    /* It may have ended so fast that the news of its start still waits. */
-    return s->payload->link >= 0 ? take_start(s, e) : 0;
+    if (s->payload->link < 0)
+        return 0;
+    /* It ended so fast that the news of its start still waits: it cannot have begun before it was born. */
+    r = take_start(s, e);
+    s->started_us = s->born_us;
+    return r;
 }
 
 enum { POLL_LINK, POLL_END, POLL_INIT, POLL_SIGNALS, POLL_MEMORY, POLL_FIXED, POLL_MAX = POLL_FIXED + 3 };
@@ -243,7 +247,7 @@ static int one_round(struct session *s, struct err *e)
     if (s->payload->terminal >= 0 && s->out.refused && !s->ended)
         hang_up(s);
     int r = list[POLL_INIT].revents ? box_check_making(s->box, e) : 0;
-    if (r >= 0 && list[POLL_LINK].revents)
+    if (r >= 0 && list[POLL_LINK].revents && !list[POLL_END].revents)
         r = take_start(s, e);
     if (r >= 0 && list[POLL_END].revents)
         r = take_end(s, e);
@@ -283,6 +287,7 @@ int session_run(struct session *s, struct box *box, struct payload *payload, str
 
     s->box = box;
     s->payload = payload;
+    s->born_us = clock_monotonic_us();
     /* A child of a zygote says itself when it starts, and a hostile one may not: its time counts from the order. */
     if (s->options->zygote && s->options->command.timeout_ms)
         s->deadline_us = clock_monotonic_us() + s->options->command.timeout_ms * 1000;

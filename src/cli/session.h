@@ -25,7 +25,7 @@ struct session {
     enum outcome              cause;        /* why we ended it; OUTCOME_OK: we did not */
     int                       forwarded;    /* first signal that we were sent, or 0 */
     uint64_t                  deadline_us;  /* 0: none */
-    uint64_t                  started_us, ended_us;
+    uint64_t                  born_us, started_us, ended_us;
     struct process_end        end;
 };
 
