@@ -14,7 +14,7 @@
 struct header {
     uint32_t argc, envc;
     uint32_t bytes;         /* of all strings */
-    uint32_t terminal;
+    uint32_t terminal;      /* COMMAND_TERMINAL() */
 };
 
 enum { STRINGS_MAX = 65536 };
@@ -54,7 +54,7 @@ int command_pack(const struct command_spec *command, int *ret, struct err *e)
     if (map == MAP_FAILED)
         return err_at(e, errno, STEP_MEMORY, 0, "command memfd");
     struct header header = { .argc = (uint32_t)argc, .envc = (uint32_t)envc, .bytes = (uint32_t)bytes,
-                             .terminal = command->terminal };
+                             .terminal = COMMAND_TERMINAL(command->terminal, command->rows, command->columns) };
     memcpy(map, &header, sizeof header);
     char *at = map + sizeof header;
     for (size_t i = 0; i < argc; i++)
@@ -106,6 +106,8 @@ int command_unpack(int memfd, struct command_spec *ret)
     ret->argv = list;
     ret->env = list + header.argc + 1;
     ret->workdir = *at ? at : NULL;
-    ret->terminal = header.terminal != 0;
+    ret->terminal = header.terminal & 1;
+    ret->columns = (uint16_t)(header.terminal >> 1);
+    ret->rows = (uint16_t)(header.terminal >> 17);
     return 0;
 }

@@ -77,7 +77,7 @@ int payload_seal_files(const struct box *box, struct err *e)
 
 /* A new PTY of the box's own devpts; the master goes to the keeper, the other side becomes stdio and controlling
  * terminal. */
-static int open_terminal(int link, int stdio[3], struct err *e)
+static int open_terminal(int link, const struct command_spec *command, int stdio[3], struct err *e)
 {
     FD master = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
     int unlock = 0;
@@ -88,6 +88,10 @@ static int open_terminal(int link, int stdio[3], struct err *e)
         return err_at(e, errno, STEP_STDIO, 0, "terminal");
     if (ioctl(side, TIOCSCTTY, 0) < 0)
         return err_at(e, errno, STEP_STDIO, 0, "controlling terminal");
+    /* Before the command begins, or it would first see a terminal without a size. */
+    struct winsize size = { .ws_row = command->rows, .ws_col = command->columns };
+    if (size.ws_row && ioctl(master, TIOCSWINSZ, &size) < 0)
+        return err_at(e, errno, STEP_STDIO, 0, "size of the terminal");
     struct note note = { .kind = NOTE_TERMINAL };
     int r = link_send(link, &note, sizeof note, &master, 1);
     if (r < 0)
@@ -136,7 +140,7 @@ int payload_settle(const struct box *box, int link, const struct command_spec *c
     int r = payload_seal_files(box, e);
 
     if (r == 0 && command->terminal)
-        r = open_terminal(link, stdio, e);
+        r = open_terminal(link, command, stdio, e);
     if (r == 0 && chdir(workdir) < 0)
         r = err_at(e, errno, STEP_WORKDIR, 0, workdir);
     if (r == 0)

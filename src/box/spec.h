@@ -44,6 +44,7 @@ struct command_spec {
     char      **env;                    /* complete, NULL-terminated */
     const char *workdir;                /* NULL: the home directory */
     bool        terminal;               /* a PTY of the box becomes the controlling terminal */
+    uint16_t    rows, columns;          /* of it; 0: not known */
     uint64_t    timeout_ms;             /* 0: none */
     uint64_t    output_bytes;           /* 0: none */
 };

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -77,6 +78,11 @@ static int carry_out(struct run *run, struct err *e)
     int r = session_open(&run->session, &run->options, capture ? &run->output : NULL, capture ? &run->errors : NULL, e);
     if (r < 0)
         return r;
+    struct winsize size;
+    if (run->options.command.terminal && ioctl(STDIN_FILENO, TIOCGWINSZ, &size) == 0) {
+        run->options.command.rows = size.ws_row;
+        run->options.command.columns = size.ws_col;
+    }
     struct session *s = &run->session;
     struct start start = { .command = &run->options.command, .stdio = { s->stdio[0], s->stdio[1], s->stdio[2] } };
     struct payload *payload = run->options.zygote ? &run->payload : &run->box.first;

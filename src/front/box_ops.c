@@ -292,8 +292,7 @@ int boxes_create(struct front *front, const char *owner, uid_t uid, gid_t gid, c
         return r;
     }
     b->number = row.number;
-    b->next = front->boxes.first;
-    front->boxes.first = b;
+    box_list(b);
     box_take_slot(b, slot);
     box_save(b);
     front->metrics.boxes_created++;

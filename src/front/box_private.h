@@ -6,6 +6,9 @@
 
 struct box *box_new(struct front *front, const char *owner, const char *name, const char *key);
 void        box_free(struct box *b);
+/* Into the list and the index, by number and id; and out of them. */
+void        box_list(struct box *b);
+void        box_unlist(struct box *b);
 bool        box_is_alive(const struct box *b);
 struct box *box_by_slot(struct front *front, uint32_t slot);
 

@@ -42,11 +42,7 @@ static int load_one(const struct store_box *row, void *arg)
         front_log("error", text, "box", row->id, NULL);
     }
     json_decref(body);
-    struct box **end = &front->boxes.first;
-    while (*end && (*end)->number > b->number)
-        end = &(*end)->next;
-    b->next = *end;
-    *end = b;
+    box_list(b);
     return 0;
 }
 

@@ -44,14 +44,55 @@ void box_settings_done(struct box_settings *s)
     box_settings_init(s);
 }
 
+static unsigned bucket(const char *id)
+{
+    uint32_t hash = 2166136261u;
+    for (; *id; id++)
+        hash = (hash ^ (unsigned char)*id) * 16777619u;
+    return hash % BOXES_BUCKETS;
+}
+
+void box_list(struct box *b)
+{
+    struct boxes *all = &b->front->boxes;
+    struct box **at = &all->first, **same = &all->by_id[bucket(b->id)];
+
+    while (*at && (*at)->number > b->number)
+        at = &(*at)->next;
+    b->next = *at;
+    *at = b;
+    b->next_id = *same;
+    *same = b;
+}
+
+void box_unlist(struct box *b)
+{
+    struct boxes *all = &b->front->boxes;
+    struct box **at = &all->first, **same = &all->by_id[bucket(b->id)];
+
+    while (*at && *at != b)
+        at = &(*at)->next;
+    if (*at)
+        *at = b->next;
+    while (*same && *same != b)
+        same = &(*same)->next_id;
+    if (*same)
+        *same = b->next_id;
+}
+
 struct box *boxes_find(struct front *front, const char *owner, const char *id_or_name)
 {
     struct box *dead = NULL;
 
+    /* Almost always it is an id. */
+    for (struct box *b = front->boxes.by_id[bucket(id_or_name)]; b; b = b->next_id)
+        if (strcmp(b->id, id_or_name) == 0 && (!owner || strcmp(b->owner, owner) == 0))
+            return b;
+
     for (struct box *b = front->boxes.first; b; b = b->next) {
         if (owner && strcmp(b->owner, owner) != 0)
             continue;
-        bool is_it = strcmp(b->id, id_or_name) == 0 || (b->name && strcmp(b->name, id_or_name) == 0);
+        bool is_it = b->name && strcmp(b->name, id_or_name) == 0;
         if (is_it && box_is_alive(b))
             return b;
         if (is_it && !dead)
@@ -62,10 +103,7 @@ struct box *boxes_find(struct front *front, const char *owner, const char *id_or
 
 struct box *box_by_slot(struct front *front, uint32_t slot)
 {
-    for (struct box *b = front->boxes.first; b; b = b->next)
-        if (b->slot == slot)
-            return b;
-    return NULL;
+    return slot < KEEPER_BOXES ? front->boxes.by_slot[slot] : NULL;
 }
 
 /* What is shown is also what is stored; the few things that are not shown are added under "_". */
@@ -181,6 +219,7 @@ void box_release_slot(struct box *b)
     all->requested.memory_bytes -= b->settings.requests.memory_bytes;
     all->requested.cpu_milli -= b->settings.requests.cpu_milli;
     all->alive--;
+    all->by_slot[b->slot] = NULL;
     b->slot = BOX_NO_SLOT;
 }
 
@@ -193,6 +232,7 @@ void box_take_slot(struct box *b, uint32_t slot)
     all->requested.memory_bytes += b->settings.requests.memory_bytes;
     all->requested.cpu_milli += b->settings.requests.cpu_milli;
     all->alive++;
+    all->by_slot[slot] = b;
     b->slot = slot;
 }
 
@@ -307,7 +347,7 @@ void boxes_prune(struct front *front, int64_t before_ms)
             at = &b->next;
             continue;
         }
-        *at = b->next;
+        box_unlist(b);
         execs_forget(b);
         box_free(b);
     }
@@ -317,7 +357,7 @@ void boxes_free(struct front *front)
 {
     while (front->boxes.first) {
         struct box *b = front->boxes.first;
-        front->boxes.first = b->next;
+        box_unlist(b);
         box_free(b);
     }
 }

@@ -54,6 +54,7 @@ struct box_waiter {
 
 struct box {
     struct box         *next;           /* all boxes, by number */
+    struct box         *next_id;        /* with the same hash of the id */
     struct front       *front;
     char                id[16];
     uint64_t            number;
@@ -82,8 +83,12 @@ struct box_watcher {
     const char         *owner;          /* whose boxes; NULL: all */
 };
 
+enum { BOXES_BUCKETS = 4096 };
+
 struct boxes {
     struct box         *first;
+    struct box         *by_id[BOXES_BUCKETS];
+    struct box         *by_slot[KEEPER_BOXES];
     unsigned            alive;
     uint64_t            slot_used[KEEPER_BOXES / 64];
     uint32_t            next_slot;      /* where the search for a free one begins */

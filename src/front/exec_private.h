@@ -21,6 +21,8 @@ void           exec_log_unlink(const struct exec *x);
 /* exec_body.c: the other way round of exec_json. */
 void           exec_from_json(struct exec *x, json_t *body);
 
+/* execs.c */
+void           exec_release_input(struct exec *x);
 void           exec_save(struct exec *x);
 void           exec_end(struct exec *x);
 void           exec_changed(struct exec *x);

@@ -263,7 +263,11 @@ void exec_stdin_close(struct exec *x)
 {
     static const char end_of_file = 4;
 
-    if (x->terminal && x->in.fd >= 0)
+    if (x->in.fd < 0)
+        return;
+    if (x->terminal)
         (void)!write(x->in.fd, &end_of_file, 1);
+    else if (x->state != EXEC_ENDED)
+        exec_release_input(x);      /* the keeper holds a duplicate */
     close_stream(x, &x->in);
 }

@@ -135,7 +135,7 @@ static int pack(const struct exec_options *o, int *ret, struct err *e)
     const char *cwd = o->cwd ? o->cwd : "";
     size_t bytes = strlen(cwd) + 1;
     size_t argc = count(o->argv, &bytes), envc = count(o->env, &bytes);
-    struct packed_command header = { .argc = (uint32_t)argc, .envc = (uint32_t)envc, .bytes = (uint32_t)bytes, .terminal = o->terminal };
+    struct packed_command header = { .argc = (uint32_t)argc, .envc = (uint32_t)envc, .bytes = (uint32_t)bytes, .terminal = o->terminal ? 1u | (uint32_t)o->columns << 1 | ((uint32_t)o->rows & 0x7fff) << 17 : 0 };
 
     if (argc == 0 || bytes > COMMAND_BYTES_MAX)
         return err_set(e, argc ? E2BIG : EINVAL, STEP_USAGE, argc ? "the command and its environment are too long" : "the command is empty");
@@ -176,6 +176,14 @@ static void forget_answer(const struct event *event, int *fds, size_t n_fds, voi
     (void)fds;
     (void)n_fds;
     (void)arg;
+}
+
+void exec_release_input(struct exec *x)
+{
+    struct request_head q = { .type = REQUEST_CLOSE_INPUT, .box = x->box->slot, .payload = (uint16_t)x->slot };
+
+    if (x->box->slot != BOX_NO_SLOT)
+        keeper_link_request(x->box->front->keeper, &q, sizeof q, NULL, 0, forget_answer, NULL);
 }
 
 static void forget(struct exec *x)

@@ -141,7 +141,7 @@ static void on_request(struct http_request *r, void *owner)
     struct front *front = owner;
 
     front->metrics.requests++;
-    http_router_dispatch(front->router, r, front);
+    native_dispatch(front, r);
 }
 
 static void on_access(const struct http_access *a, void *owner)

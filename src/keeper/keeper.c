@@ -354,7 +354,9 @@ static int keep_deadlines(struct keeper *keeper)
 {
     uint64_t now = clock_monotonic_us(), next = UINT64_MAX;
 
-    for (uint32_t i = 0; i < KEEPER_BOXES && keeper->n_boxes; i++)
+    if (keeper->deadline_us == 0)
+        return -1;
+    for (uint32_t i = keeper->deadline_us > now ? KEEPER_BOXES : 0; i < KEEPER_BOXES && keeper->n_boxes; i++)
         for (unsigned k = 0; keeper->box[i] && k < KEEPER_PAYLOADS; k++) {
             struct kept_payload *p = keeper->box[i]->payload[k];
             if (!p || p->deadline_us == 0)
@@ -368,6 +370,9 @@ static int keep_deadlines(struct keeper *keeper)
                 next = p->deadline_us;
             }
         }
+    if (keeper->deadline_us > now)
+        next = keeper->deadline_us;
+    keeper->deadline_us = next == UINT64_MAX ? 0 : next;
     if (next == UINT64_MAX)
         return -1;
     uint64_t wait_ms = (next - now) / 1000 + 1;

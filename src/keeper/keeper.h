@@ -56,6 +56,7 @@ struct keeper {
     uid_t            front_uid;
     bool             end_with_front;            /* a private keeper: no front, no boxes */
     bool             stopping;
+    uint64_t         deadline_us;               /* no payload has an earlier one; 0: none has any */
     size_t           n_boxes;
     struct kept_box *box[KEEPER_BOXES];
     size_t           n_roots;

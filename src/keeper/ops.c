@@ -305,6 +305,8 @@ static int do_start(struct call *c, struct err *e)
     /* A century is as good as none, and cannot overflow. */
     if (q->timeout_ms && q->timeout_ms < UINT64_C(100) * 365 * 86400 * 1000)
         p->deadline_us = clock_monotonic_us() + q->timeout_ms * 1000;
+    if (p->deadline_us && (c->keeper->deadline_us == 0 || p->deadline_us < c->keeper->deadline_us))
+        c->keeper->deadline_us = p->deadline_us;
     for (p->n_held = 0; p->n_held < q->n_held; p->n_held++)
         p->held[p->n_held] = TAKE_FD(c->fds[n + (size_t)p->n_held]);
     return keep_payload(c, q->head.payload, p, e);
@@ -385,6 +387,21 @@ static int do_files(struct call *c, struct err *e)
     return keep_payload(c, q->payload, p, e);
 }
 
+static int do_close_input(struct call *c, struct err *e)
+{
+    const struct request_head *q = c->frame;
+    struct kept_payload *p = c->box->payload[q->payload];
+
+    (void)e;
+    /* Standard input is held first, if it is held at all. */
+    if (p->n_held == KEEPER_HELD) {
+        fd_close(p->held[0]);
+        memmove(p->held, p->held + 1, sizeof p->held - sizeof p->held[0]);
+        p->n_held--;
+    }
+    return 0;
+}
+
 static int do_forget(struct call *c, struct err *e)
 {
     const struct request_head *q = c->frame;
@@ -426,6 +443,7 @@ static const struct op {
     [REQUEST_USAGE]   = { sizeof(struct request_head), LIVE, 0, 0, 0, do_usage },
     [REQUEST_CONNECT] = { sizeof(struct request_connect), STATE(BOX_READY), 0, 0, 0, do_connect },
     [REQUEST_FILES]   = { sizeof(struct request_head), STATE(BOX_READY), FREE_PAYLOAD, 1, 1, do_files },
+    [REQUEST_CLOSE_INPUT] = { sizeof(struct request_head), LIVE, NEEDS_PAYLOAD, 0, 0, do_close_input },
     [REQUEST_FORGET]  = { sizeof(struct request_head), ANY | STATE(BOX_DEAD), NEEDS_PAYLOAD, 0, 0, do_forget },
     [REQUEST_DESTROY] = { sizeof(struct request_head), ANY, 0, 0, 0, do_destroy },
     [REQUEST_STORE_REMOVE] = { sizeof(struct request_store), NO_BOX, NO_SLOT, 0, 0, do_store_remove },

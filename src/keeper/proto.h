@@ -22,6 +22,7 @@ enum request_type {
     REQUEST_USAGE,
     REQUEST_CONNECT,        /* a TCP connection to a port of the box; the event carries the socket */
     REQUEST_FILES,          /* fd: the socket that the file helper speaks on; it takes a payload's slot */
+    REQUEST_CLOSE_INPUT,    /* the end of a payload's standard input: what is held of it is let go */
     REQUEST_FORGET,         /* the front has noted a payload's end; its slot is free again */
     REQUEST_DESTROY,
     REQUEST_STORE_REMOVE,   /* about no box: its slot means nothing */
@@ -37,7 +38,7 @@ struct frame_limits {
 struct packed_command {
     uint32_t argc, envc;
     uint32_t bytes;         /* of all strings */
-    uint32_t terminal;
+    uint32_t terminal;      /* 0: none; else 1 | columns << 1 | rows << 17 */
 };
 
 struct request_head {

@@ -173,7 +173,7 @@ def receive_all(ws):
 
 
 def test_a_terminal_over_a_websocket(alice, box):
-    ws = alice.websocket(box + "/exec/ws?shell=stty+size;tty;read+x;stty+size;echo+got+$x;exit+4&tty=true&rows=30&cols=100")
+    ws = alice.websocket(box + "/exec/ws?shell=until+stty+size|grep+%2230+100%22;do+:;done;tty;read+x;stty+size;echo+got+$x;exit+4&tty=true&rows=30&cols=100")
     assert ws.status == 101
     assert json.loads(ws.receive())["type"] == "started"
     seen = b""

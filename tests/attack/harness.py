@@ -341,7 +341,7 @@ class Box:
         except subprocess.TimeoutExpired:
             self.process.kill()
             stdout, stderr = self.process.communicate()
-            raise AssertionError(f"not ended after {seconds} s; output {stdout[-500:]!r} {stderr[-500:]!r}") from None
+            raise AssertionError(f"not ended after {seconds} s; output {(stdout or b"")[-500:]!r} {stderr[-500:]!r}") from None
         result = Result(self.pid, self.process.returncode, stdout or b"", stderr, time.monotonic() - self.started)
         try:
             result.report = json.loads(self.report_path.read_text())

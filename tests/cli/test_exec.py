@@ -166,8 +166,8 @@ def test_a_shell_in_a_terminal(terminal, box):
 def test_ctrl_c_is_the_commands_and_the_terminal_is_restored(terminal, box):
     t = terminal("shell", box)
     before = termios.tcgetattr(t.master)
-    t.type("echo on; sleep 100\n")
-    t.expect("\non")
+    t.type("echo on$((1+1)); sleep 100\n")
+    t.expect("on2")
     t.type("\x03")
     t.type("echo after $((1+1))\n")
     t.expect("after 2")

@@ -66,6 +66,7 @@ run_suite() {
         export HOME=/home/user USER=user XDG_RUNTIME_DIR=/run/user/1000
     fi
     export CARREL=/carrel/build/carrel CARREL_PROBE=/carrel/build/probe
+    export CARREL_RACE=40 CARREL_CHURN=20
     export TMPDIR=/var/tmp      # a disk, not a tmpfs
     export PYTHONPATH=/carrel/site PYTHONDONTWRITEBYTECODE=1
     cd /carrel || return 97

@@ -81,7 +81,7 @@ def stormy():
 def all_boxes(client):
     boxes, cursor = [], ""
     while True:
-        page = client.get("/v1/boxes?limit=100" + cursor).json
+        page = client.get("/v1/boxes?all=true&limit=100" + cursor).json
         boxes += page["boxes"]
         if page["next"] is None:
             return boxes

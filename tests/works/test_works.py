@@ -138,6 +138,16 @@ def test_a_python_under_a_prefix_of_its_own_works():
     assert out == f"{prefix}\n"
 
 
+@pytest.mark.parametrize("user", [None, 65534], ids=["caller", "rootless"])
+def test_standard_streams_can_be_opened_by_name(user):
+    """As scripts do: echo >/dev/stderr, tee /dev/stderr, open('/dev/stdout')."""
+    if user is not None and (os.getuid() != 0 or WAY == "fork"):
+        pytest.skip("needs root, to become an ordinary user")
+    script = "echo one >/dev/stdout; echo two >>/dev/stderr; echo three | tee /dev/stderr >/proc/self/fd/1; echo four >/dev/fd/2"
+    result = run_box(["/bin/sh", "-c", script], limits=(), user=user)
+    assert (result.status, result.stdout, result.stderr) == (0, b"one\nthree\n", b"two\nthree\nfour\n"), result
+
+
 # --- other languages and tools ---
 
 def test_node_works():
