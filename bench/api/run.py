@@ -24,6 +24,8 @@ import time
 HERE = pathlib.Path(__file__).parent
 COMMAND_S = 600
 MIB = 1 << 20
+# crun and runc do not accept v1 controllers with a v2 tree beside them; here they do not see it.
+HIDE_V2 = ["unshare", "-m", "--propagation", "private", "sh", "-c", 'umount -l /sys/fs/cgroup/unified 2>/dev/null; exec "$@"', "sh"]
 
 # Answers any request with the same few bytes, and keeps the connection. Runs in a box.
 BOX_SERVER = r"""
@@ -143,8 +145,8 @@ class Bench:
         self.load = options.build / "bench" / "load"
         self.rows = []
 
-    def run_load(self, *args):
-        done = subprocess.run([self.load, *map(str, args)], stdout=subprocess.PIPE, timeout=COMMAND_S)
+    def run_load(self, *args, around=()):
+        done = subprocess.run([*around, self.load, *map(str, args)], stdout=subprocess.PIPE, timeout=COMMAND_S)
         if done.returncode != 0:
             fail(f"load {args[0]} failed")
         lines = [line.split() for line in done.stdout.decode().splitlines()]
@@ -174,10 +176,14 @@ class Bench:
     def exec(self, pooled, plain):
         box, n = pooled.box(), self.options.rounds
         peers, running = [], []
-        for tool in ("crun", "runc"):
-            if shutil.which(tool):
-                peers += self.container(tool, running)
-        got = self.run_load("exec", n, pooled.socket, box, *peers)
+        try:
+            for tool in ("crun", "runc"):
+                if shutil.which(tool):
+                    peers += self.container(tool, running)
+            got = self.run_load("exec", n, pooled.socket, box, *peers, around=HIDE_V2)
+        finally:
+            for command in running:
+                subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=COMMAND_S)
         self.latency("exec true in a live box", got["api"], 2)
         for tool in got:
             if tool != "api":
@@ -188,26 +194,26 @@ class Bench:
         front, keeper = (b - a for a, b in zip(before, pooled.cpu_us()))
         self.row("  CPU of the front per exec", front / n, unit="us")
         self.row("  CPU of the keeper per exec", keeper / n, unit="us")
-        for command in running:
-            subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=COMMAND_S)
         pooled.ask("DELETE", f"/v1/boxes/{box}")
 
     def container(self, tool, running):
-        """Starts a container that sleeps; the words of its exec for load.c. A host with v1 and v2 side by side must not show v2 to them."""
+        """Starts a container that sleeps; the words of its exec for load.c."""
         bundle = self.options.build / "bench" / f"bundle-{tool}"
-        shutil.copytree(self.options.bundle, bundle, symlinks=True, dirs_exist_ok=True)
-        config = json.loads((bundle / "config.json").read_text())
+        bundle.mkdir(exist_ok=True)
+        config = json.loads((self.options.bundle / "config.json").read_text())
+        config["root"]["path"] = str(self.options.bundle / config["root"]["path"])
         config["process"]["args"] = ["/bin/sleep", "1000"]
         (bundle / "config.json").write_text(json.dumps(config))
         name, state = f"carrel-bench-{tool}-{os.getpid()}", self.options.build / "bench" / "state-exec"
-        hide = ["unshare", "-m", "--propagation", "private", "sh", "-c", 'umount -l /sys/fs/cgroup/unified 2>/dev/null; exec "$@"', "sh"]
         words = [tool, "--root", str(state)]
-        start = subprocess.run([*hide, *words, "run", "-d", "--bundle", str(bundle), name], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                               stderr=subprocess.PIPE, timeout=COMMAND_S)
-        if start.returncode != 0:
-            print(f"  {tool}: cannot be started here: {start.stderr.decode().strip()[:160]}")
-            return []
-        running.append([*hide, *words, "delete", "-f", name])
+        with tempfile.TemporaryFile() as errors:    # not a pipe: the container keeps it open
+            start = subprocess.run([*HIDE_V2, *words, "run", "-d", "--bundle", str(bundle), name], stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=errors, timeout=COMMAND_S)
+            errors.seek(0)
+            if start.returncode != 0:
+                print(f"  {tool}: cannot be started here: {errors.read().decode().strip()[:160]}")
+                return []
+        running.append([*HIDE_V2, *words, "delete", "-f", name])
         return [tool, *words, "exec", name, "/bin/true", ";"]
 
     def proxy(self, pooled, plain):
@@ -252,7 +258,7 @@ class Bench:
 
     def files(self, pooled, plain):
         size = 512 * MIB
-        box = pooled.box(limits={"memory": "2G", "disk": "1G"})
+        box = pooled.box(limits={"memory": "3G", "disk": "2G"})
         path = f"/v1/boxes/{box}/files/tmp/large"
         pooled.ask("PUT", f"/v1/boxes/{box}/files/tmp/small", b"x")
         for what, target in (("write", None), ("read", 1)):
@@ -321,6 +327,7 @@ def main():
     options.port = free_port()
     if os.geteuid() != 0:
         fail("the server is measured as root")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: told to stop"))    # and clean up
     bench, load_before = Bench(options), os.getloadavg()
     print(f"\nAPI, {options.rounds} rounds, {os.cpu_count()} processors, load average {load_before[0]:.1f}\n"
           f"  {'':48} {'median':>11} {'':5} {'target':>10}", flush=True)

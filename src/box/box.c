@@ -257,7 +257,7 @@ int box_create(struct box_host *host, const struct plan *plan, const int *source
     int r = box_begin(host, plan, box, e);
     if (r == 0)
         r = trees_make(host, plan, &box->ids, box->keep_own, source, &trees, e);
-    struct stat status;
+    struct stat status = { 0 };
     if (r == 0 && fstat(trees.root, &status) < 0) {
         r = err_at(e, errno, STEP_ROOT, 0, "/");
         trees_close(&trees, plan->n_mounts);

@@ -124,8 +124,9 @@ static int set_mount(void *into, const char *value, struct err *e)
                        parse_quote(value).text);
     if (c->n_fds == EXCHANGE_FDS)
         return err_set(e, EINVAL, STEP_USAGE, "a box may have %d mounts", EXCHANGE_FDS);
-    AUTO_FREE char *source = strndup(value, (size_t)(first - value));
-    FD fd = source && realpath(source, path) ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY) : -1;
+    char source[4096];
+    snprintf(source, sizeof source, "%.*s", (int)(first - value), value);
+    FD fd = realpath(source, path) ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY) : -1;
     if (fd < 0)
         return err_set(e, errno, STEP_USAGE, "--mount %s: %s", parse_quote(value).text, strerror(errno));
     snprintf(target, sizeof target, "%.*s", second ? (int)(second - first - 1) : (int)strlen(first + 1), first + 1);

@@ -118,7 +118,7 @@ static void make_raw(struct session *s)
 static void make_cooked(struct session *s)
 {
     if (s->raw)
-        (void)tcsetattr(STDIN_FILENO, TCSADRAIN, &s->saved);
+        (void)tcsetattr(STDIN_FILENO, TCSANOW, &s->saved);
     s->raw = false;
 }
 

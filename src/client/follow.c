@@ -111,19 +111,22 @@ static void hand_on(struct follow *f, const json_t *event, int fd)
 {
     const char *data = json_string_value(json_object_get(event, "data"));
     size_t size = json_string_length(json_object_get(event, "data"));
-    AUTO_FREE unsigned char *plain = NULL;
+    unsigned char *plain = NULL;
 
     if (!data && (data = json_string_value(json_object_get(event, "data_base64")))) {
         size_t length = json_string_length(json_object_get(event, "data_base64"));
         plain = malloc(length / 4 * 3 + 3);
         int n = plain ? EVP_DecodeBlock(plain, (const unsigned char *)data, (int)length) : -1;
-        if (n < 0)
+        if (n < 0) {
+            free(plain);
             return;
+        }
         size = (size_t)n - (length > 0 && data[length - 1] == '=') - (length > 1 && data[length - 2] == '=');
         data = (const char *)plain;
     }
     if (data && fd_write_all(fd, data, size) < 0)
         f->cut = true;
+    free(plain);
 }
 
 static void take_event(struct follow *f, json_t *event)

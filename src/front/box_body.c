@@ -70,6 +70,7 @@ json_t *box_json(const struct box *b)
     json_object_set_new(o, "ttl", json_integer(s->ttl_s));
     json_object_set_new(o, "idle_timeout", json_integer(s->idle_s));
     json_object_set_new(o, "on_idle", json_string(s->pause_when_idle ? "pause" : "delete"));
+    json_object_set_new(o, "from_pool", json_boolean(b->token != 0));
     json_object_set_new(o, "execs_running", json_integer(b->running));
     return o;
 }
@@ -149,6 +150,7 @@ int box_from_json(struct box *b, json_t *body, struct err *e)
         s->n_mounts = (uint32_t)i + 1;
     }
     json_t *hidden = json_object_get(body, "_");
+    b->token = number_of(hidden, "token");
     b->owner_uid = (uid_t)number_of(hidden, "uid");
     b->owner_gid = (gid_t)number_of(hidden, "gid");
     return 0;

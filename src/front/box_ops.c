@@ -9,6 +9,7 @@
 #include "front/box_private.h"
 #include "front/front.h"
 #include "front/keeper_link.h"
+#include "front/pool.h"
 #include "front/store.h"
 
 struct call {
@@ -84,7 +85,7 @@ static int check_phase(const struct box *b, unsigned phases, struct err *e)
 /* ---- create ---- */
 
 /* Not the one that was free last: the keeper may not be done yet with a box that an earlier front gave up. */
-static uint32_t free_slot(const struct boxes *all)
+uint32_t box_free_slot(const struct boxes *all)
 {
     for (uint32_t k = 0; k < KEEPER_BOXES; k++) {
         uint32_t i = (all->next_slot + k) % KEEPER_BOXES;
@@ -100,6 +101,8 @@ static int check_quota(struct front *front, const char *owner, const struct box_
     const struct config_quota *quota = &front->config.quota;
     uint64_t boxes = 1, memory = s->limits.memory_bytes, cpu = s->limits.cpu_milli;
 
+    if (!quota->boxes && !quota->memory_bytes && !quota->cpu_milli)
+        return 0;
     for (struct box *b = front->boxes.first; b; b = b->next)
         if (box_is_alive(b) && b != self && strcmp(b->owner, owner) == 0) {
             boxes++;
@@ -228,7 +231,7 @@ int box_admit_again(struct box *b, uint32_t *ret_slot, struct err *e)
 
     if (!keeper_link_is_up(front->keeper))
         return err_set(e, ECONNREFUSED, STEP_HOST, "the keeper is not there; try again in a moment");
-    *ret_slot = free_slot(&front->boxes);
+    *ret_slot = box_free_slot(&front->boxes);
     if (*ret_slot == BOX_NO_SLOT)
         return err_set(e, ENOSPC, STEP_USAGE, "this server holds %d boxes and that is all it can", KEEPER_BOXES);
     int r = check_quota(front, b->owner, &b->settings, b, e);
@@ -252,6 +255,24 @@ static int find_by_key(struct front *front, const char *owner, const char *key, 
     return 0;
 }
 
+static void on_raise(struct loop_task *t)
+{
+    box_raised((struct box *)((char *)t - offsetof(struct box, raise_task)), NULL);
+}
+
+/* The row is complete from the start: with its token a box from the pool is found again whatever happens next. */
+static int store_new(struct box *b, struct err *e)
+{
+    char *text = box_row_text(b);
+    struct store_box row = { .id = b->id, .owner = b->owner, .name = b->name, .key = b->key, .phase = phase_names[b->phase], .body = text,
+                             .created_ms = b->created_ms, .alive = true };
+    int r = text ? store_box_insert(b->front->store, &row, e) : err_at(e, ENOMEM, STEP_MEMORY, 0, "box");
+
+    free(text);
+    b->number = row.number;
+    return r;
+}
+
 int boxes_create(struct front *front, const char *owner, uid_t uid, gid_t gid, const char *name, const char *key,
                  struct box_settings *settings, box_callback *call, void *arg, struct box **ret, bool *ret_existed, struct err *e)
 {
@@ -266,14 +287,14 @@ int boxes_create(struct front *front, const char *owner, uid_t uid, gid_t gid, c
             box_wait(b, call, arg);
         return 0;
     }
-    uint32_t slot = free_slot(&front->boxes);
+    uint32_t slot = box_free_slot(&front->boxes), taken;
     if (r == 0 && slot == BOX_NO_SLOT)
         r = err_set(e, ENOSPC, STEP_USAGE, "this server holds %d boxes and that is all it can", KEEPER_BOXES);
     if (r == 0)
         r = admit(front, owner, name, settings, e);
     if (r == 0 && !(b = box_new(front, owner, name, key)))
         r = err_at(e, ENOMEM, STEP_MEMORY, 0, "box");
-    if (r < 0) {
+    if (r < 0 || !b) {
         box_settings_done(settings);
         return r;
     }
@@ -284,20 +305,24 @@ int boxes_create(struct front *front, const char *owner, uid_t uid, gid_t gid, c
     b->owner_gid = gid;
     b->created_ms = b->changed_ms = b->used_ms = front_now_ms();
     b->expires_ms = b->settings.ttl_s ? b->created_ms + (int64_t)b->settings.ttl_s * 1000 : 0;
-    struct store_box row = { .id = b->id, .owner = b->owner, .name = b->name, .key = b->key, .phase = phase_names[b->phase],
-                             .body = "{}", .created_ms = b->created_ms, .alive = true };
-    r = store_box_insert(front->store, &row, e);
+    if (pool_take(front, &b->settings, &taken, &b->token))
+        slot = taken;
+    r = store_new(b, e);
     if (r < 0) {
+        if (b->token)
+            boxes_destroy_slot(front, slot);
         box_free(b);
         return r;
     }
-    b->number = row.number;
     box_list(b);
     box_take_slot(b, slot);
-    box_save(b);
     front->metrics.boxes_created++;
     box_wait(b, call, arg);
-    box_ask_keeper(b, b->settings.mount_fd);
+    b->raise_task.on_run = on_raise;
+    if (b->token)
+        loop_task_add(front->loop, &b->raise_task);
+    else
+        box_ask_keeper(b, b->settings.mount_fd);
     *ret = b;
     *ret_existed = false;
     return 0;

@@ -11,8 +11,17 @@ void        box_list(struct box *b);
 void        box_unlist(struct box *b);
 bool        box_is_alive(const struct box *b);
 struct box *box_by_slot(struct front *front, uint32_t slot);
+/* What the keeper calls it. */
+uint64_t    box_token(const struct box *b);
+uint32_t    box_free_slot(const struct boxes *all);
+/* box_keep.c: it is dead, and forgotten when its time has come. */
+void        box_bury(struct box *b);
 
 void        box_save(struct box *b);
+/* The JSON of its row; to be freed. */
+char       *box_row_text(const struct box *b);
+/* Saves the box (or, if there is one, its exec) together with the event, then tells the watchers. body is taken over. */
+void        box_event_with(struct box *b, struct exec *x, const char *type, json_t *body);
 void        box_set_phase(struct box *b, enum phase phase, const char *reason, const char *message);
 void        box_end(struct box *b, enum phase phase, const char *reason, const char *message);
 void        box_take_slot(struct box *b, uint32_t slot);
@@ -31,6 +40,9 @@ MUST_CHECK int box_admit_again(struct box *b, uint32_t *ret_slot, struct err *e)
 void        box_ask_keeper(struct box *b, const int *mount_fd);
 /* The keeper has made the box, or not. */
 void        box_raised(struct box *b, const struct err *e);
+
+/* box_sync.c: ends what no box owns; its slot is in use until it is gone. */
+void        boxes_destroy_slot(struct front *front, uint32_t slot);
 
 /* box_stop.c */
 void        box_remove_store(struct box *b);    /* and then a box that is DELETING is DELETED */

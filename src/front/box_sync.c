@@ -8,6 +8,7 @@
 #include "front/box_private.h"
 #include "front/front.h"
 #include "front/keeper_link.h"
+#include "front/pool.h"
 #include "front/store.h"
 
 static bool unreadable;     /* there are rows whose boxes we do not know: then nothing can be said to be nobody's */
@@ -43,6 +44,8 @@ static int load_one(const struct store_box *row, void *arg)
     }
     json_decref(body);
     box_list(b);
+    if (!box_is_alive(b))
+        box_bury(b);
     return 0;
 }
 
@@ -52,10 +55,10 @@ int boxes_load(struct front *front, struct err *e)
     return store_boxes(front->store, false, load_one, front, e);
 }
 
-static struct box *by_number(struct front *front, uint64_t number)
+static struct box *by_token(struct front *front, uint64_t token)
 {
     for (struct box *b = front->boxes.first; b; b = b->next)
-        if (b->number == number)
+        if (box_token(b) == token)
             return b;
     return NULL;
 }
@@ -68,16 +71,28 @@ static void nothing(const struct event *event, int *fds, size_t n_fds, void *arg
     (void)arg;
 }
 
-static void destroy_stranger(struct front *front, uint32_t slot)
+static void on_stranger_gone(const struct event *event, int *fds, size_t n_fds, void *arg)
+{
+    struct front *front = arg;
+
+    (void)fds;
+    (void)n_fds;
+    if (event->result != -ECONNRESET)   /* then there are no slots at all */
+        front->boxes.slot_used[event->box / 64] &= ~(UINT64_C(1) << event->box % 64);
+}
+
+void boxes_destroy_slot(struct front *front, uint32_t slot)
 {
     struct request_head q = { .type = REQUEST_DESTROY, .box = slot };
-    keeper_link_request(front->keeper, &q, sizeof q, NULL, 0, nothing, NULL);
+
+    front->boxes.slot_used[slot / 64] |= UINT64_C(1) << slot % 64;
+    keeper_link_request(front->keeper, &q, sizeof q, NULL, 0, on_stranger_gone, front);
 }
 
 /* The keeper tells of a box that it has. */
 static void found(struct front *front, const struct event *event)
 {
-    struct box *b = by_number(front, event->token);
+    struct box *b = by_token(front, event->token);
 
     if (!b || !box_is_alive(b) || b->phase == PHASE_STOPPED)
         return;     /* on_synced destroys what nobody has claimed */
@@ -135,11 +150,12 @@ void boxes_on_synced(struct front *front)
     }
     for (uint32_t i = 0; i < KEEPER_BOXES; i++)
         if (told_slots[i / 64] >> i % 64 & 1)
-            destroy_stranger(front, i);
+            boxes_destroy_slot(front, i);
     memset(told_slots, 0, sizeof told_slots);
     if (!unreadable)
         boxes_remove_orphans(front);
     front->ready = true;
+    pool_on_synced(front);
 }
 
 void boxes_on_lost(struct front *front)
@@ -152,6 +168,8 @@ void boxes_on_lost(struct front *front)
         if (box_is_alive(b))
             box_release_slot(b);
     }
+    pool_on_lost(front);
+    memset(front->boxes.slot_used, 0, sizeof front->boxes.slot_used);
 }
 
 static void gone(struct box *b, const struct event *event)
@@ -197,8 +215,10 @@ void boxes_on_keeper_event(struct front *front, const struct event *event, int *
         return;
     }
     struct box *b = box_by_slot(front, event->box);
-    if (!b)
+    if (!b) {
+        pool_on_keeper_event(front, event);
         return;
+    }
     switch (event->type) {
     case EVENT_PAYLOAD:
     case EVENT_STARTED:
@@ -211,7 +231,7 @@ void boxes_on_keeper_event(struct front *front, const struct event *event, int *
             box_raised(b, NULL);
         break;
     case EVENT_GONE:
-        if (event->token == b->number)      /* else one that was dying in this slot before */
+        if (event->token == box_token(b))      /* else one that was dying in this slot before */
             gone(b, event);
         break;
     default:

@@ -13,6 +13,7 @@
 
 #include "base/fd.h"
 #include "front/box_private.h"
+#include "front/exec_private.h"
 #include "front/front.h"
 #include "front/keeper_link.h"
 #include "front/store.h"
@@ -60,6 +61,9 @@ void box_list(struct box *b)
     while (*at && (*at)->number > b->number)
         at = &(*at)->next;
     b->next = *at;
+    b->back = at;
+    if (b->next)
+        b->next->back = &b->next;
     *at = b;
     b->next_id = *same;
     *same = b;
@@ -68,12 +72,11 @@ void box_list(struct box *b)
 void box_unlist(struct box *b)
 {
     struct boxes *all = &b->front->boxes;
-    struct box **at = &all->first, **same = &all->by_id[bucket(b->id)];
+    struct box **same = &all->by_id[bucket(b->id)];
 
-    while (*at && *at != b)
-        at = &(*at)->next;
-    if (*at)
-        *at = b->next;
+    *b->back = b->next;
+    if (b->next)
+        b->next->back = b->back;
     while (*same && *same != b)
         same = &(*same)->next_id;
     if (*same)
@@ -106,21 +109,77 @@ struct box *box_by_slot(struct front *front, uint32_t slot)
     return slot < KEEPER_BOXES ? front->boxes.by_slot[slot] : NULL;
 }
 
+uint64_t box_token(const struct box *b)
+{
+    return b->token ? b->token : b->number;
+}
+
 /* What is shown is also what is stored; the few things that are not shown are added under "_". */
+char *box_row_text(const struct box *b)
+{
+    json_t *body = box_json(b);
+    json_t *hidden = json_pack("{s:I,s:I,s:I,s:I}", "slot", (json_int_t)b->slot, "uid", (json_int_t)b->owner_uid, "gid", (json_int_t)b->owner_gid,
+                               "token", (json_int_t)b->token);
+
+    json_object_set_new(body, "_", hidden);
+    char *text = json_dumps(body, JSON_COMPACT);
+    json_decref(body);
+    return text;
+}
+
 void box_save(struct box *b)
 {
     struct err e;
-    json_t *body = box_json(b);
-    json_t *hidden = json_pack("{s:I,s:I,s:I}", "slot", (json_int_t)b->slot, "uid", (json_int_t)b->owner_uid, "gid", (json_int_t)b->owner_gid);
-    json_object_set_new(body, "_", hidden);
-    char *text = json_dumps(body, JSON_COMPACT);
+    char *text = box_row_text(b);
     struct store_box row = { .number = b->number, .id = b->id, .owner = b->owner, .name = b->name, .key = b->key,
                              .phase = phase_names[b->phase], .body = text, .created_ms = b->created_ms, .alive = box_is_alive(b) };
 
     if (!text || store_box_update(b->front->store, &row, &e) < 0)
         front_log("error", "cannot store a box", "box", b->id, NULL);
     free(text);
+}
+
+static uint64_t event_insert(struct box *b, const char *type, const json_t *body)
+{
+    struct err e;
+    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+    struct store_event row = { .box = b->number, .time_ms = front_now_ms(), .type = type, .body = text };
+
+    if (store_event_insert(b->front->store, &row, &e) < 0)
+        front_log("error", "cannot store an event", "box", b->id, NULL);
+    free(text);
+    return row.number;
+}
+
+/* body is taken over. */
+static void event_tell(struct box *b, uint64_t number, const char *type, json_t *body)
+{
+    for (struct box_watcher *w = b->front->boxes.watchers, *next; w; w = next) {
+        next = w->next;
+        if (!w->owner || strcmp(w->owner, b->owner) == 0)
+            w->on_event(w, b, number, type, body);
+    }
     json_decref(body);
+}
+
+void box_event(struct box *b, const char *type, json_t *body)
+{
+    event_tell(b, event_insert(b, type, body), type, body);
+}
+
+void box_event_with(struct box *b, struct exec *x, const char *type, json_t *body)
+{
+    struct err e;
+
+    store_begin(b->front->store);
+    if (x)
+        exec_save(x);
+    else
+        box_save(b);
+    uint64_t number = event_insert(b, type, body);
+    if (store_end(b->front->store, &e) < 0)
+        front_log("error", "cannot store a change", "box", b->id, NULL);
+    event_tell(b, number, type, body);
 }
 
 void box_set_phase(struct box *b, enum phase phase, const char *reason, const char *message)
@@ -136,25 +195,9 @@ void box_set_phase(struct box *b, enum phase phase, const char *reason, const ch
         json_object_set_new(body, "reason", json_string(b->reason));
     if (b->message[0])
         json_object_set_new(body, "message", json_string(b->message));
-    box_save(b);
-    box_event(b, "phase", body);
-}
-
-void box_event(struct box *b, const char *type, json_t *body)
-{
-    struct err e;
-    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
-    struct store_event row = { .box = b->number, .time_ms = front_now_ms(), .type = type, .body = text };
-
-    if (store_event_insert(b->front->store, &row, &e) < 0)
-        front_log("error", "cannot store an event", "box", b->id, NULL);
-    for (struct box_watcher *w = b->front->boxes.watchers, *next; w; w = next) {
-        next = w->next;
-        if (!w->owner || strcmp(w->owner, b->owner) == 0)
-            w->on_event(w, b, row.number, type, body);
-    }
-    free(text);
-    json_decref(body);
+    if (!box_is_alive(b))
+        box_bury(b);
+    box_event_with(b, NULL, "phase", body);
 }
 
 void boxes_watch(struct front *front, struct box_watcher *w)
@@ -324,6 +367,7 @@ void box_free(struct box *b)
 {
     loop_timer_cancel(b->front->loop, &b->ttl_timer);
     loop_timer_cancel(b->front->loop, &b->idle_timer);
+    loop_task_cancel(b->front->loop, &b->raise_task);
     execs_free(b);
     while (b->waiters) {
         struct box_waiter *w = b->waiters;
@@ -337,27 +381,11 @@ void box_free(struct box *b)
     free(b);
 }
 
-void boxes_prune(struct front *front, int64_t before_ms)
-{
-    for (struct box **at = &front->boxes.first, *b; (b = *at);) {
-        bool in_use = b->waiters != NULL || box_has_calls(b);
-        for (struct exec *x = b->execs; x; x = x->next)
-            in_use |= x->followers != NULL;
-        if (box_is_alive(b) || b->changed_ms >= before_ms || in_use) {
-            at = &b->next;
-            continue;
-        }
-        box_unlist(b);
-        execs_forget(b);
-        box_free(b);
-    }
-}
-
 void boxes_free(struct front *front)
 {
-    while (front->boxes.first) {
-        struct box *b = front->boxes.first;
-        box_unlist(b);
+    loop_timer_cancel(front->loop, &front->boxes.sweep);
+    for (struct box *b = front->boxes.first, *next; b; b = next) {
+        next = b->next;
         box_free(b);
     }
 }

@@ -53,8 +53,10 @@ struct box_waiter {
 };
 
 struct box {
-    struct box         *next;           /* all boxes, by number */
+    struct box         *next, **back;   /* all boxes, by number */
     struct box         *next_id;        /* with the same hash of the id */
+    struct box         *dead_next;      /* in the order of death */
+    bool                buried;
     struct front       *front;
     char                id[16];
     uint64_t            number;
@@ -62,6 +64,7 @@ struct box {
     uid_t               owner_uid;
     gid_t               owner_gid;
     uint32_t            slot;           /* the keeper's, or BOX_NO_SLOT */
+    uint64_t            token;          /* what the keeper calls it if it came from the pool; 0: by its number */
     enum phase          phase;
     char                reason[40];     /* "", "ttl", "idle", "keeper_lost", "create_failed", … */
     char                message[256];
@@ -73,6 +76,7 @@ struct box {
     uint64_t            slots_used;     /* bit per payload slot */
     uint64_t            slots_foreign;  /* of them: what an earlier front started and this one does not know */
     struct loop_timer   ttl_timer, idle_timer;
+    struct loop_task    raise_task;     /* of a box from the pool: it is there, its caller is yet to be told */
     struct box_waiter  *waiters;        /* for the end of CREATING, STARTING, STOPPING or DELETING */
 };
 
@@ -87,6 +91,9 @@ enum { BOXES_BUCKETS = 4096 };
 
 struct boxes {
     struct box         *first;
+    struct box         *dead_first, *dead_last;
+    unsigned            dead;
+    struct loop_timer   sweep;
     struct box         *by_id[BOXES_BUCKETS];
     struct box         *by_slot[KEEPER_BOXES];
     unsigned            alive;
@@ -136,6 +143,7 @@ void           boxes_watch(struct front *front, struct box_watcher *w);
 void           boxes_unwatch(struct box_watcher *w);
 
 /* Called by the front's main part. */
+void           boxes_init(struct front *front);
 MUST_CHECK int boxes_load(struct front *front, struct err *e);
 void           boxes_on_keeper_event(struct front *front, const struct event *event, int *fds, size_t n_fds);
 void           boxes_on_synced(struct front *front);

@@ -51,12 +51,13 @@ static const struct key keys[] = {
     { "limits.disk", KIND_SIZE, AT(max_disk_bytes), 64 * KIB, 0, NULL },
     { "host.memory", KIND_SIZE, AT(host_memory_bytes), 16 * MIB, 0, "auto" },
     { "host.cpus", KIND_CPUS, AT(host_cpu_milli), 0, 0, "auto" },
+    { "pool.size", KIND_COUNT, AT(pool_size), 1, CONFIG_POOL, "off" },
     { "quota.boxes", KIND_COUNT, AT(quota.boxes), 1, 1000000, "none" },
     { "quota.memory", KIND_SIZE, AT(quota.memory_bytes), 1 * MIB, 0, "none" },
     { "quota.cpus", KIND_CPUS, AT(quota.cpu_milli), 0, 0, "none" },
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
-static const char *const sections[] = { "defaults", "limits", "host", "quota" };
+static const char *const sections[] = { "defaults", "limits", "host", "pool", "quota" };
 enum { N_SECTIONS = sizeof sections / sizeof sections[0] };
 static const char roots_prefix[] = "roots.";
 
@@ -365,6 +366,7 @@ void config_defaults(struct config *c, bool is_root)
         .max_disk_bytes = 32 * GIB,
         .default_pids = 256,
         .default_cpu_milli = 1000,
+        .pool_size = 2,
         .log_level = "info",
     };
     if (is_root) {

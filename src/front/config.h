@@ -13,7 +13,7 @@ struct config_quota {
     uint32_t cpu_milli;
 };
 
-enum { CONFIG_ROOTS = 64, CONFIG_ORIGINS = 16 };
+enum { CONFIG_ROOTS = 64, CONFIG_ORIGINS = 16, CONFIG_POOL = 128 };
 
 struct config {
     char     listen[128];               /* "127.0.0.1:7070"; "" = no TCP */
@@ -28,6 +28,7 @@ struct config {
     uint64_t host_memory_bytes;         /* what boxes may request in all; 0: what the host has, less an eighth */
     uint32_t host_cpu_milli;            /* 0: all processors */
     uint32_t ttl_s, idle_s;             /* defaults; 0: none */
+    uint32_t pool_size;                 /* empty boxes of the default kind that are kept ready; 0: none */
     struct config_quota quota;          /* of each identity */
     uint32_t n_roots;
     char     root_name[CONFIG_ROOTS][64];

@@ -211,9 +211,8 @@ void exec_end(struct exec *x)
             front->metrics.outcome[i] += strcmp(x->outcome, front_outcomes[i]) == 0;
     front->metrics.exec_us_sum += x->end.wall_us;
     front->metrics.execs_failed += x->failure.code != 0;
-    exec_save(x);
     box_touch(x->box);
-    box_event(x->box, "exec_ended", json_pack("{s:s,s:s?}", "exec", x->id, "outcome", x->outcome));
+    box_event_with(x->box, x, "exec_ended", json_pack("{s:s,s:s?}", "exec", x->id, "outcome", x->outcome));
     exec_changed(x);
 }
 
@@ -298,14 +297,15 @@ static void forget_oldest(struct box *box)
 
 static int store_new(struct exec *x, struct err *e)
 {
-    struct store_exec row = { .box = x->box->number, .id = x->id, .body = "{}" };
-    int r = store_exec_insert(x->box->front->store, &row, e);
+    json_t *body = exec_json(x);
+    char *text = json_dumps(body, JSON_COMPACT);
+    struct store_exec row = { .box = x->box->number, .id = x->id, .body = text };
+    int r = text ? store_exec_insert(x->box->front->store, &row, e) : err_at(e, ENOMEM, STEP_MEMORY, 0, "exec");
 
-    if (r < 0)
-        return r;
     x->number = row.number;
-    exec_save(x);
-    return 0;
+    free(text);
+    json_decref(body);
+    return r;
 }
 
 int exec_start(struct box *box, const struct exec_options *options, struct exec **ret, struct err *e)
@@ -384,6 +384,14 @@ int exec_signal(struct exec *x, int signal, struct err *e)
         return err_set(e, ESRCH, STEP_USAGE, "the command has ended");
     if (signal == SIGKILL)
         x->killed_by_caller = true;
+    /* Until its exec it has no process group yet, and drops what it gets. So the signal waits for that; but what is to be killed is killed at once, too, as the
+     * one process that it is. */
+    if (x->state == EXEC_STARTING) {
+        x->early_signal = x->early_signal == SIGKILL ? SIGKILL : signal;
+        if (signal != SIGKILL)
+            return 0;
+        q.group = 0;
+    }
     keeper_link_request(x->box->front->keeper, &q, sizeof q, NULL, 0, forget_answer, NULL);
     return 0;
 }
@@ -464,6 +472,7 @@ static void stranger_ended(struct box *box, unsigned slot)
 
 void execs_on_keeper_event(struct box *box, const struct event *event, int *fds, size_t n_fds)
 {
+    struct err ignored;
     struct exec *x = NULL;
 
     if (event->type == EVENT_PAYLOAD) {
@@ -488,6 +497,9 @@ void execs_on_keeper_event(struct box *box, const struct event *event, int *fds,
         x->state = EXEC_RUNNING;
         if (x->terminal && n_fds > 0)
             exec_streams_adopt(x, fds, n_fds, 0);
+        if (x->early_signal)
+            (void)!exec_signal(x, x->early_signal, &ignored);
+        x->early_signal = 0;
         exec_changed(x);
     } else {
         ended(x, event);

@@ -58,6 +58,7 @@ struct exec {
     uint32_t              owed;         /* bytes of a frame whose header is written */
     uint8_t               owed_stream;
     bool                  over_limit, killed_by_caller;
+    int                   early_signal; /* asked for while it started; 0: none */
     json_t               *argv;         /* owned: for show */
     char                 *cwd;          /* owned or NULL */
     int64_t               started_ms, ended_ms;

@@ -20,6 +20,7 @@
 #include "front/auth.h"
 #include "front/front.h"
 #include "front/keeper_link.h"
+#include "front/pool.h"
 #include "front/store.h"
 
 enum { LISTENERS = 8, TAG_UNIX = 1, TAG_TCP = 2, PRUNE_MS = 60000, KEEP_DEAD_MS = 3600000, DRAIN_MS = 5000 };
@@ -245,6 +246,7 @@ static int open_all(struct server *server, const struct front_options *o, struct
     if (r < 0)
         return r;
     front->started_ms = front_now_ms();
+    boxes_init(front);
     r = boxes_load(front, e);
     if (r == 0)
         r = open_http(front, o, e);
@@ -287,6 +289,7 @@ int front_main(int argc, char **argv)
         return 125;
     }
     http_server_free(server.front.http);
+    pool_free(&server.front);
     keeper_link_free(server.front.keeper);
     boxes_free(&server.front);
     store_close(server.front.store);

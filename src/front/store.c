@@ -56,6 +56,7 @@ static const char *const queries[QUERY_COUNT] = {
                          " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, CASE WHEN ?8 THEN NULL ELSE ?7 END)",
     [QUERY_BOX_UPDATE] = "UPDATE boxes SET phase = ?2, body = ?3, name = ?4, alive = ?5,"
                          " ended_ms = CASE WHEN ?5 THEN NULL ELSE ifnull(ended_ms, ?6) END WHERE number = ?1",
+    [QUERY_BOX_DELETE] = "DELETE FROM boxes WHERE number = ?1",
     [QUERY_BOX_BY_KEY] = "SELECT number FROM boxes WHERE owner = ?1 AND key = ?2",
     [QUERY_BOXES] = "SELECT " BOX_COLUMNS " FROM boxes ORDER BY number",
     [QUERY_BOXES_ALIVE] = "SELECT " BOX_COLUMNS " FROM boxes WHERE alive ORDER BY number",
@@ -71,6 +72,8 @@ static const char *const queries[QUERY_COUNT] = {
         "SELECT number, box, time_ms, type, body FROM events WHERE box = ?1 AND number > ?2 ORDER BY number LIMIT ?3",
     [QUERY_EVENTS_ALL] =
         "SELECT number, box, time_ms, type, body FROM events WHERE number > ?1 ORDER BY number LIMIT ?2",
+    [QUERY_BEGIN] = "BEGIN IMMEDIATE",
+    [QUERY_COMMIT] = "COMMIT",
     [QUERY_TOKEN_INSERT] = "INSERT INTO tokens (" TOKEN_COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
     [QUERY_TOKEN_BY_HASH] = "SELECT " TOKEN_COLUMNS " FROM tokens WHERE hash = ?1",
     [QUERY_TOKEN_REVOKE] = "UPDATE tokens SET revoked = 1 WHERE id = ?1",
@@ -207,6 +210,25 @@ int store_each(struct store *s, enum store_query query, int (*row)(sqlite3_stmt 
     if (is_spare)
         sqlite3_finalize(q);
     return stop < 0 ? stop : 0;
+}
+
+void store_begin(struct store *s)
+{
+    /* If it cannot begin, every change is one of its own and says itself what is wrong. */
+    (void)sqlite3_step(s->query[QUERY_BEGIN]);
+    sqlite3_reset(s->query[QUERY_BEGIN]);
+}
+
+int store_end(struct store *s, struct err *e)
+{
+    if (sqlite3_get_autocommit(s->db))
+        return 0;       /* a failure has undone it already, and was told */
+    int r = sqlite3_step(s->query[QUERY_COMMIT]);
+    r = r == SQLITE_DONE ? 0 : store_fail(s, r, e);
+    sqlite3_reset(s->query[QUERY_COMMIT]);
+    if (r < 0 && !sqlite3_get_autocommit(s->db))
+        sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+    return r;
 }
 
 /* ---- open and close ---- */

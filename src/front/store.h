@@ -55,11 +55,18 @@ void            store_close(struct store *s);
 /* Moves the log into the database, with fsync: for moments without requests, every few seconds if something changed. */
 MUST_CHECK int  store_maintain(struct store *s, struct err *e);
 
+/* Changes between these two are written together: one lock, one write to the log, all or none of them. Not nested; what is
+ * read in between sees them. */
+void            store_begin(struct store *s);
+MUST_CHECK int  store_end(struct store *s, struct err *e);
+
 /* Strings given to a callback live during the call. A callback that returns non-zero stops the listing. */
 /* Sets number. -EEXIST: name or key taken. */
 MUST_CHECK int  store_box_insert(struct store *s, struct store_box *box, struct err *e);
 /* By number: phase, body, name, alive. -ENOENT, -EEXIST. The first time that alive is false is when the box ended. */
 MUST_CHECK int  store_box_update(struct store *s, const struct store_box *box, struct err *e);
+/* With its execs and events. -ENOENT. */
+MUST_CHECK int  store_box_delete(struct store *s, uint64_t number, struct err *e);
 /* -ENOENT. Also finds dead boxes, as long as they are not pruned. */
 MUST_CHECK int store_box_by_key(struct store *s, const char *owner, const char *key, uint64_t *ret_number,
                                 struct err *e);

@@ -28,6 +28,11 @@ int store_box_update(struct store *s, const struct store_box *box, struct err *e
                         (int64_t)box->alive, now_ms());
 }
 
+int store_box_delete(struct store *s, uint64_t number, struct err *e)
+{
+    return store_change(s, QUERY_BOX_DELETE, e, "i", (int64_t)number);
+}
+
 static int take_number(sqlite3_stmt *q, void *arg)
 {
     *(uint64_t *)arg = (uint64_t)sqlite3_column_int64(q, 0);

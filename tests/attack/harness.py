@@ -232,7 +232,6 @@ class Snapshot:
         self.processes = descendants()
         self.strange = strange_files()
         self.canary = canary_state(self.world.canary.pid)
-        self.keys = b"carrel" in (read("/proc/keys") or b"") if not isinstance(read("/proc/keys"), str) else False
 
     def left_processes(self):
         left = {pid: name for pid, name in descendants().items() if pid not in self.processes}
@@ -265,8 +264,8 @@ class Snapshot:
             except BlockingIOError:
                 continue
             raise AssertionError(f"a listener of the host was reached: {listener}")
-        if not self.keys and not isinstance(read("/proc/keys"), str):
-            assert b"carrel" not in read("/proc/keys"), "a key is left"
+        keys = read("/proc/keys")
+        assert isinstance(keys, str) or SECRET.encode() not in keys, "a key is left"
 
 
 def wait_until(holds, complain, seconds=SETTLE_DEADLINE):
@@ -341,7 +340,7 @@ class Box:
         except subprocess.TimeoutExpired:
             self.process.kill()
             stdout, stderr = self.process.communicate()
-            raise AssertionError(f"not ended after {seconds} s; output {(stdout or b"")[-500:]!r} {stderr[-500:]!r}") from None
+            raise AssertionError(f"not ended after {seconds} s; output {(stdout or b'')[-500:]!r} {stderr[-500:]!r}") from None
         result = Result(self.pid, self.process.returncode, stdout or b"", stderr, time.monotonic() - self.started)
         try:
             result.report = json.loads(self.report_path.read_text())

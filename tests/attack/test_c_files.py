@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from harness import Box, attack_tests, bomb, run_box, world
+from harness import WAY, Box, attack_tests, bomb, run_box, world
 
 globals().update(attack_tests("procfs"))
 globals().update(attack_tests("files"))
@@ -150,7 +150,7 @@ def test_a_system_box_sets_id_bits_only_where_nothing_of_the_callers_is_writable
     """A package manager needs the bits on the box's own files, where they have no effect."""
     folder = callers_folder(tmp_path, None)
     script = "cp /bin/true /tmp/own && chmod 4755 /tmp/own && echo set; touch /host/made 2>/dev/null; true"
-    for mode, said in (("ro", b"set\n"), ("rw", b"")):
+    for mode, said in (("ro", b"" if WAY == "fork" else b"set\n"), ("rw", b"")):     # in a family never
         result = run_box(["/bin/sh", "-c", script], options=("--profile", "system"), mounts=[f"{folder}:/host:{mode}"])
         assert (result.status, result.stdout) == (0, said), result
         assert os.listdir(folder) == (["made"] if mode == "rw" else [])

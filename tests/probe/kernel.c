@@ -22,7 +22,9 @@
 
 static void keyrings(void)
 {
-    MUST_BE_REFUSED(syscall(SYS_add_key, "user", "carrel", "x", 1, -3));
+    /* The name is looked for outside. */
+    const char *name = arg_get("secret") ? arg_get("secret") : "probe";
+    MUST_BE_REFUSED(syscall(SYS_add_key, "user", name, "x", 1, -3));
     MUST_BE_REFUSED(syscall(SYS_request_key, "user", "carrel", NULL, -3));
     MUST_BE_REFUSED(syscall(SYS_keyctl, 0 /* GET_KEYRING_ID */, -3, 1));
     MUST_BE_REFUSED(syscall(SYS_keyctl, 1 /* JOIN_SESSION */, "x"));

@@ -58,6 +58,7 @@ run_suite() {
     case $name in
     limits) target=/carrel/tests/qemu/test_limits.py ;;
     boot) target=/carrel/tests/qemu/test_boot.py ;;
+    fork) target=/carrel/tests/attack; export CARREL_WAY=fork ;;
     *) target=/carrel/tests/$name ;;
     esac
     setup_cgroup "$owner" || return 97
@@ -65,7 +66,7 @@ run_suite() {
         enter=(setpriv --reuid 1000 --regid 1000 --init-groups --inh-caps=-all)
         export HOME=/home/user USER=user XDG_RUNTIME_DIR=/run/user/1000
     fi
-    export CARREL=/carrel/build/carrel CARREL_PROBE=/carrel/build/probe
+    export CARREL=/carrel/build/carrel CARREL_PROBE=/carrel/build/probe CARREL_ZYGOTE=/carrel/build/zygote
     export CARREL_RACE=40 CARREL_CHURN=20
     export TMPDIR=/var/tmp      # a disk, not a tmpfs
     export PYTHONPATH=/carrel/site PYTHONDONTWRITEBYTECODE=1

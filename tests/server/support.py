@@ -97,12 +97,16 @@ def descriptors(pid):
 
 class UserClient(Client):
     """Over the unix socket, as an ordinary user: the kernel notes who connects, and that is the effective user."""
+    def __init__(self, where, uid):
+        super().__init__(where)
+        self.uid = uid
+
     def connection(self):
         c = UnixConnection(self.where)
         connect = c.connect
 
         def connect_as_user():
-            os.seteuid(OTHER_UID)
+            os.seteuid(self.uid)
             try:
                 connect()
             finally:
@@ -195,8 +199,8 @@ class Server:
         client.token_id = made.json["id"]
         return client
 
-    def user(self):
-        return UserClient(self.socket)
+    def user(self, uid=OTHER_UID):
+        return UserClient(self.socket, uid)
 
     # ---- what it leaves ----
 

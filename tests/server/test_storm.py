@@ -55,7 +55,7 @@ class Worker(threading.Thread):
             elif what == 2:
                 self.ask("PUT", box + "/files/tmp/x", os.urandom(100000), expected=[200, 201, 204])
             elif what == 3:
-                self.ask("GET", box + "/files/?list=true", expected=[200, 400])
+                self.ask("GET", box + "/files/", expected=[200])
             elif what == 4:
                 self.ask("POST", box + "/pause", expected=[200])
             else:
@@ -108,6 +108,11 @@ def what_is_in(folders):
     return text
 
 
+def who_runs():
+    return "".join(f"{p} {status_of(p)['Name']} {status_of(p)['State']} parent {status_of(p)['PPid']} ns {status_of(p)['NSpid']} pending {status_of(p)['ShdPnd']} "
+                   f"at {pathlib.Path(f'/proc/{p}/wchan').read_text()} in {pathlib.Path(f'/proc/{p}/cgroup').read_text().split()}\n" for p in descendants(os.getpid()))
+
+
 def settle(server, baseline):
     """All boxes are deleted; then nothing of them is left."""
     admin = server.admin
@@ -118,7 +123,7 @@ def settle(server, baseline):
     assert wait_for(lambda: not alive()), alive()
     assert wait_for(lambda: not server.cgroups()), what_is_in(server.cgroups())
     assert wait_for(lambda: len(descendants(os.getpid())) <= baseline["processes"]), \
-        [(p, pathlib.Path(f"/proc/{p}/cmdline").read_bytes()) for p in descendants(os.getpid())]
+        who_runs()
     assert server.mounts() == baseline["mounts"] and server.loops() == []
     for who in (server.front(), server.keeper()):
         count = lambda: len(os.listdir(f"/proc/{who}/fd"))
@@ -167,7 +172,7 @@ def test_nothing_is_lost_and_nothing_left_in_a_storm_of_kills(stormy):
                 assert (shown["phase"], shown["reason"]) == ("failed", "keeper_lost"), shown
                 counter.check_all()
                 ended = keepsake.get(counter.path).json
-                assert (ended["state"], ended["outcome"]) == ("ended", "killed"), ended
+                assert ended["state"] == "ended" and (ended["outcome"] == "killed" or "the keeper" in ended["error"]["message"]), ended
                 counter = None
             assert not [w.complaints for w in workers if w.complaints], [w.complaints for w in workers]
     finally:

@@ -172,6 +172,7 @@ class Box:
             _raw = self._create({k: v for k, v in body.items() if v is not None}, mounts or (), idempotency_key)
         self.raw: Raw = _raw
         self.id: str = _raw["id"]
+        self._owner = os.getpid()
         self.files = Files(self)
         self.ports = Ports(self)
 
@@ -195,6 +196,8 @@ class Box:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:
+        if os.getpid() != self._owner:
+            return  # a forked child that leaves the block: the box is its parent's
         try:
             self.delete()
         except NotFound:

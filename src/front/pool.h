@@ -1,0 +1,19 @@
+/* A few empty boxes of the default kind that the keeper has ready, so that a create is the work of naming one of them. They are nobody's: neither listed nor
+ * counted nor stored. Their tokens are told apart from those of boxes; after a restart of the front those that no box has taken are destroyed as strangers. */
+#ifndef CARREL_FRONT_POOL_H
+#define CARREL_FRONT_POOL_H
+
+#include "front/boxes.h"
+
+enum { POOL_MOST = 256 };
+
+/* True: the settings fit, and the keeper's slot and token are the caller's now; the slot is marked as used. */
+bool pool_take(struct front *front, const struct box_settings *s, uint32_t *ret_slot, uint64_t *ret_token);
+
+void pool_on_synced(struct front *front);
+void pool_on_lost(struct front *front);
+/* About a slot that no box has. */
+void pool_on_keeper_event(struct front *front, const struct event *event);
+void pool_free(struct front *front);
+
+#endif

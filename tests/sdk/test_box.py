@@ -1,0 +1,157 @@
+import os
+import threading
+
+import pytest
+
+import carrel as sdk
+from carrel import Box, event_bytes
+
+
+def test_exec_tells_everything(box):
+    result = box.exec(["sh", "-c", "echo out; echo err >&2; exit 3"])
+    assert (result.stdout, result.stderr, result.exit_code, result.outcome, result.ok) == ("out\n", "err\n", 3, "error", False)
+    assert result.wall_ms > 0
+    with pytest.raises(sdk.ExecFailed) as caught:
+        result.check()
+    assert caught.value.result is result and caught.value.code == "error"
+
+
+def test_a_string_is_a_line_for_the_shell(box):
+    assert box.exec("echo $((6*7))").stdout == "42\n"
+    assert box.shell("echo $X", env={"X": "y"}, cwd="/tmp").stdout == "y\n"
+    assert box.exec("echo $0", check=True).ok
+
+
+def test_output_need_not_be_text(box):
+    result = box.exec(["printf", "a\\377b"])
+    assert result.stdout_bytes == b"a\xffb" and result.stdout == "a\ufffdb"
+
+
+def test_a_command_that_never_ran_says_why(box):
+    result = box.exec(["nosuch"])
+    assert result.outcome is None and "nosuch" in result.error
+    with pytest.raises(sdk.ExecFailed, match="nosuch"):
+        result.check()
+
+
+def test_a_timeout_is_an_outcome(box):
+    assert box.exec(["sleep", "30"], timeout=0.2).outcome == "timeout"
+
+
+@pytest.mark.parametrize("data", ["text ü\n", b"\xff\0bytes" * 100000])
+def test_input(box, data):
+    result = box.exec(["sha256sum"], stdin=data, timeout=10)
+    expected = data.encode() if isinstance(data, str) else data
+    import hashlib
+    assert result.stdout.split()[0] == hashlib.sha256(expected).hexdigest()
+
+
+def test_stream_yields_as_it_happens(box):
+    events = box.stream("echo one; read x; echo $x", stdin=True)
+    started = next(events)
+    assert started["type"] == "started"
+    assert event_bytes(next(events)) == b"one\n"
+    box.get_exec(started["exec"]).write(b"two\n")
+    assert event_bytes(next(events)) == b"two\n"
+    assert next(events)["type"] == "exit"
+
+
+def test_closing_a_stream_ends_the_command(box):
+    events = box.stream(["sleep", "1000"])
+    command = box.get_exec(next(events)["exec"])
+    events.close()
+    assert command.wait().outcome == "killed"
+
+
+def test_background_commands(box):
+    command = box.spawn("echo a; sleep 0.2; echo b")
+    assert command.running and [e.id for e in box.execs()] == [command.id]
+    result = command.wait()
+    assert result.stdout == "a\nb\n" and not command.running
+    first = next(e for e in command.output(follow=False) if e["type"] == "stdout")
+    rest = b"".join(event_bytes(e) for e in command.output(offset=first["next"]) if e["type"] == "stdout")
+    assert event_bytes(first) + rest == b"a\nb\n"
+    slow = box.spawn(["sleep", "1000"])
+    slow.signal("TERM")
+    assert slow.wait().signal == 15
+    slow = box.spawn(["sleep", "1000"])
+    slow.kill()
+    assert slow.wait().signal == 9
+
+
+def test_the_life_of_a_box(carrel):
+    with Box(server=carrel, memory="64M", labels={"a": "b"}, env={"E": "1"}, ttl="1h") as box:
+        assert box.phase == "running" and box.raw["limits"]["memory"] == 64 << 20
+        assert [b.id for b in carrel.list(labels={"a": "b"})] == [box.id] and carrel.list(labels={"a": "c"}) == []
+        assert carrel.get(box.id).raw["labels"] == {"a": "b"}
+        box.pause()
+        assert box.phase == "paused"
+        with pytest.raises(sdk.Conflict):
+            box.exec(["true"])
+        box.resume()
+        box.update(labels={"x": "y"}, limits={"memory": "96M"})
+        assert box.refresh().raw["limits"]["memory"] == 96 << 20
+        assert box.usage()["pids"] >= 0
+        assert [e["body"]["to"] for e in box.events() if e["type"] == "phase"][:2] == ["running", "paused"]
+        events = box.watch()
+        assert next(events)["body"]["to"] == "running"
+        events.close()
+    assert carrel.list() == []
+
+
+def test_a_box_ends_also_after_an_exception(carrel):
+    with pytest.raises(KeyError):
+        with Box(server=carrel):
+            raise KeyError
+    assert carrel.list() == []
+
+
+def test_errors_are_typed(carrel, box):
+    for call, kind, code in [
+        (lambda: carrel.get("nosuch"), sdk.NotFound, "not_found"),
+        (lambda: carrel.create(memory="lots"), sdk.InvalidRequest, "invalid"),
+        (lambda: carrel.create(name="one"), sdk.Conflict, "exists"),
+        (lambda: carrel.create(name="../x"), sdk.InvalidRequest, "invalid"),
+        (lambda: box.files.read("nosuch"), sdk.NotFound, "file_not_found"),
+        (lambda: box.exec([]), sdk.InvalidRequest, "invalid"),
+    ]:
+        with pytest.raises(kind) as caught:
+            call()
+        assert caught.value.code == code and str(caught.value)
+    with pytest.raises(sdk.Unavailable):
+        sdk.Carrel("unix:/nosuch").info()
+
+
+def test_a_key_makes_creation_repeatable(carrel):
+    assert carrel.create(idempotency_key="k").id == carrel.create(idempotency_key="k").id
+
+
+def test_mounts_are_opened_by_the_caller(carrel, tmp_path):
+    (tmp_path / "f").write_text("hello")
+    with carrel.create(mounts=[f"{tmp_path}:/data"]) as box:
+        assert box.exec(["cat", "/data/f"]).stdout == "hello"
+    with pytest.raises(ValueError):
+        carrel.create(mounts=["x"])
+
+
+def test_threads_have_connections_of_their_own(box):
+    results = []
+    threads = [threading.Thread(target=lambda n=n: results.append((n, box.exec(["echo", str(n)]).stdout))) for n in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(30)
+    assert sorted(results) == [(n, f"{n}\n") for n in range(8)]
+
+
+def test_a_forked_child_has_connections_of_its_own(box):
+    box.exec(["true"])
+    children = []
+    for n in range(4):
+        pid = os.fork()
+        if pid == 0:
+            good = all(box.exec(["echo", str(n * 100 + i)]).stdout == f"{n * 100 + i}\n" for i in range(10))
+            os._exit(0 if good else 1)
+        children.append(pid)
+    assert all(box.exec(["echo", str(i)]).stdout == f"{i}\n" for i in range(10))
+    assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children] == [0] * 4

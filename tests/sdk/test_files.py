@@ -1,0 +1,87 @@
+import io
+import os
+import socket
+import urllib.request
+
+import pytest
+
+import carrel as sdk
+
+
+def test_write_and_read(box):
+    box.files.write("a/b.txt", "text", mode=0o640)
+    assert box.files.read("a/b.txt") == b"text" and box.files.read_text("/home/box/a/b.txt") == "text"
+    info = box.files.stat("a/b.txt")
+    assert (info.name, info.type, info.size, info.mode) == ("b.txt", "file", 4, 0o640) and info.mtime > 1e9
+    box.files.write("a/b.txt", b"+", append=True)
+    assert box.files.read("a/b.txt") == b"text+"
+    assert box.files.read("a/b.txt", offset=1, length=3) == b"ext" and box.files.read("a/b.txt", offset=3) == b"t+"
+    box.files.write("stream", (bytes([n]) * 1000 for n in range(100)))
+    assert len(box.files.read("stream")) == 100000
+    box.files.write("file", io.BytesIO(b"from a file"))
+    assert box.files.read("file") == b"from a file"
+
+
+def test_list_and_change(box):
+    box.files.mkdir("d/e")
+    box.files.write("d/f", b"")
+    assert {(e.name, e.is_dir) for e in box.files.list("d")} == {("e", True), ("f", False)}
+    box.files.move("d/f", "d/g")
+    assert not box.files.exists("d/f") and box.files.exists("d/g")
+    box.files.chmod("d/g", 0o700)
+    assert box.files.stat("d/g").mode == 0o700
+    with pytest.raises(sdk.CarrelError):
+        box.files.remove("d")
+    box.files.remove("d", recursive=True)
+    assert "d" not in [e.name for e in box.files.list()]
+
+
+def test_files_and_directories_are_told_apart(box):
+    with pytest.raises(sdk.Conflict):
+        box.files.read("/etc")
+    with pytest.raises(sdk.Conflict):
+        box.files.list("/etc/passwd")
+
+
+@pytest.mark.parametrize("name", ["ü b%20?#&", "..x", "a:b", "\udcff"])
+def test_odd_names(box, name):
+    box.files.write(name, b"x")
+    assert box.files.read(name) == b"x"
+
+
+def test_links_are_followed_or_not(box):
+    box.exec("ln -s /etc/passwd l")
+    assert box.files.stat("l").type == "file"
+    assert (box.files.stat("l", follow=False).type, box.files.stat("l", follow=False).target) == ("symlink", "/etc/passwd")
+
+
+def test_upload_download_and_trees(box, tmp_path):
+    data = os.urandom(5 << 20)
+    (tmp_path / "t/s").mkdir(parents=True)
+    (tmp_path / "t/s/f").write_bytes(data)
+    box.files.upload(tmp_path / "t/s/f", "up")
+    assert box.files.download("up", tmp_path / "down") == len(data) and (tmp_path / "down").read_bytes() == data
+    box.files.put_tree(tmp_path / "t", "tree")
+    box.files.get_tree("tree", tmp_path / "back")
+    assert (tmp_path / "back/s/f").read_bytes() == data
+
+
+def test_what_does_not_fit_is_refused_by_the_box(carrel):
+    with carrel.create(memory="64M", disk="16M") as box:
+        with pytest.raises(sdk.NoSpace):
+            box.files.write("/tmp/big", (b"\0" * (1 << 20) for _ in range(100)))
+        assert box.files.list("/tmp") == []
+
+
+def test_ports(box):
+    box.files.write("page", b"hello")
+    box.spawn(["python3", "-m", "http.server", "--bind", "127.0.0.1", "8000"])
+    waits = "import socket,time\nwhile socket.socket().connect_ex(('127.0.0.1', 8000)): time.sleep(0.02)"
+    box.exec(["python3", "-c", waits], timeout=20, check=True)
+    assert box.ports.request(8000, "/page") == b"hello"
+    with pytest.raises(sdk.NotFound):
+        box.ports.request(8000, "/nosuch")
+    with box.ports.forward(8000) as forward:
+        assert urllib.request.urlopen(f"http://127.0.0.1:{forward.port}/page", timeout=10).read() == b"hello"
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", forward.port), timeout=2)

@@ -1,0 +1,91 @@
+"""Without a server: one that belongs to the process. And the package as others install it."""
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from server import USER, user_command, wait_for
+
+HELLO = """
+from carrel import Box
+import carrel.local
+with Box(memory="64M") as box:
+    print(box.exec(["echo", "hello"]).stdout, end="")
+    print(carrel.local.private_server().directory, carrel.local.private_server().process.pid, flush=True)
+"""
+
+
+def gone(pid):
+    return not pathlib.Path(f"/proc/{pid}").exists()
+
+
+def skip_if_taken():
+    if os.path.exists("/run/carrel/carrel.sock"):
+        pytest.skip("this machine has a server")
+
+
+def test_a_private_server_ends_with_its_process(environment):
+    skip_if_taken()
+    done = subprocess.run([sys.executable, "-c", HELLO], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    hello, directory, pid = done.stdout.split()
+    assert hello == "hello" and not os.path.exists(directory) and gone(pid)
+
+
+def test_a_private_server_ends_when_its_process_is_killed(environment):
+    skip_if_taken()
+    code = HELLO + "import signal, os; os.kill(os.getpid(), signal.SIGKILL)"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == -9, done.stderr
+    _, directory, pid = done.stdout.split()
+    wait_for(lambda: gone(pid), "the server is gone")
+    subprocess.run(["rm", "-rf", directory], check=True)
+
+
+def test_a_forked_child_shares_the_server_and_leaves_it_alone(environment):
+    skip_if_taken()
+    code = """
+import os, sys
+from carrel import Box
+with Box(memory="64M") as box:
+    pid = os.fork()
+    if pid == 0:
+        assert Box(memory="64M").exec(["echo", "child"]).stdout == "child\\n"
+        sys.exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    print(box.exec(["echo", "parent"]).stdout, end="")
+"""
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "parent\n"), done.stderr
+
+
+def test_an_ordinary_user_has_a_private_server(environment, place):
+    skip_if_taken()
+    line = [*user_command(USER), "env", *[f"{k}={environment[k]}" for k in ("CARREL_BIN", "PYTHONPATH")], "/usr/bin/python3", "-c", HELLO]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, cwd="/")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("hello\n")
+
+
+def test_a_server_that_does_not_start_says_why(environment):
+    skip_if_taken()
+    code = "import carrel\ntry:\n carrel.Carrel()\nexcept carrel.Unavailable as e:\n print(e)"
+    broken = {**environment, "CARREL_BIN": "/bin/false"}
+    done = subprocess.run([sys.executable, "-c", code], env=broken, capture_output=True, text=True, timeout=60)
+    assert "did not start" in done.stdout
+
+
+def test_the_package_installs_by_itself(tmp_path, shared):
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True, timeout=120)
+    source = tmp_path / "source"
+    subprocess.run(["cp", "-r", pathlib.Path(__file__).parents[2] / "sdk/python", source], check=True)
+    python = tmp_path / "venv/bin/python"
+    done = subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", source], capture_output=True, text=True,
+                          timeout=200)
+    assert done.returncode == 0, done.stderr
+    code = "from carrel import Carrel, Box\nwith Box(memory='64M') as b: print(b.exec(['echo', 'hi']).stdout, end='')"
+    clean = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run([python, "-c", code], env={**clean, "CARREL_URL": shared.url}, capture_output=True, text=True, timeout=60, cwd="/")
+    assert done.stdout == "hi\n", done.stderr
