@@ -1,4 +1,52 @@
 # bash completion for carrel; `make install` puts it where bash-completion finds it, or: source tools/carrel.bash
+# Boxes of the server, by id and name; nothing if there is no server.
+_carrel_boxes() {
+    carrel ps 2>/dev/null | awk 'NR > 1 { print $1; if ($2 != "-") print $2 }'
+}
+
+# The commands that talk to a server.
+_carrel_client() {
+    local command=$1 cur=$2 prev=$3 options='--url --json --help' i
+    case $prev in
+        --profile) mapfile -t COMPREPLY < <(compgen -W 'strict standard system' -- "$cur"); return ;;
+        --on-idle) mapfile -t COMPREPLY < <(compgen -W 'delete pause' -- "$cur"); return ;;
+        --store) mapfile -t COMPREPLY < <(compgen -W 'memory disk' -- "$cur"); return ;;
+        --phase)
+            mapfile -t COMPREPLY < <(compgen -W 'creating running paused stopped failed deleting deleted' -- "$cur"); return ;;
+        --scope) mapfile -t COMPREPLY < <(compgen -W 'boxes:read boxes:write exec files ports admin' -- "$cur"); return ;;
+        --memory | --disk | --output-limit | --request-memory)
+            mapfile -t COMPREPLY < <(compgen -W '64M 256M 512M 1G 4G' -- "$cur"); return ;;
+        --ttl | --idle-timeout | --timeout | --expires)
+            mapfile -t COMPREPLY < <(compgen -W '30s 10m 1h 1d' -- "$cur"); return ;;
+        --mount | --socket | --state | --config | --keeper) compopt -o default 2>/dev/null; return ;;
+        --name | --label | --env | --cpus | --pids | --user | --hostname | --root | --key | --url | --workdir | --listen | --set) return ;;
+    esac
+    case $command in
+        serve) options='--listen --socket --state --config --set --allow-anonymous --keeper --help' ;;
+        create) options+=' --name --memory --cpus --pids --disk --request-memory --request-cpus --profile --root --writable-root
+            --store --mount --env --label --ttl --idle-timeout --on-idle --hostname --user --key' ;;
+        ps) options+=' --gone --quiet --everybody --label --phase' ;;
+        exec) options+=' --interactive --tty --detach --env --workdir --timeout --output-limit' ;;
+        shell) options+=' --env --workdir' ;;
+        cp) options+=' --recursive' ;;
+        logs | events) options+=' --follow' ;;
+        rm) options+=' --all --label' ;;
+        stats) options+=' --watch' ;;
+        token) options+=' --scope --expires' ;;
+    esac
+    if [[ $command == config || $command == token ]] && ((COMP_CWORD == 2)); then
+        [[ $command == config ]] && options=check || options='create list revoke'
+        mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
+    elif [[ $cur == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
+    elif [[ $command == cp || $command == config ]]; then
+        [[ $command == cp ]] && mapfile -t COMPREPLY < <(compgen -S : -W "$(_carrel_boxes)" -- "$cur")
+        compopt -o default -o nospace 2>/dev/null
+    elif [[ ' exec shell logs events forward pause resume stop start rm stats ' == *" $command "* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$(_carrel_boxes)" -- "$cur")
+    fi
+}
+
 _carrel() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]-} i word
     local run_options='--memory --pids --cpus --disk --timeout --output-limit --root --writable-root --mount --env --env-file
@@ -8,7 +56,8 @@ _carrel() {
     COMPREPLY=()
 
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'run plan doctor gc help --version --help' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W 'run plan doctor gc serve config create ps exec shell cp logs events
+            forward pause resume stop start rm stats token help --version --help' -- "$cur")
         return
     fi
     case $command in
@@ -16,7 +65,9 @@ _carrel() {
             mapfile -t COMPREPLY < <(compgen -W '--json --help' -- "$cur")
             return ;;
         run | plan) ;;
-        *) return ;;
+        *)
+            _carrel_client "$command" "$cur" "$prev"
+            return ;;
     esac
 
     # Where the box's own command begins, its words are files and programs, not our options.

@@ -55,10 +55,13 @@ struct client *client_unix(const char *path)
 
 int client_connect_in(const char *netns, unsigned port)
 {
-    struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct sockaddr_in address = { .sin_family = AF_INET,
+                                   .sin_port = htons((uint16_t)port),
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     static int own = -1, there = -1;
 
-    if (own < 0 && ((own = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC)) < 0 || (there = open(netns, O_RDONLY | O_CLOEXEC)) < 0))
+    if (own < 0 && ((own = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC)) < 0 ||
+                    (there = open(netns, O_RDONLY | O_CLOEXEC)) < 0))
         client_die("%s: %s", netns, strerror(errno));
     if (setns(there, CLONE_NEWNET) < 0)
         client_die("entering %s: %s", netns, strerror(errno));
@@ -122,8 +125,8 @@ static int64_t read_head(struct client *c, int *ret_status)
 static void send_head(struct client *c, const char *method, const char *path, size_t body_size, const char *body)
 {
     char head[2048];
-    int n = snprintf(head, sizeof head, "%s %s HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %zu\r\n\r\n%s", method, path,
-                     body ? "Content-Type: application/json\r\n" : "", body_size, body ? body : "");
+    int n = snprintf(head, sizeof head, "%s %s HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %zu\r\n\r\n%s", method,
+                     path, body ? "Content-Type: application/json\r\n" : "", body_size, body ? body : "");
 
     if (n < 0 || n >= (int)sizeof head)
         client_die("the request is too long");

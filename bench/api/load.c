@@ -1,10 +1,11 @@
-/* The load of the API benchmark. Each command measures one thing and prints a line per series: its name, then the samples in microseconds.
- * Things that are compared are taken in turns, so that a busy moment of the machine meets them all.
+/* The load of the API benchmark. Each command measures one thing and prints a line per series: its name, then the
+ * samples in microseconds. Things that are compared are taken in turns, so that a busy moment of the machine meets them
+ * all.
  *
  *   load create ROUNDS SOCKET...                   create and delete a box, in turns on each server
  *   load exec ROUNDS SOCKET BOX [NAME COMMAND ;]   `true` in a live box, in turns with the commands
- *   load proxy ROUNDS SOCKET BOX PORT NETNS        a request through the server and the same one inside the box's network
- *   load cycle SECONDS SOCKET FLIGHT [BODY]        create, exec, delete; FLIGHT connections at a time: how many per second
+ *   load proxy ROUNDS SOCKET BOX PORT NETNS        a request through the server, and the same inside the box's network
+ *   load cycle SECONDS SOCKET FLIGHT [BODY]        create, exec, delete, on FLIGHT connections: how many per second
  *   load many COUNT SOCKET                         boxes that stay
  *   load list ROUNDS SOCKET PATH                   GET
  *   load read|write ROUNDS SOCKET PATH BYTES       a file */
@@ -80,7 +81,8 @@ static void create(unsigned rounds, char **sockets, unsigned n)
             uint64_t start = clock_now_us();
             expect(c[k], client_ask(c[k], "POST", "/v1/boxes", "{}"), 201, "create");
             uint64_t us = clock_now_us() - start;
-            bool hit = strstr(c[k]->body, "\"from_pool\"") && strcmp(client_string(c[k], "from_pool", from, sizeof from), "true") == 0;
+            bool hit = strstr(c[k]->body, "\"from_pool\"") &&
+                       strcmp(client_string(c[k], "from_pool", from, sizeof from), "true") == 0;
             add(hit || k > 0 ? &made[k] : &missed[k], us);
             box_path(c[k], path);
             start = clock_now_us();

@@ -42,7 +42,6 @@ static const struct box empty_box = {
     .scratch = -1,
     .oom = -1,
     .keeper = -1,
-    .root = -1,
     .zygote_tasks = { -1, -1, -1, -1 },
 };
 
@@ -105,6 +104,16 @@ int box_make_leaf(struct box_host *host, struct box *box, const struct cgroup_li
     if (r == 0)
         box->oom = cgroup_watch_oom(&box->leaf);
     return r;
+}
+
+/* A program may open /dev/stdout, which is the pipe by name: it must belong to the box's user. Only pipes: nothing else is given away. */
+static void give_pipes(const struct box *box, const int stdio[3])
+{
+    struct stat status;
+
+    for (int i = 0; i < 3; i++)
+        if (stdio[i] >= 0 && fstat(stdio[i], &status) == 0 && S_ISFIFO(status.st_mode))
+            (void)!fchown(stdio[i], ids_outside(&box->ids, box->uid, box->keep_own), ids_outside(&box->ids, box->gid, box->keep_own));
 }
 
 /* Clones a payload. On v1 the leaf may still be missing (wait_join); on v2 it must be there. */
@@ -268,6 +277,8 @@ int box_create(struct box_host *host, const struct plan *plan, const int *source
     }
 
     box->root_device = status.st_dev;
+    if (start)
+        give_pipes(box, start->stdio);
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) < 0
         || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, gate) < 0)
         r = err_at(e, errno, STEP_CLONE, 0, "init's links");
@@ -367,6 +378,7 @@ int box_start(struct box *box, const struct start *start, struct payload *ret, s
 
     if (box->state != BOX_READY)
         return err_at(e, EBUSY, STEP_USAGE, 0, "the box is not ready");
+    give_pipes(box, start->stdio);
     if (box->first.waiting) {
         next = box->first;
         box->first = empty_box.first;

@@ -71,7 +71,6 @@ struct box {
     dev_t                 root_device;  /* of the root tmpfs: where every payload must find itself */
     int                   keeper;       /* borrowed: pidfd of the keeper */
     struct family        *family;       /* borrowed: whose zygote forks its payloads; NULL: a plain box */
-    int                   root;         /* owned: of a family's box, its root for writing while it is made; else -1 */
     int                   zygote_tasks[CG_CONTROLLERS];     /* owned: what its zygote joins the leaf with on v1, then -1 */
     /* What a payload needs of the plan. */
     enum profile          profile;

@@ -267,10 +267,9 @@ int family_box_create(struct box_host *host, struct family *family, const struct
     if (r == 0)
         r = trees_make(host, plan, &box->ids, box->keep_own, source, &trees, e);
     struct stat status = { 0 };
-    if (r == 0 && ((r = mountfd_clone(trees.root, "", false, 0, &box->root)) < 0 ||
-                   (r = fstat(trees.root, &status) < 0 ? -errno : 0) < 0)) {
+    if (r == 0 && fstat(trees.root, &status) < 0) {
+        r = err_at(e, errno, STEP_ROOT, 0, "/");
         trees_close(&trees, plan->n_mounts);
-        r = err_at(e, -r, STEP_ROOT, 0, "/");
     }
     if (r < 0) {
         box_destroy(host, box, &end);

@@ -89,7 +89,7 @@ static int attach(const struct plan *plan, const struct trees *trees, size_t i)
     return r < 0 ? r : mountfd_attach(made, point, "");
 }
 
-int init_unlink_sources(int root)
+static int unlink_sources(int root)
 {
     static const char *const files[] = { ".empty", ".meminfo", ".cpuinfo" };
 
@@ -219,7 +219,7 @@ static int build(const struct init_job *job, struct err *e)
             r = attach_root(job->trees, e);
         if (r == 0)
             r = attach_which(plan, job->trees, true, true, e);
-        if (r == 0 && (r = init_unlink_sources(job->trees->root)) < 0)
+        if (r == 0 && (r = unlink_sources(job->trees->root)) < 0)
             r = err_at(e, -r, STEP_ROOT, 0, "/");
         /* pivot_root moves the processes that are in this mount namespace. A payload in the middle of its setns would
          * stay on the host's root, so it must have said that it is inside. */

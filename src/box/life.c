@@ -152,7 +152,7 @@ static void close_all(int *const *fds, size_t n)
 void box_release(struct box_host *host, struct box *box)
 {
     int *const fds[] = { &box->link,    &box->ns.user, &box->ns.mount, &box->ns.pid,
-                         &box->ns.ipc,  &box->ns.uts,  &box->ns.net,   &box->scratch, &box->root, &box->oom };
+                         &box->ns.ipc,  &box->ns.uts,  &box->ns.net,   &box->scratch, &box->oom };
 
     if (box->has_leaf)
         (void)!cgroup_remove(&host->cgroups, &box->leaf);

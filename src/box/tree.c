@@ -212,6 +212,8 @@ static int clone_all(const struct box_host *host, const struct plan *plan, const
             r = mountfd_clone(root, mount->path, false, TREE_READONLY | TREE_NOSUID | TREE_NODEV, &trees->mount[i]);
             if (r == 0 && host->facts.can_map_ids)
                 r = map_whole(host, ids, trees->mount[i]);
+            if (r == -EINVAL)
+                return err_set(e, EINVAL, STEP_USAGE, "/%s cannot be made writable: its file system does not map ids", mount->path);
         } else if (mount->source == FROM_MEMORY) {
             r = make_shared_memory(plan, ids, keep_own, &trees->mount[i]);
         } else if (mount->source == FROM_CALLER) {

@@ -12,7 +12,8 @@
 static const char ps_usage[] =
     "usage: carrel ps [-a] [-q] [--label K[=V]]... [--phase PHASE]... [--everybody] [--json] [--url URL]\n"
     "\n"
-    "Lists your boxes, newest first. -a: those that are gone, too; -q: ids only; --everybody: of all identities, for admins.\n"
+    "Lists your boxes, newest first. -a: those that are gone, too; -q: ids only; --everybody: of all identities, for "
+    "admins.\n"
     "Phases: creating running paused stopped failed deleting deleted.\n";
 
 enum { QUERY_MAX = 8192, CURSOR_MAX = 64 };
@@ -122,8 +123,10 @@ static json_t *fetch(const struct client *c, struct listing *l)
 
 static void show(const json_t *boxes, const struct listing *l)
 {
-    static const char *const titles[] = { "ID", "NAME", "PHASE", "REASON", "AGE", "MEMORY", "CPUS", "RUNNING", "LABELS", "OWNER", NULL };
-    static const char *const own_titles[] = { "ID", "NAME", "PHASE", "REASON", "AGE", "MEMORY", "CPUS", "RUNNING", "LABELS", NULL };
+    static const char *const titles[] = { "ID",   "NAME",    "PHASE",  "REASON", "AGE", "MEMORY",
+                                          "CPUS", "RUNNING", "LABELS", "OWNER",  NULL };
+    static const char *const own_titles[] = { "ID",     "NAME", "PHASE",   "REASON", "AGE",
+                                              "MEMORY", "CPUS", "RUNNING", "LABELS", NULL };
     struct table t;
     size_t i;
     json_t *box;
@@ -156,7 +159,9 @@ int client_ps(int argc, char **argv)
         status = client_misused(&c, "it takes no names");
     if (status < 0) {
         if (l.gone)
-            buf_add_text(&l.query, "&phase=creating&phase=running&phase=paused&phase=stopped&phase=failed&phase=deleting&phase=deleted");
+            buf_add_text(
+                &l.query,
+                "&phase=creating&phase=running&phase=paused&phase=stopped&phase=failed&phase=deleting&phase=deleted");
         json_t *boxes = fetch(&c, &l);
         status = boxes ? 0 : EXIT_CLIENT;
         if (boxes && c.json)
@@ -195,24 +200,27 @@ static int for_each(const char *name, const char *usage, const char *method, con
 
 int client_pause(int argc, char **argv)
 {
-    return for_each("pause", "usage: carrel pause BOX... [--json] [--url URL]\n\nFreezes every process of the boxes.\n", "POST", "/pause", argc,
-                    argv);
+    return for_each("pause", "usage: carrel pause BOX... [--json] [--url URL]\n\nFreezes every process of the boxes.\n",
+                    "POST", "/pause", argc, argv);
 }
 
 int client_resume(int argc, char **argv)
 {
-    return for_each("resume", "usage: carrel resume BOX... [--json] [--url URL]\n\nLets frozen boxes go on.\n", "POST", "/resume", argc, argv);
+    return for_each("resume", "usage: carrel resume BOX... [--json] [--url URL]\n\nLets frozen boxes go on.\n", "POST",
+                    "/resume", argc, argv);
 }
 
 int client_stop(int argc, char **argv)
 {
-    return for_each("stop", "usage: carrel stop BOX... [--json] [--url URL]\n\nEnds the boxes' processes; their files stay.\n", "POST", "/stop",
-                    argc, argv);
+    return for_each("stop",
+                    "usage: carrel stop BOX... [--json] [--url URL]\n\nEnds the boxes' processes; their files stay.\n",
+                    "POST", "/stop", argc, argv);
 }
 
 int client_start(int argc, char **argv)
 {
-    return for_each("start", "usage: carrel start BOX... [--json] [--url URL]\n\nStarts stopped boxes.\n", "POST", "/start", argc, argv);
+    return for_each("start", "usage: carrel start BOX... [--json] [--url URL]\n\nStarts stopped boxes.\n", "POST",
+                    "/start", argc, argv);
 }
 
 /* ---- rm ---- */

@@ -1,4 +1,5 @@
-/* What the commands of the client share: options, requests with JSON, messages, tables. A command returns its exit status. */
+/* What the commands of the client share: options, requests with JSON, messages, tables. A command returns its exit
+ * status. */
 #ifndef CARREL_CLIENT_CLIENT_H
 #define CARREL_CLIENT_CLIENT_H
 
@@ -34,14 +35,16 @@ struct words {
     char **at;
 };
 
-/* Reads options and finds the server. --url, --json and --help are understood everywhere. With stops, the first operand is followed by options
- * again and then, after "--" or not, by words that are not ours (exec). Returns -1, or the exit status if there is nothing more to do. */
-MUST_CHECK int client_begin(struct client *c, int argc, char **argv, const struct flag *flags, size_t n_flags, void *into, bool stops,
-                            struct words *ret);
+/* Reads options and finds the server. --url, --json and --help are understood everywhere. With stops, the first operand
+ * is followed by options again and then, after "--" or not, by words that are not ours (exec). Returns -1, or the exit
+ * status if there is nothing more to do. */
+MUST_CHECK int client_begin(struct client *c, int argc, char **argv, const struct flag *flags, size_t n_flags,
+                            void *into, bool stops, struct words *ret);
 /* "carrel: exec: …; 'carrel exec --help' tells more". Returns EXIT_CLIENT. */
 int            client_misused(const struct client *c, const char *format, ...) PRINTF_LIKE(2, 3);
 
-/* For struct flag: bool, const char * and what base/parse.h checks; into is the command's own struct, so each command has small wrappers. */
+/* For struct flag: bool, const char * and what base/parse.h checks; into is the command's own struct, so each command
+ * has small wrappers. */
 int take_size(const char *name, const char *value, json_t *object, const char *key, struct err *e);
 int take_cpus(const char *name, const char *value, json_t *object, const char *key, struct err *e);
 int take_count(const char *name, const char *value, json_t *object, const char *key, struct err *e);
@@ -56,11 +59,13 @@ int            client_refused(int status, json_t *answer);
 /* The rest of the answer as JSON; a new reference, NULL if it is none. */
 json_t        *client_read_json(struct exchange *x);
 /* The HTTP status, or -errno with e. body is taken over, NULL: none. *ret is a new reference or NULL. */
-MUST_CHECK int client_ask(const struct client *c, const char *method, const char *target, json_t *body, json_t **ret, struct err *e);
+MUST_CHECK int client_ask(const struct client *c, const char *method, const char *target, json_t *body, json_t **ret,
+                          struct err *e);
 /* The same, but everything that is not a success is told, and -1 returned. ret may be NULL. */
 MUST_CHECK int client_call(const struct client *c, const char *method, const char *target, json_t *body, json_t **ret);
 
-/* A URL: literal pieces, and values of which nothing but letters, digits and -._~ (and / in a path) is left as it is. */
+/* A URL: literal pieces, and values of which nothing but letters, digits and -._~ (and / in a path) is left as it is.
+ */
 void           target_add(struct buf *target, const char *literal, const char *value);
 void           target_add_path(struct buf *target, const char *path);
 /* "/v1/boxes/ID", and a literal after it. The text is good until the next call. */

@@ -1,4 +1,5 @@
-/* carrel cp: files as they are, folders as tar. A file that is copied out is written beside its place and renamed, so that there is never half of one. */
+/* carrel cp: files as they are, folders as tar. A file that is copied out is written beside its place and renamed, so
+ * that there is never half of one. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -15,12 +16,12 @@
 #include "client/commands.h"
 #include "client/transfer.h"
 
-static const char usage[] =
-    "usage: carrel cp [-r] LOCAL... BOX:PATH [--url URL]\n"
-    "       carrel cp [-r] BOX:PATH... LOCAL\n"
-    "\n"
-    "Copies files into and out of a box; with -r, folders. A PATH without a leading slash is below /home/box. As LOCAL, - is standard input or\n"
-    "output; write ./a:b for a file with a colon in its name.\n";
+static const char usage[] = "usage: carrel cp [-r] LOCAL... BOX:PATH [--url URL]\n"
+                            "       carrel cp [-r] BOX:PATH... LOCAL\n"
+                            "\n"
+                            "Copies files into and out of a box; with -r, folders. A PATH without a leading slash is "
+                            "below /home/box. As LOCAL, - is standard input or\n"
+                            "output; write ./a:b for a file with a colon in its name.\n";
 
 enum { PIECE = 256 << 10, TARGET_MAX = 16 << 10 };
 
@@ -93,7 +94,8 @@ static void archive_target(struct buf *target, const char *box, const char *path
     target_add(target, "", path);
 }
 
-/* What is at a place in the box: 'd', 'f', another letter, or 0 if nothing is. -1: that could not be found out, which was told. */
+/* What is at a place in the box: 'd', 'f', another letter, or 0 if nothing is. -1: that could not be found out, which
+ * was told. */
 static int look(struct copy *c, const char *box, const char *path, uint64_t *ret_size, mode_t *ret_mode)
 {
     struct buf target;
@@ -165,7 +167,8 @@ static int send_file(struct copy *c, int fd, int64_t size, struct progress *p)
     return finish_upload(c);
 }
 
-static int upload_file(struct copy *c, int fd, const struct stat *st, const char *name, const struct place *to, const char *path, bool parents)
+static int upload_file(struct copy *c, int fd, const struct stat *st, const char *name, const struct place *to,
+                       const char *path, bool parents)
 {
     struct buf target;
     struct err e = { 0 };
@@ -197,8 +200,8 @@ static int upload_folder(struct copy *c, const char *local, const struct place *
     if (!realpath(local, absolute))
         return fail(local, errno);
     archive_target(&target, to->box, path);
-    int r = exchange_open(c->x, &c->client.server, "PUT", buf_string(&target), "Content-Type: application/x-tar\r\nConnection: close\r\n",
-                          EXCHANGE_CHUNKED, &e);
+    int r = exchange_open(c->x, &c->client.server, "PUT", buf_string(&target),
+                          "Content-Type: application/x-tar\r\nConnection: close\r\n", EXCHANGE_CHUNKED, &e);
     buf_done(&target);
     if (r < 0)
         return client_complain(&e);

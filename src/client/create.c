@@ -61,7 +61,9 @@ SETTER(set_idle, take_duration("--idle-timeout", value, c->body, "idle_timeout",
 
 static int put_text(json_t *object, const char *key, const char *option, const char *value, struct err *e)
 {
-    return json_object_set_new(object, key, json_string(value)) < 0 ? err_set(e, EINVAL, STEP_USAGE, "%s is not UTF-8", option) : 0;
+    return json_object_set_new(object, key, json_string(value)) < 0
+               ? err_set(e, EINVAL, STEP_USAGE, "%s is not UTF-8", option)
+               : 0;
 }
 
 SETTER(set_name, put_text(c->body, "name", "--name", value, e))
@@ -85,7 +87,8 @@ static int set_key(void *into, const char *value, struct err *e)
     return strpbrk(value, "\r\n") ? err_set(e, EINVAL, STEP_USAGE, "--key must be one line") : 0;
 }
 
-/* The opened directory in an envelope: a message in a socket pair that this process made, so that the keeper hears from the kernel whose it is. */
+/* The opened directory in an envelope: a message in a socket pair that this process made, so that the keeper hears from
+ * the kernel whose it is. */
 static int make_envelope(int fd, int *ret)
 {
     union {
@@ -94,7 +97,9 @@ static int make_envelope(int fd, int *ret)
     } control = { 0 };
     char byte = 0;
     struct iovec part = { .iov_base = &byte, .iov_len = 1 };
-    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.space };
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.space
+    };
     struct cmsghdr *header = CMSG_FIRSTHDR(&message);
     int pair[2];
 
@@ -110,8 +115,8 @@ static int make_envelope(int fd, int *ret)
     return r;
 }
 
-/* SRC:DST[:ro|rw]. It is opened here, with the rights of whoever asks, and handed over; a server may be root, and must not open for anybody what only
- * root may. */
+/* SRC:DST[:ro|rw]. It is opened here, with the rights of whoever asks, and handed over; a server may be root, and must
+ * not open for anybody what only root may. */
 static int set_mount(void *into, const char *value, struct err *e)
 {
     struct create *c = into;
@@ -120,7 +125,8 @@ static int set_mount(void *into, const char *value, struct err *e)
     bool writable = second && strcmp(second, ":rw") == 0;
 
     if (!first || first == value || (second && !writable && strcmp(second, ":ro") != 0))
-        return err_set(e, EINVAL, STEP_USAGE, "--mount wants SOURCE:TARGET, SOURCE:TARGET:ro or SOURCE:TARGET:rw, not '%s'",
+        return err_set(e, EINVAL, STEP_USAGE,
+                       "--mount wants SOURCE:TARGET, SOURCE:TARGET:ro or SOURCE:TARGET:rw, not '%s'",
                        parse_quote(value).text);
     if (c->n_fds == EXCHANGE_FDS)
         return err_set(e, EINVAL, STEP_USAGE, "a box may have %d mounts", EXCHANGE_FDS);
@@ -130,7 +136,8 @@ static int set_mount(void *into, const char *value, struct err *e)
     if (fd < 0)
         return err_set(e, errno, STEP_USAGE, "--mount %s: %s", parse_quote(value).text, strerror(errno));
     snprintf(target, sizeof target, "%.*s", second ? (int)(second - first - 1) : (int)strlen(first + 1), first + 1);
-    json_t *mount = json_pack("{s:s,s:s,s:b,s:i}", "source", path, "target", target, "writable", writable, "fd", (int)c->n_fds);
+    json_t *mount =
+        json_pack("{s:s,s:s,s:b,s:i}", "source", path, "target", target, "writable", writable, "fd", (int)c->n_fds);
     if (!mount)
         return err_set(e, EINVAL, STEP_USAGE, "--mount: not UTF-8");
     int r = make_envelope(fd, &c->fds[c->n_fds]);
@@ -158,13 +165,14 @@ static int send_create(struct client *c, struct create *o)
     char *text = json_dumps(o->body, JSON_COMPACT);
     int status = EXIT_CLIENT;
 
-    snprintf(fields, sizeof fields, "Content-Type: application/json\r\nConnection: close\r\n%s%.300s%s", o->key ? "Idempotency-Key: " : "",
-             o->key ? o->key : "", o->key ? "\r\n" : "");
+    snprintf(fields, sizeof fields, "Content-Type: application/json\r\nConnection: close\r\n%s%.300s%s",
+             o->key ? "Idempotency-Key: " : "", o->key ? o->key : "", o->key ? "\r\n" : "");
     if (o->n_fds && !c->server.is_unix)
         fputs("carrel: --mount needs a server on this machine, reached by its unix socket\n", stderr);
     else if (!x || !text)
         fputs("carrel: out of memory\n", stderr);
-    else if (exchange_open_with(x, &c->server, "POST", "/v1/boxes", fields, (int64_t)strlen(text), o->fds, o->n_fds, &e) < 0) {
+    else if (exchange_open_with(x, &c->server, "POST", "/v1/boxes", fields, (int64_t)strlen(text), o->fds, o->n_fds,
+                                &e) < 0) {
         client_complain(&e);
     } else {
         (void)!exchange_send(x, text, strlen(text));
@@ -189,20 +197,37 @@ static int send_create(struct client *c, struct create *o)
 int client_create(int argc, char **argv)
 {
     static const struct flag flags[] = {
-        { "name", 0, true, set_name }, { "memory", 'm', true, set_memory }, { "cpus", 0, true, set_cpus }, { "pids", 0, true, set_pids },
-        { "disk", 0, true, set_disk }, { "request-memory", 0, true, set_request_memory }, { "request-cpus", 0, true, set_request_cpus },
-        { "profile", 0, true, set_profile }, { "root", 0, true, set_root }, { "writable-root", 0, false, set_writable_root },
-        { "mount", 0, true, set_mount }, { "env", 'e', true, set_env }, { "label", 'l', true, set_label }, { "ttl", 0, true, set_ttl },
-        { "idle-timeout", 0, true, set_idle }, { "on-idle", 0, true, set_on_idle }, { "hostname", 0, true, set_hostname },
-        { "user", 0, true, set_user }, { "store", 0, true, set_store }, { "key", 0, true, set_key },
+        { "name", 0, true, set_name },
+        { "memory", 'm', true, set_memory },
+        { "cpus", 0, true, set_cpus },
+        { "pids", 0, true, set_pids },
+        { "disk", 0, true, set_disk },
+        { "request-memory", 0, true, set_request_memory },
+        { "request-cpus", 0, true, set_request_cpus },
+        { "profile", 0, true, set_profile },
+        { "root", 0, true, set_root },
+        { "writable-root", 0, false, set_writable_root },
+        { "mount", 0, true, set_mount },
+        { "env", 'e', true, set_env },
+        { "label", 'l', true, set_label },
+        { "ttl", 0, true, set_ttl },
+        { "idle-timeout", 0, true, set_idle },
+        { "on-idle", 0, true, set_on_idle },
+        { "hostname", 0, true, set_hostname },
+        { "user", 0, true, set_user },
+        { "store", 0, true, set_store },
+        { "key", 0, true, set_key },
     };
     struct client c = { .name = "create", .usage = usage };
-    struct create o = { json_object(), json_object(), json_object(), json_object(), json_object(), json_array(), NULL, { 0 }, 0 };
+    struct create o = { json_object(), json_object(), json_object(),
+                        json_object(), json_object(), json_array(),
+                        NULL,          { 0 },         0 };
     struct words words;
     int status = client_begin(&c, argc, argv, flags, sizeof flags / sizeof *flags, &o, false, &words);
 
     if (status < 0 && words.n > 0)
-        status = client_misused(&c, "'%s' is not an option; a name is given with --name", parse_quote(words.at[0]).text);
+        status =
+            client_misused(&c, "'%s' is not an option; a name is given with --name", parse_quote(words.at[0]).text);
     put_if_filled(o.body, "limits", o.limits);
     put_if_filled(o.body, "requests", o.requests);
     put_if_filled(o.body, "env", o.env);

@@ -1,6 +1,6 @@
-/* The server may answer before it has had the whole body, and then reads no more of it. So sending looks for an answer whenever it would have to
- * wait, and stops if there is one: otherwise both sides would wait for each other. The connection is never half-closed: for the server that
- * is a client that went away. */
+/* The server may answer before it has had the whole body, and then reads no more of it. So sending looks for an answer
+ * whenever it would have to wait, and stops if there is one: otherwise both sides would wait for each other. The
+ * connection is never half-closed: for the server that is a client that went away. */
 #define _GNU_SOURCE
 #include "client/exchange.h"
 
@@ -45,7 +45,9 @@ static int send_fds(struct exchange *x, const char *data, const int *fds, size_t
         char           space[CMSG_SPACE(EXCHANGE_FDS * sizeof(int))];
     } control = { 0 };
     struct iovec part = { .iov_base = (void *)(uintptr_t)data, .iov_len = 1 };
-    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_SPACE(n * sizeof(int)) };
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_SPACE(n * sizeof(int))
+    };
     struct cmsghdr *header = CMSG_FIRSTHDR(&message);
 
     header->cmsg_level = SOL_SOCKET;
@@ -55,14 +57,14 @@ static int send_fds(struct exchange *x, const char *data, const int *fds, size_t
     return sendmsg(x->fd, &message, MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-int exchange_open(struct exchange *x, const struct server *s, const char *method, const char *target, const char *fields, int64_t body_size,
-                  struct err *e)
+int exchange_open(struct exchange *x, const struct server *s, const char *method, const char *target,
+                  const char *fields, int64_t body_size, struct err *e)
 {
     return exchange_open_with(x, s, method, target, fields, body_size, NULL, 0, e);
 }
 
-int exchange_open_with(struct exchange *x, const struct server *s, const char *method, const char *target, const char *fields,
-                       int64_t body_size, const int *fds, size_t n_fds, struct err *e)
+int exchange_open_with(struct exchange *x, const struct server *s, const char *method, const char *target,
+                       const char *fields, int64_t body_size, const int *fds, size_t n_fds, struct err *e)
 {
     struct buf head;
     bool is_v6 = !s->is_unix && strchr(s->address, ':');
@@ -155,7 +157,8 @@ int exchange_answer(struct exchange *x, struct err *e)
         while ((size = http_head_parse(&x->head, x->data + x->begin, x->end - x->begin)) == 0) {
             ssize_t n = x->end - x->begin == sizeof x->data ? -EFBIG : fill(x, true);
             if (n <= 0)
-                return err_set(e, n < 0 ? (int)-n : ECONNRESET, STEP_USAGE, "the server closed the connection without an answer");
+                return err_set(e, n < 0 ? (int)-n : ECONNRESET, STEP_USAGE,
+                               "the server closed the connection without an answer");
         }
         if (size < 0)
             return err_set(e, EBADMSG, STEP_USAGE, "what answers is not a carrel server");

@@ -1,4 +1,5 @@
-/* One HTTP/1.1 request and its answer, over a connection of its own, from the client's side. Blocking, except where it says otherwise. */
+/* One HTTP/1.1 request and its answer, over a connection of its own, from the client's side. Blocking, except where it
+ * says otherwise. */
 #ifndef CARREL_CLIENT_EXCHANGE_H
 #define CARREL_CLIENT_EXCHANGE_H
 
@@ -43,13 +44,13 @@ struct exchange {
     char                data[EXCHANGE_BUFFER];
 };
 
-/* Connects and sends the head. body_size: how many bytes will be sent, or one of the above. fields: further header lines, each with its
- * CRLF, or NULL. */
-MUST_CHECK int exchange_open(struct exchange *x, const struct server *s, const char *method, const char *target, const char *fields,
-                             int64_t body_size, struct err *e);
+/* Connects and sends the head. body_size: how many bytes will be sent, or one of the above. fields: further header
+ * lines, each with its CRLF, or NULL. */
+MUST_CHECK int exchange_open(struct exchange *x, const struct server *s, const char *method, const char *target,
+                             const char *fields, int64_t body_size, struct err *e);
 /* The same, and hands descriptors over with the head (unix sockets only). */
-MUST_CHECK int exchange_open_with(struct exchange *x, const struct server *s, const char *method, const char *target, const char *fields,
-                                  int64_t body_size, const int *fds, size_t n_fds, struct err *e);
+MUST_CHECK int exchange_open_with(struct exchange *x, const struct server *s, const char *method, const char *target,
+                                  const char *fields, int64_t body_size, const int *fds, size_t n_fds, struct err *e);
 void           exchange_close(struct exchange *x);
 
 /* A piece of the body. -EPIPE: the server wants no more of it; its answer says why. */
@@ -59,8 +60,8 @@ MUST_CHECK int exchange_send_end(struct exchange *x);
 /* Waits for the answer's head; the status is in x. */
 MUST_CHECK int exchange_answer(struct exchange *x, struct err *e);
 
-/* The next bytes of the answer's body: > 0, 0 at its end, -EAGAIN if there is nothing now and wait is false, -ECONNRESET if the server is
- * gone in the middle, -EBADMSG. After 101 it is the raw stream. */
+/* The next bytes of the answer's body: > 0, 0 at its end, -EAGAIN if there is nothing now and wait is false,
+ * -ECONNRESET if the server is gone in the middle, -EBADMSG. After 101 it is the raw stream. */
 MUST_CHECK ssize_t exchange_read(struct exchange *x, void *data, size_t size, bool wait);
 
 #endif

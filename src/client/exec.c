@@ -1,6 +1,7 @@
-/* carrel exec and carrel shell. Output comes as lines over one connection, input goes over another one, as a body that is sent while it is typed. One poll
- * loop: our signals, the output, standard input, the connection for input. If the front goes away it is looked for again, and the output goes on
- * where it was. In a terminal session every key is the command's; otherwise the first signal is handed on and the second one ends it all. */
+/* carrel exec and carrel shell. Output comes as lines over one connection, input goes over another one, as a body that
+ * is sent while it is typed. One poll loop: our signals, the output, standard input, the connection for input. If the
+ * front goes away it is looked for again, and the output goes on where it was. In a terminal session every key is the
+ * command's; otherwise the first signal is handed on and the second one ends it all. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -20,19 +21,19 @@
 #include "client/commands.h"
 #include "client/follow.h"
 
-static const char exec_usage[] =
-    "usage: carrel exec [OPTIONS] BOX [--] COMMAND [ARGUMENTS]\n"
-    "\n"
-    "Runs a command in a box. The exit status is the command's; 128+N if signal N ended it, 124 after a timeout, 125 if carrel itself failed, 126 and\n"
-    "127 if the command cannot be run or found.\n"
-    "\n"
-    "  -i                      hand on standard input\n"
-    "  -t                      a terminal; every key is the command's\n"
-    "  -d                      in the background: prints an id for 'carrel logs'\n"
-    "  --env K=V  --workdir DIR\n"
-    "  --timeout 30s  --output-limit 10M\n"
-    "  --json                  one JSON object with outcome, bill and output\n"
-    "  --url URL\n";
+static const char exec_usage[] = "usage: carrel exec [OPTIONS] BOX [--] COMMAND [ARGUMENTS]\n"
+                                 "\n"
+                                 "Runs a command in a box. The exit status is the command's; 128+N if signal N ended "
+                                 "it, 124 after a timeout, 125 if carrel itself failed, 126 and\n"
+                                 "127 if the command cannot be run or found.\n"
+                                 "\n"
+                                 "  -i                      hand on standard input\n"
+                                 "  -t                      a terminal; every key is the command's\n"
+                                 "  -d                      in the background: prints an id for 'carrel logs'\n"
+                                 "  --env K=V  --workdir DIR\n"
+                                 "  --timeout 30s  --output-limit 10M\n"
+                                 "  --json                  one JSON object with outcome, bill and output\n"
+                                 "  --url URL\n";
 
 static const char shell_usage[] =
     "usage: carrel shell [--env K=V] [--workdir DIR] [--url URL] BOX\n"
@@ -97,7 +98,8 @@ static bool window_size(int *ret_rows, int *ret_columns)
 {
     struct winsize size;
 
-    if ((ioctl(STDIN_FILENO, TIOCGWINSZ, &size) < 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) < 0) || !size.ws_row || !size.ws_col)
+    if ((ioctl(STDIN_FILENO, TIOCGWINSZ, &size) < 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) < 0) || !size.ws_row ||
+        !size.ws_col)
         return false;
     *ret_rows = size.ws_row;
     *ret_columns = size.ws_col;
@@ -159,8 +161,8 @@ static void input_open(struct session *s)
     if (!s->interactive || s->input_over || s->input->fd >= 0 || !s->follow.exec[0])
         return;
     snprintf(rest, sizeof rest, "/exec/%.31s/stdin%s", s->follow.exec, s->terminal ? "" : "?close=true");
-    if (exchange_open(s->input, &s->client.server, "POST", target_box(s->follow.box, rest), "Connection: close\r\n", EXCHANGE_CHUNKED, &ignored)
-        < 0)
+    if (exchange_open(s->input, &s->client.server, "POST", target_box(s->follow.box, rest), "Connection: close\r\n",
+                      EXCHANGE_CHUNKED, &ignored) < 0)
         s->input_over = true;
 }
 
@@ -388,7 +390,9 @@ static struct session *session_new(const char *name, const char *usage)
 {
     static struct session s;
 
-    s = (struct session){ .client = { .name = name, .usage = usage }, .body = json_object(), .env = json_object(), .signals = -1 };
+    s = (struct session){
+        .client = { .name = name, .usage = usage }, .body = json_object(), .env = json_object(), .signals = -1
+    };
     follow_init(&s.follow, &s.client, "");
     return &s;
 }
@@ -396,8 +400,9 @@ static struct session *session_new(const char *name, const char *usage)
 int client_exec(int argc, char **argv)
 {
     static const struct flag flags[] = {
-        { "interactive", 'i', false, set_interactive }, { "tty", 't', false, set_terminal }, { "detach", 'd', false, set_background },
-        { "env", 'e', true, set_env }, { "workdir", 'w', true, set_workdir }, { "timeout", 0, true, set_timeout },
+        { "interactive", 'i', false, set_interactive }, { "tty", 't', false, set_terminal },
+        { "detach", 'd', false, set_background },       { "env", 'e', true, set_env },
+        { "workdir", 'w', true, set_workdir },          { "timeout", 0, true, set_timeout },
         { "output-limit", 0, true, set_output_limit },
     };
     struct session *s = session_new("exec", exec_usage);
@@ -407,7 +412,8 @@ int client_exec(int argc, char **argv)
     if (status >= 0)
         return finish(s, status);
     if (words.n < 2)
-        return finish(s, client_misused(&s->client, words.n ? "no command; use carrel exec BOX -- COMMAND" : "which box, and which command?"));
+        return finish(s, client_misused(&s->client, words.n ? "no command; use carrel exec BOX -- COMMAND"
+                                                            : "which box, and which command?"));
     if (s->client.json && (s->interactive || s->terminal) && !s->background)
         return finish(s, client_misused(&s->client, "--json is for commands without -i and -t"));
     s->follow.box = words.at[0];
@@ -433,10 +439,12 @@ int client_shell(int argc, char **argv)
     if (status >= 0)
         return finish(s, status);
     if (words.n != 1)
-        return finish(s, client_misused(&s->client, words.n ? "it takes one box; for a command use 'carrel exec'" : "which box?"));
+        return finish(s, client_misused(&s->client,
+                                        words.n ? "it takes one box; for a command use 'carrel exec'" : "which box?"));
     s->follow.box = words.at[0];
     s->interactive = true;
     s->terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
-    json_object_set_new(s->body, "argv", json_pack("[s,s,s]", "/bin/sh", "-c", "command -v bash >/dev/null && exec bash; exec sh"));
+    json_object_set_new(s->body, "argv",
+                        json_pack("[s,s,s]", "/bin/sh", "-c", "command -v bash >/dev/null && exec bash; exec sh"));
     return finish(s, prepare(s) < 0 ? EXIT_CLIENT : run(s));
 }

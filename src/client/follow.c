@@ -42,14 +42,16 @@ void follow_done(struct follow *f)
 static int open_stream(struct follow *f, const char *method, const char *target, const char *body, struct err *e)
 {
     static const char fields[] = "Accept: application/x-ndjson\r\nConnection: close\r\n",
-                      typed[] = "Accept: application/x-ndjson\r\nContent-Type: application/json\r\nConnection: close\r\n";
+                      typed[] =
+                          "Accept: application/x-ndjson\r\nContent-Type: application/json\r\nConnection: close\r\n";
 
     disconnect(f);
     f->x = malloc(sizeof *f->x);
     if (!f->x)
         return err_set(e, ENOMEM, STEP_MEMORY, "out of memory");
     f->x->fd = -1;
-    int r = exchange_open(f->x, &f->client->server, method, target, body ? typed : fields, body ? (int64_t)strlen(body) : EXCHANGE_NO_BODY, e);
+    int r = exchange_open(f->x, &f->client->server, method, target, body ? typed : fields,
+                          body ? (int64_t)strlen(body) : EXCHANGE_NO_BODY, e);
     if (r == 0 && body)
         (void)!exchange_send(f->x, body, strlen(body));
     if (r == 0)
@@ -152,7 +154,8 @@ static int take_lines(struct follow *f)
 {
     size_t at = 0;
 
-    for (char *end; (end = memchr(f->line.data + at, '\n', f->line.length - at)) && !f->cut; at = (size_t)(end + 1 - f->line.data)) {
+    for (char *end; (end = memchr(f->line.data + at, '\n', f->line.length - at)) && !f->cut;
+         at = (size_t)(end + 1 - f->line.data)) {
         size_t size = (size_t)(end - f->line.data) - at;
         json_t *event = size ? json_loadb(f->line.data + at, size, JSON_ALLOW_NUL, NULL) : NULL;
         if (size && !event) {

@@ -1,5 +1,5 @@
-/* carrel forward: a TCP listener on this host's loopback; every connection becomes a tunnel through the server into the box, moved by a process of its own,
- * so that a slow one holds up nobody. The processes end with this one. */
+/* carrel forward: a TCP listener on this host's loopback; every connection becomes a tunnel through the server into the
+ * box, moved by a process of its own, so that a slow one holds up nobody. The processes end with this one. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -47,7 +47,9 @@ static int read_port(const char *word, struct port *ret, struct err *e)
 
 static int open_listener(struct port *p, struct err *e)
 {
-    struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(p->local), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct sockaddr_in address = { .sin_family = AF_INET,
+                                   .sin_port = htons(p->local),
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t size = sizeof address;
     int one = 1;
 
@@ -108,7 +110,8 @@ static void move_both(int local, struct exchange *x)
         return;
     memcpy(down.data, x->data + x->begin, down.size);
     for (;;) {
-        struct pollfd p[2] = { { .fd = local, .events = wanted(&up, &down) }, { .fd = x->fd, .events = wanted(&down, &up) } };
+        struct pollfd p[2] = { { .fd = local, .events = wanted(&up, &down) },
+                               { .fd = x->fd, .events = wanted(&down, &up) } };
         if (down.ended && down.at == down.size)
             return;
         /* A side that is closed for good would wake us for ever. */
@@ -131,8 +134,9 @@ static void serve(const struct client *c, const char *box, uint16_t remote, int 
 
     prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
     snprintf(rest, sizeof rest, "/tunnel/%u", remote);
-    if (exchange_open(&x, &c->server, "POST", target_box(box, rest), "Connection: Upgrade\r\nUpgrade: carrel-tunnel\r\n", 0, &e) < 0
-        || exchange_answer(&x, &e) < 0) {
+    if (exchange_open(&x, &c->server, "POST", target_box(box, rest),
+                      "Connection: Upgrade\r\nUpgrade: carrel-tunnel\r\n", 0, &e) < 0 ||
+        exchange_answer(&x, &e) < 0) {
         (void)client_complain(&e);
     } else if (x.status != 101) {
         json_t *answer = client_read_json(&x);

@@ -28,10 +28,10 @@ static const struct flag follow_flag[] = { { "follow", 'f', false, set_follow } 
 
 /* ---- logs ---- */
 
-static const char logs_usage[] =
-    "usage: carrel logs [-f] BOX [EXEC] [--json] [--url URL]\n"
-    "\n"
-    "Shows what a command wrote; without EXEC, the newest one. -f: until it ends. --json: the events with their offsets.\n";
+static const char logs_usage[] = "usage: carrel logs [-f] BOX [EXEC] [--json] [--url URL]\n"
+                                 "\n"
+                                 "Shows what a command wrote; without EXEC, the newest one. -f: until it ends. --json: "
+                                 "the events with their offsets.\n";
 
 static int newest(const struct client *c, const char *box, char *exec, size_t size)
 {
@@ -95,8 +95,9 @@ static void show_event(const struct client *c, json_t *event)
     }
     char *body = json_dumps(json_object_get(event, "body"), JSON_COMPACT | JSON_ENCODE_ANY);
     const char *type = text_of(event, "type");
-    printf("%s%s%s  %s  %s%-10s%s  %s\n", colour_of("dim", STDOUT_FILENO), show_text(text_of(event, "time")), colour_off(STDOUT_FILENO),
-           show_text(text_of(event, "box")), colour_of(type, STDOUT_FILENO), show_text(type), colour_off(STDOUT_FILENO),
+    printf("%s%s%s  %s  %s%-10s%s  %s\n", colour_of("dim", STDOUT_FILENO), show_text(text_of(event, "time")),
+           colour_off(STDOUT_FILENO), show_text(text_of(event, "box")), colour_of(type, STDOUT_FILENO), show_text(type),
+           colour_off(STDOUT_FILENO),
            show_text(body && strcmp(body, "{}") != 0 && strcmp(body, "null") != 0 ? body : ""));
     fflush(stdout);
     free(body);
@@ -150,7 +151,8 @@ static int read_events(const struct client *c, struct exchange *x, uint64_t *las
     return (int)n;
 }
 
-/* From the start of the box's log (or, without one, from now) until we are ended; if the server goes away, from where it was. */
+/* From the start of the box's log (or, without one, from now) until we are ended; if the server goes away, from where
+ * it was. */
 static int watch(const struct client *c, const char *box)
 {
     const struct timespec pause = { .tv_nsec = 50000000L };
@@ -164,7 +166,8 @@ static int watch(const struct client *c, const char *box)
         int n = snprintf(fields, sizeof fields, "Accept: text/event-stream\r\nConnection: close\r\n");
         if (last)
             snprintf(fields + n, sizeof fields - (size_t)n, "Last-Event-ID: %llu\r\n", (unsigned long long)last);
-        int r = exchange_open(x, &c->server, "GET", box ? target_box(box, "/events") : "/v1/events", fields, EXCHANGE_NO_BODY, &e);
+        int r = exchange_open(x, &c->server, "GET", box ? target_box(box, "/events") : "/v1/events", fields,
+                              EXCHANGE_NO_BODY, &e);
         if (r == 0 && (r = exchange_answer(x, &e)) == 0 && x->status != 200) {
             json_t *answer = client_read_json(x);
             status = client_refused(x->status, answer);

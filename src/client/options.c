@@ -1,5 +1,6 @@
-/* The command line, by getopt_long with messages of our own. What can be judged here is judged here, so that the message names the option and not a member
- * of the request; values travel as they were written, the server understands the same units. */
+/* The command line, by getopt_long with messages of our own. What can be judged here is judged here, so that the
+ * message names the option and not a member of the request; values travel as they were written, the server understands
+ * the same units. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <getopt.h>
@@ -41,7 +42,8 @@ static void prepare(struct reading *r)
     r->shorts[at++] = ':';
     for (; n < r->n_flags && n < FLAGS_MAX; n++) {
         const struct flag *f = &r->flags[n];
-        r->longs[n] = (struct option){ f->name, f->takes_value ? required_argument : no_argument, NULL, FIRST_FLAG + (int)n };
+        r->longs[n] =
+            (struct option){ f->name, f->takes_value ? required_argument : no_argument, NULL, FIRST_FLAG + (int)n };
         if (f->letter) {
             r->shorts[at++] = f->letter;
             if (f->takes_value)
@@ -110,8 +112,8 @@ static int take_options(struct reading *r, int argc, char **argv, bool *ret_dash
     return status;
 }
 
-int client_begin(struct client *c, int argc, char **argv, const struct flag *flags, size_t n_flags, void *into, bool stops,
-                 struct words *ret)
+int client_begin(struct client *c, int argc, char **argv, const struct flag *flags, size_t n_flags, void *into,
+                 bool stops, struct words *ret)
 {
     struct reading r = { .c = c, .flags = flags, .n_flags = n_flags, .into = into };
     struct err e = { 0 };
@@ -120,7 +122,8 @@ int client_begin(struct client *c, int argc, char **argv, const struct flag *fla
 
     prepare(&r);
     *ret = (struct words){ .n = 0, .at = argv };
-    /* getopt takes argv[0] for a program's name: each round starts at the word before. Operands are moved to the front, over words that were read. */
+    /* getopt takes argv[0] for a program's name: each round starts at the word before. Operands are moved to the front,
+     * over words that were read. */
     for (int at = 0; at < argc && status < 0;) {
         status = take_options(&r, argc - at, argv + at, &dashes);
         at += optind;

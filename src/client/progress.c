@@ -11,7 +11,9 @@ enum { WORTH_IT_US = 400000, AGAIN_US = 100000, BAR = 24 };
 
 void progress_begin(struct progress *p, const char *name, uint64_t total)
 {
-    *p = (struct progress){ .name = name, .total = total, .started_us = clock_monotonic_us(), .is_on = isatty(STDERR_FILENO) };
+    *p = (struct progress){
+        .name = name, .total = total, .started_us = clock_monotonic_us(), .is_on = isatty(STDERR_FILENO)
+    };
 }
 
 static void show(struct progress *p, uint64_t now)
@@ -27,8 +29,8 @@ static void show(struct progress *p, uint64_t now)
         if (filled < BAR)
             bar[filled] = '>';
         bar[BAR] = '\0';
-        fprintf(stderr, "\r\033[K%.40s  [%s] %3u%%  %s of %s  %s/s", show_text(p->name), bar, (unsigned)(p->done * 100 / p->total),
-                show_bytes(p->done), show_bytes(p->total), rate);
+        fprintf(stderr, "\r\033[K%.40s  [%s] %3u%%  %s of %s  %s/s", show_text(p->name), bar,
+                (unsigned)(p->done * 100 / p->total), show_bytes(p->done), show_bytes(p->total), rate);
     } else {
         fprintf(stderr, "\r\033[K%.40s  %s  %s/s", show_text(p->name), show_bytes(p->done), rate);
     }

@@ -1,5 +1,5 @@
-/* Requests with JSON, and what is said when they fail. The server's message says what is wrong; what can be done about it with this program is added
- * here. */
+/* Requests with JSON, and what is said when they fail. The server's message says what is wrong; what can be done about
+ * it with this program is added here. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -67,7 +67,8 @@ json_t *client_read_json(struct exchange *x)
     return value;
 }
 
-int client_ask(const struct client *c, const char *method, const char *target, json_t *body, json_t **ret, struct err *e)
+int client_ask(const struct client *c, const char *method, const char *target, json_t *body, json_t **ret,
+               struct err *e)
 {
     static const char fields[] = "Accept: application/json\r\nConnection: close\r\n",
                       typed[] = "Content-Type: application/json\r\nAccept: application/json\r\nConnection: close\r\n";
@@ -115,7 +116,8 @@ int client_call(const struct client *c, const char *method, const char *target, 
 
 static bool is_plain(char c, bool in_path)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c && strchr("-._~", c)) || (in_path && c == '/');
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c && strchr("-._~", c)) ||
+           (in_path && c == '/');
 }
 
 static void add_escaped(struct buf *target, const char *text, bool in_path)
@@ -135,7 +137,8 @@ void target_add(struct buf *target, const char *literal, const char *value)
         add_escaped(target, value, false);
 }
 
-/* A path in the box, below its home unless it is absolute; "." and empty parts are left out, since a URL may not have them. */
+/* A path in the box, below its home unless it is absolute; "." and empty parts are left out, since a URL may not have
+ * them. */
 void target_add_path(struct buf *target, const char *path)
 {
     if (path[0] != '/')

@@ -1,5 +1,5 @@
-/* A socket in a default place is believed only if root or the caller serves it: /tmp is everybody's, and a server sees all that is sent to
- * it. One that was named explicitly is the caller's own choice. */
+/* A socket in a default place is believed only if root or the caller serves it: /tmp is everybody's, and a server sees
+ * all that is sent to it. One that was named explicitly is the caller's own choice. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <netdb.h>
@@ -24,7 +24,8 @@ static int parse_unix(const char *path, struct server *ret, struct err *e)
     struct sockaddr_un address;
 
     if (path[0] != '/' || strlen(path) >= sizeof address.sun_path)
-        return err_set(e, EINVAL, STEP_USAGE, "the server's socket must be an absolute path of at most %zu bytes, not '%s'",
+        return err_set(e, EINVAL, STEP_USAGE,
+                       "the server's socket must be an absolute path of at most %zu bytes, not '%s'",
                        sizeof address.sun_path - 1, parse_quote(path).text);
     ret->is_unix = true;
     snprintf(ret->address, sizeof ret->address, "%s", path);
@@ -75,7 +76,8 @@ int server_parse(const char *url, struct server *ret, struct err *e)
         return parse_unix(url, ret, e);
     if (strncmp(url, "http://", 7) == 0)
         return parse_tcp(url + 7, ret, e);
-    return err_set(e, EINVAL, STEP_USAGE, "the server's URL is unix:PATH or http://HOST:PORT, not '%s'", parse_quote(url).text);
+    return err_set(e, EINVAL, STEP_USAGE, "the server's URL is unix:PATH or http://HOST:PORT, not '%s'",
+                   parse_quote(url).text);
 }
 
 static int connect_unix(const char *path)
@@ -106,7 +108,8 @@ static int connect_tcp(const struct server *s, struct err *e)
     }
     freeaddrinfo(found);
     if (fd < 0)
-        return err_set(e, failure, STEP_USAGE, "cannot reach the server at %s (%s); is 'carrel serve --listen' running there?", s->url,
+        return err_set(e, failure, STEP_USAGE,
+                       "cannot reach the server at %s (%s); is 'carrel serve --listen' running there?", s->url,
                        strerror(failure));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     return TAKE_FD(fd);
@@ -118,8 +121,8 @@ int server_connect(const struct server *s, struct err *e)
         return connect_tcp(s, e);
     int fd = connect_unix(s->address);
     if (fd < 0)
-        return err_set(e, -fd, STEP_USAGE, "no server answers at %s (%s); start one with 'carrel serve --socket %s'", s->address,
-                       strerror(-fd), s->address);
+        return err_set(e, -fd, STEP_USAGE, "no server answers at %s (%s); start one with 'carrel serve --socket %s'",
+                       s->address, strerror(-fd), s->address);
     return fd;
 }
 
@@ -130,13 +133,15 @@ static bool is_served(const char *path)
     socklen_t size = sizeof peer;
     FD fd = connect_unix(path);
 
-    return fd >= 0 && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && (peer.uid == 0 || peer.uid == geteuid());
+    return fd >= 0 && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+           (peer.uid == 0 || peer.uid == geteuid());
 }
 
 int server_find(const char *url, struct server *ret, struct err *e)
 {
     char own[256];
-    const char *runtime = getenv("XDG_RUNTIME_DIR"), *named = url ? url : getenv("CARREL_URL"), *token = getenv("CARREL_TOKEN");
+    const char *runtime = getenv("XDG_RUNTIME_DIR"), *named = url ? url : getenv("CARREL_URL"),
+               *token = getenv("CARREL_TOKEN");
     int r;
 
     if (named && named[0]) {
@@ -154,7 +159,8 @@ int server_find(const char *url, struct server *ret, struct err *e)
     for (size_t i = 0; i < 2; i++)
         if (places[i][0] && strlen(places[i]) < sizeof((struct sockaddr_un *)0)->sun_path && is_served(places[i]))
             return server_parse(places[i], ret, e);
-    return err_set(e, ECONNREFUSED, STEP_USAGE,
-                   "no server is running; start one with 'carrel serve', or name one with --url or CARREL_URL (looked at %s%s%s)", own,
-                   own[0] ? " and " : "", MACHINE_SOCKET);
+    return err_set(
+        e, ECONNREFUSED, STEP_USAGE,
+        "no server is running; start one with 'carrel serve', or name one with --url or CARREL_URL (looked at %s%s%s)",
+        own, own[0] ? " and " : "", MACHINE_SOCKET);
 }

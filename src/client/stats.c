@@ -10,10 +10,10 @@
 #include "client/client.h"
 #include "client/commands.h"
 
-static const char usage[] =
-    "usage: carrel stats [--watch] [BOX...] [--json] [--url URL]\n"
-    "\n"
-    "Shows what the boxes use (without names: all of yours that run). --watch: again and again, until it is interrupted.\n";
+static const char usage[] = "usage: carrel stats [--watch] [BOX...] [--json] [--url URL]\n"
+                            "\n"
+                            "Shows what the boxes use (without names: all of yours that run). --watch: again and "
+                            "again, until it is interrupted.\n";
 
 enum { ROUND_MS = 1000, KNOWN_MAX = 4096 };
 
@@ -60,7 +60,9 @@ static const char *show_cpu(struct stats *s, const char *id, double cpu_ms)
     s->n_known += is_new;
     if (!s->watch)
         return cpu_ms < 10000 ? show_format("%.0fms", cpu_ms) : show_format("%.1fs", cpu_ms / 1000);
-    return is_new || now == before.at_us ? "-" : show_format("%.1f%%", (cpu_ms - before.cpu_ms) * 100000 / (double)(now - before.at_us));
+    return is_new || now == before.at_us
+               ? "-"
+               : show_format("%.1f%%", (cpu_ms - before.cpu_ms) * 100000 / (double)(now - before.at_us));
 }
 
 static const char *show_share(uint64_t used, uint64_t limit, bool bytes)
@@ -119,7 +121,8 @@ static int one_round(struct stats *s)
     int status = 0;
 
     for (int n = 0; n < s->words.n; n++) {
-        if (client_call(&s->client, "GET", target_box(s->words.at[n], ""), NULL, &answer) < 0 || add_one(s, answer, true) != 0)
+        if (client_call(&s->client, "GET", target_box(s->words.at[n], ""), NULL, &answer) < 0 ||
+            add_one(s, answer, true) != 0)
             status = EXIT_CLIENT;
         json_decref(answer);
         answer = NULL;
@@ -147,9 +150,13 @@ static int one_round(struct stats *s)
 int client_stats(int argc, char **argv)
 {
     static const struct flag flags[] = { { "watch", 'w', false, set_watch } };
-    static const char *const titles[] = { "ID", "NAME", "CPU", "MEMORY", "PEAK", "DISK", "PIDS", "RUNNING", "OOM", NULL };
+    static const char *const titles[] = {
+        "ID", "NAME", "CPU", "MEMORY", "PEAK", "DISK", "PIDS", "RUNNING", "OOM", NULL
+    };
     const struct timespec pause = { .tv_sec = ROUND_MS / 1000 };
-    struct stats s = { .client = { .name = "stats", .usage = usage }, .known = calloc(KNOWN_MAX, sizeof *s.known), .all = json_array() };
+    struct stats s = { .client = { .name = "stats", .usage = usage },
+                       .known = calloc(KNOWN_MAX, sizeof *s.known),
+                       .all = json_array() };
     int status = s.known ? client_begin(&s.client, argc, argv, flags, 1, &s, false, &s.words) : EXIT_CLIENT;
 
     table_init(&s.table, titles, 0x1fcu);

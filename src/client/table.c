@@ -1,5 +1,5 @@
-/* Tables and texts for people. Whatever comes from a box or from another user (names, labels, commands) is cleaned first: a terminal obeys escape
- * sequences. Colours are for terminals only, and not if NO_COLOR is set. */
+/* Tables and texts for people. Whatever comes from a box or from another user (names, labels, commands) is cleaned
+ * first: a terminal obeys escape sequences. Colours are for terminals only, and not if NO_COLOR is set. */
 #define _GNU_SOURCE
 #include <stdarg.h>
 #include <stdio.h>
@@ -95,9 +95,9 @@ const char *colour_of(const char *word, int fd)
     static const struct {
         const char *word, *colour;
     } colours[] = {
-        { "running", "\033[32m" }, { "ok", "\033[32m" }, { "creating", "\033[36m" }, { "paused", "\033[33m" }, { "stopped", "\033[33m" },
-        { "failed", "\033[31m" }, { "error", "\033[31m" }, { "deleting", "\033[2m" }, { "deleted", "\033[2m" }, { "title", "\033[1m" },
-        { "dim", "\033[2m" },
+        { "running", "\033[32m" }, { "ok", "\033[32m" },     { "creating", "\033[36m" }, { "paused", "\033[33m" },
+        { "stopped", "\033[33m" }, { "failed", "\033[31m" }, { "error", "\033[31m" },    { "deleting", "\033[2m" },
+        { "deleted", "\033[2m" },  { "title", "\033[1m" },   { "dim", "\033[2m" },
     };
 
     for (size_t i = 0; show_colours(fd) && i < sizeof colours / sizeof *colours; i++)
@@ -158,7 +158,8 @@ static void print_row(const struct table *t, char *const *row, const int *width,
         int pad = width[i] - width_of(text);
         bool is_right = t->right >> i & 1, is_last = i + 1 == t->columns;
         const char *own = colour ? colour : colour_of(text, STDOUT_FILENO);
-        printf("%*s%s%s%s%*s", is_right ? pad : 0, "", own, text, own[0] ? colour_off(STDOUT_FILENO) : "", is_right || is_last ? 0 : pad, "");
+        printf("%*s%s%s%s%*s", is_right ? pad : 0, "", own, text, own[0] ? colour_off(STDOUT_FILENO) : "",
+               is_right || is_last ? 0 : pad, "");
         fputs(is_last ? "\n" : "  ", stdout);
     }
 }

@@ -1,4 +1,5 @@
-/* carrel token create|list|revoke: for the server's admins. The secret is told once, alone on standard output, so that a script can take it. */
+/* carrel token create|list|revoke: for the server's admins. The secret is told once, alone on standard output, so that
+ * a script can take it. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
@@ -46,8 +47,8 @@ static int create(const struct client *c, struct making *m, const struct words *
     else
         puts(text_of(answer, "token"));
     if (!c->json)
-        fprintf(stderr, "token %s of %s: %s; it is not shown again\n", show_text(text_of(answer, "id")), show_text(text_of(answer, "identity")),
-                show_text(text_of(answer, "scopes")));
+        fprintf(stderr, "token %s of %s: %s; it is not shown again\n", show_text(text_of(answer, "id")),
+                show_text(text_of(answer, "identity")), show_text(text_of(answer, "scopes")));
     json_decref(answer);
     return 0;
 }
@@ -66,9 +67,9 @@ static int list(const struct client *c)
     } else {
         table_init(&t, titles, 1u << 3);
         json_array_foreach(json_object_get(answer, "tokens"), i, token)
-            table_add(&t, text_of(token, "id"), text_of(token, "identity"), text_of(token, "scopes"), show_age(text_of(token, "created_at")),
-                      show_age(text_of(token, "used_at")), text_of(token, "expires_at"),
-                      json_is_true(json_object_get(token, "revoked")) ? "yes" : "");
+            table_add(&t, text_of(token, "id"), text_of(token, "identity"), text_of(token, "scopes"),
+                      show_age(text_of(token, "created_at")), show_age(text_of(token, "used_at")),
+                      text_of(token, "expires_at"), json_is_true(json_object_get(token, "revoked")) ? "yes" : "");
         table_print(&t);
         table_done(&t);
     }
@@ -111,7 +112,8 @@ int client_token(int argc, char **argv)
     else if (strcmp(word, "revoke") == 0)
         status = revoke(&c, &words);
     else
-        status = client_misused(&c, word[0] ? "there is no 'token %s'" : "what about tokens?%s", parse_quote(word).text);
+        status =
+            client_misused(&c, word[0] ? "there is no 'token %s'" : "what about tokens?%s", parse_quote(word).text);
     json_decref(m.body);
     json_decref(m.scopes);
     return status;

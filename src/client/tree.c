@@ -1,6 +1,6 @@
-/* The local end of a copied folder is worked by the same code as the box's end (src/files), in a process of its own that is spoken to over a socket. So a
- * tar that comes out of a box is unpacked by the code that is made for strangers' archives: no entry leaves the folder, not even through a link that
- * came with it. */
+/* The local end of a copied folder is worked by the same code as the box's end (src/files), in a process of its own
+ * that is spoken to over a socket. So a tar that comes out of a box is unpacked by the code that is made for strangers'
+ * archives: no entry leaves the folder, not even through a link that came with it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

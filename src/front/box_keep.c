@@ -1,5 +1,6 @@
-/* How long the dead are kept. Dead boxes stay for a while, so that whoever asks can be told how they ended. They wait in the order of their deaths; beyond
- * DEAD_KEPT of them the oldest go, a few at a time and between requests, with their rows and the logs of their execs. */
+/* How long the dead are kept. Dead boxes stay for a while, so that whoever asks can be told how they ended. They wait
+ * in the order of their deaths; beyond DEAD_KEPT of them the oldest go, a few at a time and between requests, with
+ * their rows and the logs of their execs. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>

@@ -122,6 +122,21 @@ static int check_quota(struct front *front, const char *owner, const struct box_
     return 0;
 }
 
+/* Less is always allowed, also by somebody whose quota has become smaller. */
+static int check_growth(struct box *b, const struct frame_limits *limits, struct err *e)
+{
+    const struct frame_limits *now = &b->settings.limits;
+    struct box_settings wanted = { .limits = *now };
+
+    if (limits->memory_bytes)
+        wanted.limits.memory_bytes = limits->memory_bytes;
+    if (limits->cpu_milli)
+        wanted.limits.cpu_milli = limits->cpu_milli;
+    if (wanted.limits.memory_bytes <= now->memory_bytes && wanted.limits.cpu_milli <= now->cpu_milli)
+        return 0;
+    return check_quota(b->front, b->owner, &wanted, b, e);
+}
+
 /* The sum of what was guaranteed never exceeds what there is. */
 static int check_host(struct front *front, const struct box_settings *s, struct err *e)
 {
@@ -338,7 +353,8 @@ static void on_done(const struct event *event, int *fds, size_t n_fds, void *arg
     (void)fds;
     (void)n_fds;
     if (event->result == 0 && box_is_alive(b)) {
-        if (c->phase < PHASE_COUNT)
+        /* It may be asked to end meanwhile, and then that is what it does. */
+        if (c->phase < PHASE_COUNT && (b->phase == PHASE_RUNNING || b->phase == PHASE_PAUSED))
             box_set_phase(b, c->phase, NULL, NULL);
         struct frame_limits *now = &b->settings.limits;
         now->memory_bytes = c->limits.memory_bytes ? c->limits.memory_bytes : now->memory_bytes;
@@ -371,6 +387,8 @@ int box_update(struct box *b, const struct frame_limits *limits, json_t *labels,
                box_callback *call, void *arg, struct err *e)
 {
     int r = check_phase(b, IN(PHASE_RUNNING) | IN(PHASE_PAUSED), e);
+    if (r == 0 && limits)
+        r = check_growth(b, limits, e);
     if (r < 0)
         return r;
     if (labels) {

@@ -56,17 +56,34 @@ void exec_log_open(struct exec *x)
         (void)!ftruncate(x->log, (off_t)at);
 }
 
+static int make_log(struct exec *x)
+{
+    char name[24];
+
+    if (x->log >= 0)
+        return 0;
+    log_name(x, name);
+    x->log = openat(x->box->front->execs_dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    return x->log < 0 ? -errno : 0;
+}
+
+int exec_log_reserve(struct exec *x, uint32_t size)
+{
+    int r = make_log(x);
+
+    if (r == 0 && fallocate(x->log, FALLOC_FL_KEEP_SIZE, (off_t)x->log_at, (off_t)(sizeof(struct exec_frame) + size)) < 0)
+        r = errno == EOPNOTSUPP ? 0 : -errno;
+    return r;
+}
+
 int exec_log_begin(struct exec *x, uint8_t stream, uint32_t size)
 {
     struct exec_frame frame = { .size = size, .stream = stream, .time_ms = front_now_ms() };
+    int r = make_log(x);
 
-    if (x->log < 0) {
-        char name[24];
-        log_name(x, name);
-        x->log = openat(x->box->front->execs_dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (x->log < 0)
-            return -errno;
-    }
+    if (r < 0)
+        return r;
+    errno = 0;
     if (pwrite(x->log, &frame, sizeof frame, (off_t)x->log_at) != sizeof frame)
         return errno ? -errno : -EIO;
     x->log_at += sizeof frame;

@@ -9,13 +9,17 @@ void           exec_streams_init(struct exec *x);
 MUST_CHECK int exec_streams_open(struct exec *x, bool with_stdin, int ret_theirs[3], struct err *e);
 /* Takes over what the keeper held (n_held: in the order in, out, err as they were given), or the terminal's master. */
 void           exec_streams_adopt(struct exec *x, int *fds, size_t n_fds, size_t n_held);
-/* Takes all that is there now. */
+/* Takes all that is there now; what cannot be stored is lost. */
 void           exec_streams_drain(struct exec *x);
+/* The command has ended. True: some of its output cannot be stored for now; exec_ended() comes when it can, or when that takes too long. */
+bool           exec_streams_wait(struct exec *x);
 void           exec_streams_close(struct exec *x);
 
 /* exec_log.c */
 void           exec_log_open(struct exec *x);       /* of an earlier front's exec; finds where it ends */
 MUST_CHECK int exec_log_begin(struct exec *x, uint8_t stream, uint32_t size);
+/* Makes sure that a frame with that many bytes has room. */
+MUST_CHECK int exec_log_reserve(struct exec *x, uint32_t size);
 void           exec_log_unlink(const struct exec *x);
 
 /* exec_body.c: the other way round of exec_json. */
@@ -25,6 +29,7 @@ void           exec_from_json(struct exec *x, json_t *body);
 void           exec_release_input(struct exec *x);
 void           exec_save(struct exec *x);
 void           exec_end(struct exec *x);
+void           exec_ended(struct exec *x);
 void           exec_changed(struct exec *x);
 
 #endif

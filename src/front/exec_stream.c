@@ -1,4 +1,5 @@
-/* From pipe to log: the header of a frame is written first, then exactly that many bytes are spliced. Whenever we are killed, each byte is either in the pipe or in the file. */
+/* From pipe to log: the header of a frame is written first, then exactly that many bytes are spliced. Whenever we are killed, each byte is either in the pipe or in the file.
+ * If the log cannot be written (the disk is full) the output waits in the pipe, and with it the command, until there is room again; see stick(). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -13,17 +14,19 @@
 #include "front/exec_private.h"
 #include "front/front.h"
 
-enum { FRAME_MAX = 1 << 20, PIPE_BYTES = 1 << 18, TERMINAL_BYTES = 16384 };
+enum { FRAME_MAX = 1 << 20, PIPE_BYTES = 1 << 18, TERMINAL_BYTES = 16384, ROOM_RETRY_MS = 250, ROOM_PATIENCE_MS = 10000 };
 
 static void on_out(struct loop_fd *w, uint32_t events);
 static void on_err(struct loop_fd *w, uint32_t events);
 static void on_in(struct loop_fd *w, uint32_t events);
+static void on_room(struct loop_timer *t);
 
 void exec_streams_init(struct exec *x)
 {
     x->in = (struct loop_fd){ .fd = -1, .on_event = on_in };
     x->out = (struct loop_fd){ .fd = -1, .on_event = on_out };
     x->err = (struct loop_fd){ .fd = -1, .on_event = on_err };
+    x->room_timer.on_expire = on_room;
 }
 
 static void close_stream(struct exec *x, struct loop_fd *w)
@@ -34,6 +37,7 @@ static void close_stream(struct exec *x, struct loop_fd *w)
 
 void exec_streams_close(struct exec *x)
 {
+    loop_timer_cancel(x->box->front->loop, &x->room_timer);
     close_stream(x, &x->in);
     close_stream(x, &x->out);
     close_stream(x, &x->err);
@@ -106,6 +110,17 @@ void exec_streams_adopt(struct exec *x, int *fds, size_t n_fds, size_t n_held)
     adopt_pipe(x, &x->err, &fds[n_held - 1]);
 }
 
+/* The log does not take more. The streams are not looked at for a while: they would be ready all the time. */
+static void stick(struct exec *x)
+{
+    loop_fd_remove(x->box->front->loop, &x->out);
+    loop_fd_remove(x->box->front->loop, &x->err);
+    if (!x->stuck)
+        front_log("error", "the output of a command cannot be stored; it waits", "exec", x->id, NULL);
+    x->stuck = true;
+    loop_timer_set(x->box->front->loop, &x->room_timer, ROOM_RETRY_MS);
+}
+
 /* Puts what is owed to the open frame into the log. 1: the frame is complete; 0: the pipe is empty; -errno. */
 static int pay(struct exec *x, int pipe)
 {
@@ -151,18 +166,28 @@ static bool take_pipe(struct exec *x, struct loop_fd *w, uint8_t stream)
         }
         if (size == 0)
             return false;
-        if (exec_log_begin(x, stream, (uint32_t)size) < 0)
+        if (exec_log_begin(x, stream, (uint32_t)size) < 0) {
+            stick(x);
             return false;
+        }
     }
-    return pay(x, w->fd) == 1;
+    int r = pay(x, w->fd);
+    if (r < 0)
+        stick(x);
+    return r == 1;
 }
 
 /* A terminal cannot be spliced from; what was read and not yet written when we die is lost. */
 static bool take_terminal(struct exec *x)
 {
     char data[TERMINAL_BYTES];
-    ssize_t n = x->out.fd < 0 ? -1 : read(x->out.fd, data, sizeof data);
 
+    /* What is read must have a place. */
+    if (x->out.fd >= 0 && exec_log_reserve(x, sizeof data) < 0) {
+        stick(x);
+        return false;
+    }
+    ssize_t n = x->out.fd < 0 ? -1 : read(x->out.fd, data, sizeof data);
     if (n <= 0)
         return false;
     uint64_t room = x->output_limit > x->output_bytes ? x->output_limit - x->output_bytes : 0;
@@ -190,7 +215,9 @@ static void on_stream(struct exec *x, struct loop_fd *w, uint8_t stream, uint32_
 
     for (int i = 0; i < 16 && take(x, w, stream); i++)
         more = true;
-    if (!more && (events & (EPOLLHUP | EPOLLERR)))
+    if (x->stuck)
+        ;       /* what is in the pipe is still wanted */
+    else if (!more && (events & (EPOLLHUP | EPOLLERR)))
         close_stream(x, w);
     else if (!more && x->over_limit && w->fd >= 0)
         close_stream(x, w);     /* nothing more is wanted; the command is being ended */
@@ -208,15 +235,51 @@ static void on_err(struct loop_fd *w, uint32_t events)
     on_stream((struct exec *)((char *)w - offsetof(struct exec, err)), w, 2, events);
 }
 
-void exec_streams_drain(struct exec *x)
+static void watch_again(struct exec *x, struct loop_fd *w)
+{
+    if (w->fd >= 0 && !w->watching && loop_fd_add(x->box->front->loop, w, w->fd, EPOLLIN) < 0)
+        close_stream(x, w);
+}
+
+static void take_all(struct exec *x)
 {
     /* A frame may be owed to either; the one that is served first does not matter. */
     bool more;
 
+    x->stuck = false;
     do {
         more = take(x, &x->out, 1);
         more |= !x->terminal && take(x, &x->err, 2);
-    } while (more);
+    } while (more && !x->stuck);
+}
+
+static void on_room(struct loop_timer *t)
+{
+    struct exec *x = (struct exec *)((char *)t - offsetof(struct exec, room_timer));
+
+    take_all(x);
+    if (!x->stuck) {
+        watch_again(x, &x->out);
+        watch_again(x, &x->err);
+    }
+    exec_changed(x);
+    if (x->end_waits && (!x->stuck || front_now_ms() - x->end_waits > ROOM_PATIENCE_MS))
+        exec_ended(x);
+}
+
+bool exec_streams_wait(struct exec *x)
+{
+    take_all(x);
+    if (x->stuck && !x->end_waits)
+        x->end_waits = front_now_ms();
+    return x->stuck;
+}
+
+void exec_streams_drain(struct exec *x)
+{
+    take_all(x);
+    if (x->stuck)
+        x->reason = "output_lost";
     if (x->owed > 0) {
         /* What was promised never came (the pipe is gone): the frame is made as long as it is. */
         struct exec_frame frame;

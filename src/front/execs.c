@@ -411,9 +411,15 @@ static void ended(struct exec *x, const struct event *event)
     x->end = *event;
     if (event->type == EVENT_FAILED || (event->type == EVENT_PAYLOAD && event->err.code))
         x->failure = event->err;
+    if (!exec_streams_wait(x))
+        exec_ended(x);
+}
+
+void exec_ended(struct exec *x)
+{
     exec_streams_drain(x);
     if (!x->failure.code)
-        x->outcome = x->over_limit ? "output_limit" : front_outcomes[event->outcome < 8 ? event->outcome : 1];
+        x->outcome = x->over_limit ? "output_limit" : front_outcomes[x->end.outcome < 8 ? x->end.outcome : 1];
     forget(x);
     exec_end(x);
 }

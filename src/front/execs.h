@@ -58,6 +58,9 @@ struct exec {
     uint32_t              owed;         /* bytes of a frame whose header is written */
     uint8_t               owed_stream;
     bool                  over_limit, killed_by_caller;
+    bool                  stuck;        /* the log cannot be written for now; room_timer tries again */
+    struct loop_timer     room_timer;
+    int64_t               end_waits;    /* since when its end waits for that; 0: it does not */
     int                   early_signal; /* asked for while it started; 0: none */
     json_t               *argv;         /* owned: for show */
     char                 *cwd;          /* owned or NULL */
@@ -67,7 +70,7 @@ struct exec {
     struct event          end;
     struct err            failure;      /* it never ran; code 0: it did */
     const char           *outcome;      /* one of front_outcomes, or NULL if it never ran */
-    const char           *reason;       /* "stopped": its box was; or NULL */
+    const char           *reason;       /* "stopped": its box was; "output_lost": the end of its output could not be stored; or NULL */
     struct exec_follower *followers;
     void (*on_stdin)(struct exec *x, void *arg);    /* there is room again */
     void                 *stdin_arg;

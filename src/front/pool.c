@@ -1,5 +1,6 @@
-/* The pool fills itself one box at a time and only in quiet moments: every create starts the wait anew, so that under load, when a ready box would be taken from
- * the time of somebody else's, nothing is made ahead. After a minute without a create all but one are given back.
+/* The pool fills itself one box at a time and only in quiet moments: every create starts the wait anew, so that under
+ * load, when a ready box would be made at the cost of somebody else's, nothing is made ahead. After a minute without a
+ * create all but one are given back.
  *
  *   MAKING -> READY -> taken (it is a box's from then on)
  *      |        +----> DYING -> gone
@@ -41,7 +42,8 @@ static void set_default(const struct config *config, struct box_settings *s)
     s->limits = (struct frame_limits){ .memory_bytes = config->default_memory_bytes, .pids = config->default_pids,
                                        .cpu_milli = config->default_cpu_milli };
     /* What is written is kept in memory. */
-    s->limits.disk_bytes = config->default_disk_bytes < config->default_memory_bytes ? config->default_disk_bytes : config->default_memory_bytes;
+    s->limits.disk_bytes = config->default_disk_bytes < config->default_memory_bytes ? config->default_disk_bytes
+                                                                                     : config->default_memory_bytes;
 }
 
 /* The limits are the same or it does not fit: what /proc shows of them is made with the box. */
@@ -50,10 +52,10 @@ static bool fits(const struct config *config, const struct box_settings *s)
     struct box_settings wanted;
 
     set_default(config, &wanted);
-    return s->limits.memory_bytes == wanted.limits.memory_bytes && s->limits.disk_bytes == wanted.limits.disk_bytes
-        && s->limits.pids == wanted.limits.pids && s->limits.cpu_milli == wanted.limits.cpu_milli && s->profile == wanted.profile && s->root == 0
-        && !s->writable_root && !s->on_disk && s->uid == wanted.uid && s->gid == wanted.gid && s->n_mounts == 0
-        && strcmp(s->hostname, wanted.hostname) == 0;
+    return s->limits.memory_bytes == wanted.limits.memory_bytes && s->limits.disk_bytes == wanted.limits.disk_bytes &&
+           s->limits.pids == wanted.limits.pids && s->limits.cpu_milli == wanted.limits.cpu_milli &&
+           s->profile == wanted.profile && s->root == 0 && !s->writable_root && !s->on_disk && s->uid == wanted.uid &&
+           s->gid == wanted.gid && s->n_mounts == 0 && strcmp(s->hostname, wanted.hostname) == 0;
 }
 
 static void release(struct front *front, unsigned i)

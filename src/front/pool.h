@@ -1,5 +1,6 @@
-/* A few empty boxes of the default kind that the keeper has ready, so that a create is the work of naming one of them. They are nobody's: neither listed nor
- * counted nor stored. Their tokens are told apart from those of boxes; after a restart of the front those that no box has taken are destroyed as strangers. */
+/* A few empty boxes of the default kind that the keeper has ready, so that a create is the work of naming one of them.
+ * They are nobody's: neither listed nor counted nor stored. No box has a token like theirs; after a restart of the
+ * front those that no box has taken are destroyed as strangers. */
 #ifndef CARREL_FRONT_POOL_H
 #define CARREL_FRONT_POOL_H
 

@@ -23,7 +23,7 @@
 #include "front/pool.h"
 #include "front/store.h"
 
-enum { LISTENERS = 8, TAG_UNIX = 1, TAG_TCP = 2, PRUNE_MS = 60000, KEEP_DEAD_MS = 3600000, DRAIN_MS = 5000 };
+enum { LISTENERS = 8, TAG_UNIX = 1, TAG_TCP = 2, PRUNE_MS = 60000, QUIET_MS = 5000, KEEP_DEAD_MS = 3600000, DRAIN_MS = 5000 };
 
 struct front_options {
     const char *keeper, *config;
@@ -37,7 +37,8 @@ struct front_options {
 struct server {
     struct front       front;
     struct loop_signal signals;
-    struct loop_timer  prune;
+    struct loop_timer  prune, maintain;
+    uint64_t           requests_seen;   /* when it was last looked whether there is something to do */
     bool               draining;
 };
 
@@ -209,6 +210,18 @@ static void on_prune(struct loop_timer *t)
     loop_timer_set(server->front.loop, t, PRUNE_MS);
 }
 
+/* What must wait for the disk waits while nobody asks for anything. */
+static void on_maintain(struct loop_timer *t)
+{
+    struct server *server = (struct server *)((char *)t - offsetof(struct server, maintain));
+    struct err e;
+
+    if (server->requests_seen == server->front.metrics.requests && store_maintain(server->front.store, &e) < 0)
+        front_log("error", "cannot move the log into the database", NULL);
+    server->requests_seen = server->front.metrics.requests;
+    loop_timer_set(server->front.loop, t, QUIET_MS);
+}
+
 static int open_http(struct front *front, const struct front_options *o, struct err *e)
 {
     struct http_server_config config = { .on_request = on_request, .on_access = on_access, .on_drained = on_drained, .owner = front };
@@ -260,6 +273,8 @@ static int open_all(struct server *server, const struct front_options *o, struct
         return err_at(e, -r, STEP_HOST, 0, "signals");
     server->prune.on_expire = on_prune;
     loop_timer_set(front->loop, &server->prune, PRUNE_MS);
+    server->maintain.on_expire = on_maintain;
+    loop_timer_set(front->loop, &server->maintain, QUIET_MS);
     const struct keeper_handlers handlers = { .on_event = on_keeper_event, .on_synced = on_synced, .on_lost = on_lost, .arg = front };
     r = keeper_link_new(front->loop, o->keeper, &handlers, &front->keeper, e);
     return r < 0 ? r : front_confine(front->config.state, o->keeper, e);

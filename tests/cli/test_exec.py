@@ -166,11 +166,15 @@ def test_a_shell_in_a_terminal(terminal, box):
 def test_ctrl_c_is_the_commands_and_the_terminal_is_restored(terminal, box):
     t = terminal("shell", box)
     before = termios.tcgetattr(t.master)
-    t.type("echo on$((1+1)); sleep 100\n")
+    # What speaks is what will be interrupted: between two commands a shell may miss the key.
+    t.expect("$ ")
+    t.type("sh -c 'echo on$((1+1)); exec sleep 100'\n")
     t.expect("on2")
     t.type("\x03")
+    t.expect("$ ")
     t.type("echo after $((1+1))\n")
     t.expect("after 2")
+    t.expect("$ ")
     t.type("exit\n")
     t.process.wait(10)
     after = termios.tcgetattr(t.master)

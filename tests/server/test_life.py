@@ -108,7 +108,7 @@ def test_the_host_is_never_promised_twice(strict):
     assert [m.status for m in made] == [201] * 4 + [503] * 4
     refusal = made[-1].json["error"]
     free = strict.admin.get("/v1/info").json["free"]
-    assert refusal["code"] == "host_full" and refusal["details"]["free"] == free and free["memory"] < 250 << 20
+    assert refusal["code"] == "host_full" and refusal["details"]["free"].items() <= free.items() and free["memory"] < 250 << 20
     for c, m in zip(clients, made):
         if m.status == 201:
             c.delete("/v1/boxes/" + m.json["id"])
@@ -177,6 +177,11 @@ def test_limits_change_while_the_box_runs(alice, new_box):
     assert alice.get(box).json["phase"] == "running"
 
 
+def settled_cgroups(server):
+    """How many there are when nothing changes; some boxes are kept ready."""
+    return wait_for(lambda: [len(server.cgroups())] if len(server.cgroups()) == (time.sleep(0.2), len(server.cgroups()))[1] else None)[0]
+
+
 def quietly(ask):
     try:
         return ask()
@@ -185,6 +190,7 @@ def quietly(ask):
 
 
 def test_pause_resume_delete_and_commands_all_at_once(server, alice):
+    before = settled_cgroups(server)
     for _ in range(amount(5, 100)):
         box = make_box(alice)
         ways = [("POST", "/pause"), ("POST", "/resume"), ("POST", "/exec"), ("GET", ""), ("GET", "/usage"), ("PATCH", ""), ("GET", "/files/"), ("PUT", "/files/tmp/x"),
@@ -201,15 +207,16 @@ def test_pause_resume_delete_and_commands_all_at_once(server, alice):
         [t.start() for t in threads]
         time.sleep(0.02)
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
-            deleted = list(pool.map(lambda _: alice.delete(box).status, range(4)))
+            deleted = list(pool.map(lambda _: alice.delete(box), range(4)))
         [t.join(60) for t in threads]
-        assert deleted == [204] * 4
+        assert [d.status for d in deleted] == [204] * 4, deleted[0].body
         assert not [s for s in statuses if s[2] not in (200, 201, 202, 204, 404, 409, 503, 507)], statuses
         assert alice.get(box).json["phase"] == "deleted"
-    assert wait_for(lambda: not server.cgroups())
+    assert wait_for(lambda: len(server.cgroups()) <= before)
 
 
 def test_deleting_while_it_is_being_made(server, alice):
+    before = settled_cgroups(server)
     for i in range(amount(20, 500)):
         made = alice.post("/v1/boxes?wait=false", {"limits": SMALL})
         path = made.headers["Location"]
@@ -218,7 +225,7 @@ def test_deleting_while_it_is_being_made(server, alice):
         assert alice.delete(path).status == 204
         assert alice.delete(path).status == 204
         assert alice.get(path).json["phase"] == "deleted"
-    assert wait_for(lambda: not server.cgroups())
+    assert wait_for(lambda: len(server.cgroups()) <= before)
 
 
 def test_a_client_that_vanishes_while_its_box_is_made(server, alice):

@@ -74,7 +74,9 @@ static void on_body(struct http_request *r)
         }
         if (n == 0) {
             r->on_body = NULL;
-            parse(a);
+            /* While a slow body came, what it is about may have been forgotten. */
+            if (ask_find_again(a))
+                parse(a);
             return;
         }
         a->body_size += (size_t)n;

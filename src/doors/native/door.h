@@ -60,6 +60,9 @@ bool query_text(struct ask *a, const char *name, const char **ret);
 bool query_only(struct ask *a, const char *const *names);
 bool ask_accepts(const struct ask *a, const char *type);
 
+/* --- native.c: finds box and exec anew; false, and answered, if they are gone. --- */
+bool ask_find_again(struct ask *a);
+
 /* --- body.c --- */
 /* Reads a JSON object (nothing at all counts as {}), answers 400 or 413 if it cannot be had. root is valid during the
  * call. */

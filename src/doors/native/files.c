@@ -129,7 +129,7 @@ static bool number(const char **at, uint64_t *ret)
 {
     const char *start = *at;
 
-    for (*ret = 0; **at >= '0' && **at <= '9' && *at - start < 18; ++*at)
+    for (*ret = 0; **at >= '0' && **at <= '9' && *at - start < 19; ++*at)
         *ret = *ret * 10 + (uint64_t)(**at - '0');
     return *at > start;
 }

@@ -141,6 +141,11 @@ static bool find_exec(struct ask *a)
     return a->exec != NULL;
 }
 
+bool ask_find_again(struct ask *a)
+{
+    return (!a->box || find_box(a)) && (!a->exec || find_exec(a));
+}
+
 static void ask_begin(struct http_request *r, const struct http_match *m, void *owner)
 {
     const struct door *door = &doors[m->route - routes];

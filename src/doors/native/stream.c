@@ -169,7 +169,8 @@ static void on_end(struct ask *a, enum http_end how)
     (void)how;
     exec_unfollow(&s->follower);
     loop_task_cancel(a->r->loop, &s->task);
-    if ((s->flags & STREAM_KILL) && s->exec->state != EXEC_ENDED)
+    /* Over: there is nothing to end, and the exec may be forgotten. */
+    if ((s->flags & STREAM_KILL) && !s->over && s->exec->state != EXEC_ENDED)
         (void)!exec_signal(s->exec, SIGKILL, &ignored);
 }
 
