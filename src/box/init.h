@@ -34,4 +34,8 @@ struct init_job {
 
 _Noreturn void init_run(const struct init_job *job);
 
+/* The part that whoever can join the box must not be able to undo. Runs in a mount namespace of the family: init's copy
+ * of it belongs to a less privileged user namespace, so the kernel locks every mount and every flag in it. */
+MUST_CHECK int init_build_early(const struct plan *plan, struct trees *trees, struct err *e);
+
 #endif
