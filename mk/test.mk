@@ -81,7 +81,7 @@ $(BUILD)/lint/%.ok: src/%.c $(PURE_HEADERS) | packages $(KERNEL_HEADERS)/linux
 .PHONY: format
 format:
 	@$(MAKE) --no-print-directory packages PACKAGES=clang-format
-	@for f in $(wildcard src/*/*.[ch] tests/*/*.[ch] bench/*.[ch] tools/*.[ch] guest/*.[ch]); do \
+	@for f in $(wildcard src/*/*.[ch] src/*/*/*.[ch] guest/*/*.[ch] bench/*/*.[ch] tests/*/*.[ch] bench/*.[ch] tools/*.[ch] guest/*.[ch]); do \
 	    lines=$$(awk 'length($$0) > 120 { printf "--lines=%d:%d ", NR, NR }' $$f); \
 	    test -z "$$lines" || { echo "$$f"; clang-format -i $$lines $$f; }; \
 	done

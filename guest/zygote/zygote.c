@@ -145,7 +145,8 @@ static void become_payload(void (*warm)(void *data), void *data, struct zygote_c
     struct err e = { 0 };
     int stdio[3] = { -1, -1, -1 }, link = fds[ZYGOTE_LINK];
 
-    if (payload_keep_only(&link, 1, &e) < 0 || payload_give_up_rights(&box, policy_payload_filter(box.profile, box.shares), &e) < 0)
+    if (payload_keep_only(&link, 1, &e) < 0 ||
+        payload_give_up_rights(&box, policy_payload_filter(box.profile, box.shares), &e) < 0)
         fail(&e);
     if (warm)
         warm(data);

@@ -1,4 +1,5 @@
-/* What ps and /proc/PID/cmdline show of this process. A copy of the keeper that lives in a box must not show the keeper's arguments there. */
+/* What ps and /proc/PID/cmdline show of this process. A copy of the keeper that lives in a box must not show the
+ * keeper's arguments there. */
 #ifndef CARREL_BASE_TITLE_H
 #define CARREL_BASE_TITLE_H
 

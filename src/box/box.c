@@ -8,7 +8,8 @@
  *   "go" -------------------------> "root is there" -------------->  Landlock, exec
  *                                   gives up its rights, reaps
  *
- * On v2 a process is born into its cgroup, so there the leaf comes before the payload (on a hybrid host, too, if the box can be frozen). */
+ * On v2 a process is born into its cgroup, so there the leaf comes before the payload (on a hybrid host, too, if the
+ * box can be frozen). */
 #define _GNU_SOURCE
 #include "box/box.h"
 
@@ -60,7 +61,8 @@ static int take_rules(struct box *box, const struct plan *plan, struct err *e)
         return err_at(e, ENOMEM, STEP_MEMORY, 0, "box");
     for (size_t i = 0; i < plan->n_rules; i++) {
         size_t size = strlen(plan->rule[i].path) + 1;
-        box->rule[i] = (struct plan_rule){ .path = memcpy(at, plan->rule[i].path, size), .rights = plan->rule[i].rights };
+        box->rule[i] =
+            (struct plan_rule){ .path = memcpy(at, plan->rule[i].path, size), .rights = plan->rule[i].rights };
         at += size;
     }
     box->n_rules = plan->n_rules;
@@ -73,7 +75,9 @@ int box_open_namespaces(pid_t pid, struct box_namespaces *ns)
     const struct {
         const char *name;
         int        *fd;
-    } list[] = { { "user", &ns->user }, { "mnt", &ns->mount }, { "pid", &ns->pid }, { "ipc", &ns->ipc }, { "uts", &ns->uts } };
+    } list[] = {
+        { "user", &ns->user }, { "mnt", &ns->mount }, { "pid", &ns->pid }, { "ipc", &ns->ipc }, { "uts", &ns->uts }
+    };
 
     snprintf(path, sizeof path, "/proc/%d/ns", (int)pid);
     FD dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -106,18 +110,21 @@ int box_make_leaf(struct box_host *host, struct box *box, const struct cgroup_li
     return r;
 }
 
-/* A program may open /dev/stdout, which is the pipe by name: it must belong to the box's user. Only pipes: nothing else is given away. */
+/* A program may open /dev/stdout, which is the pipe by name: it must belong to the box's user. Only pipes: nothing else
+ * is given away. */
 static void give_pipes(const struct box *box, const int stdio[3])
 {
     struct stat status;
 
     for (int i = 0; i < 3; i++)
         if (stdio[i] >= 0 && fstat(stdio[i], &status) == 0 && S_ISFIFO(status.st_mode))
-            (void)!fchown(stdio[i], ids_outside(&box->ids, box->uid, box->keep_own), ids_outside(&box->ids, box->gid, box->keep_own));
+            (void)!fchown(stdio[i], ids_outside(&box->ids, box->uid, box->keep_own),
+                          ids_outside(&box->ids, box->gid, box->keep_own));
 }
 
 /* Clones a payload. On v1 the leaf may still be missing (wait_join); on v2 it must be there. */
-static int spawn(struct box *box, const struct start *start, int gate, bool make_net, bool wait_join, struct payload *ret, struct err *e)
+static int spawn(struct box *box, const struct start *start, int gate, bool make_net, bool wait_join,
+                 struct payload *ret, struct err *e)
 {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
@@ -130,8 +137,8 @@ static int spawn(struct box *box, const struct start *start, int gate, bool make
         return err_at(e, -r, STEP_CLONE, 0, "payload");
     if (r == 0) {
         ours = fd_close(ours);
-        payload_run(&(struct payload_job){ .box = box, .start = start, .link = theirs, .gate = gate, .make_net = make_net,
-                                           .wait_join = wait_join });
+        payload_run(&(struct payload_job){
+            .box = box, .start = start, .link = theirs, .gate = gate, .make_net = make_net, .wait_join = wait_join });
     }
     *ret = (struct payload){ .process = child, .link = TAKE_FD(ours), .terminal = -1, .waiting = !start };
     return 0;
@@ -161,7 +168,8 @@ static int send_leaf(struct box *box, struct err *e)
 }
 
 /* Everything after init has been born. */
-static int raise_box(struct box_host *host, struct box *box, const struct start *start, bool freezer, int gate, struct err *e)
+static int raise_box(struct box_host *host, struct box *box, const struct start *start, bool freezer, int gate,
+                     struct err *e)
 {
     struct cgroup_limits limits = box_leaf_limits(host, box, freezer);
     bool born_inside = cgroup_needs_birth(&host->cgroups, &limits);
@@ -169,7 +177,8 @@ static int raise_box(struct box_host *host, struct box *box, const struct start 
 
     if (r < 0)
         return err_at(e, -r, STEP_JOIN, 0, "init's namespaces");
-    /* A payload that is born inside waits for nothing, so all that it needs must be there. The other one starts early and waits for its cgroup. */
+    /* A payload that is born inside waits for nothing, so all that it needs must be there. The other one starts early
+     * and waits for its cgroup. */
     if (born_inside && ((r = box_make_leaf(host, box, &limits, e)) < 0 || (r = map_ids(host, box, e)) < 0))
         return r;
     if ((r = spawn(box, start, gate, true, !born_inside, &box->first, e)) < 0)
@@ -226,14 +235,17 @@ int box_begin(struct box_host *host, const struct plan *plan, struct box *ret, s
     if (r == 0)
         r = ids_take(&host->ids, &box->ids, e);
     if (r == 0 && !(ids_holds(&box->ids, plan->uid) && ids_holds(&box->ids, plan->gid)))
-        r = err_set(e, EINVAL, STEP_USAGE, "an ordinary user's box has the ids 0 to %u and 65534; --user %u:%u is not among them",
+        r = err_set(e, EINVAL, STEP_USAGE,
+                    "an ordinary user's box has the ids 0 to %u and 65534; --user %u:%u is not among them",
                     box->ids.size - 2, plan->uid, plan->gid);
     if (r == 0 && plan->writable_root && host->rootless && plan->root[1] == '\0')
         r = err_set(e, ENOTSUP, STEP_USAGE,
-                    "--writable-root with the host's own root is for root only: its files belong to nobody in an ordinary user's box");
+                    "--writable-root with the host's own root is for root only: its files belong to nobody in an "
+                    "ordinary user's box");
     if (r == 0 && plan->writable_root && box->ids.size == 1 && plan->uid != 0)
         r = err_set(e, ENOTSUP, STEP_USAGE,
-                    "a writable root needs more than the user's own id: give the user a range in /etc/subuid, or take --user 0");
+                    "a writable root needs more than the user's own id: give the user a range in /etc/subuid, or take "
+                    "--user 0");
     return r;
 }
 
@@ -249,14 +261,15 @@ static void find_cause(struct box *box, int *r, struct err *e)
         *e = cause;
         *r = found;
     }
-    if ((found == 0 || found == -ECHILD || cause.step == STEP_WAIT) && box->first.link >= 0 && link_receive(box->first.link, &note, sizeof note, NULL, 0, false) == 1 && note.kind == NOTE_FAILED) {
+    if ((found == 0 || found == -ECHILD || cause.step == STEP_WAIT) && box->first.link >= 0 &&
+        link_receive(box->first.link, &note, sizeof note, NULL, 0, false) == 1 && note.kind == NOTE_FAILED) {
         *e = note.err;
         *r = -note.err.code;
     }
 }
 
-int box_create(struct box_host *host, const struct plan *plan, const int *source, const struct start *start, bool freezer,
-               struct box *ret, struct err *e)
+int box_create(struct box_host *host, const struct plan *plan, const int *source, const struct start *start,
+               bool freezer, struct box *ret, struct err *e)
 {
     struct box *box = ret;
     struct trees trees = { .root = -1, .scratch = -1 };
@@ -289,9 +302,14 @@ int box_create(struct box_host *host, const struct plan *plan, const int *source
             /* The other ends are not init's, or it would never hear that the others are gone. */
             fd_close(link[0]);
             fd_close(gate[0]);
-            init_run(&(struct init_job){ .plan = plan, .trees = &trees, .link = link[1], .gate = gate[1], .keeper = host->self,
+            init_run(&(struct init_job){ .plan = plan,
+                                         .trees = &trees,
+                                         .link = link[1],
+                                         .gate = gate[1],
+                                         .keeper = host->self,
                                          .wait_maps = host->rootless || plan->writable_root,
-                                         .can_setgroups = host->can_setgroups, .one_id = box->ids.size == 1,
+                                         .can_setgroups = host->can_setgroups,
+                                         .one_id = box->ids.size == 1,
                                          .quiet = start != NULL });
         }
         r = r < 0 ? err_at(e, -r, STEP_CLONE, 0, "namespaces") : 0;
@@ -315,7 +333,8 @@ int box_check_making(struct box *box, struct err *e)
 {
     int r = box_init_report(box, false, e);
     if (r == -ECHILD) {
-        /* Init closes the link when it has nothing to report; if it is dead instead, so is the payload, and that is seen there. */
+        /* Init closes the link when it has nothing to report; if it is dead instead, so is the payload, and that is
+         * seen there. */
         box->link = fd_close(box->link);
         return 0;
     }

@@ -1,11 +1,11 @@
-/* Boxes: make one, put payloads into it, limit, freeze, end it. The caller is the keeper of its boxes: their processes are its children.
+/* Boxes: make one, put payloads into it, limit, freeze, end it. The caller is the keeper of its boxes: their processes
+ * are its children.
  *
  *   struct box_host host;      box_host_open()      once per process
- *   struct box box;            box_create()         namespaces, root, limits, init; a first payload already waits inside, sealed
- *   struct payload p;          box_start()          gives a payload its command; more than one at a time is fine
- *                              payload_started()    when p.link is readable: did exec happen?
- *                              payload_reap()       when p.process.pidfd is readable
- *                              box_destroy()        nothing is left
+ *   struct box box;            box_create()         namespaces, root, limits, init; a first payload already waits
+ * inside, sealed struct payload p;          box_start()          gives a payload its command; more than one at a time
+ * is fine payload_started()    when p.link is readable: did exec happen? payload_reap()       when p.process.pidfd is
+ * readable box_destroy()        nothing is left
  *
  * No threads, no signals, no logging; every wait is on a descriptor that the caller can poll. */
 #ifndef CARREL_BOX_BOX_H
@@ -31,7 +31,7 @@ struct box_host {
     gid_t              caller_gid;
     uint32_t           next;            /* number of the next box */
     bool               is_open;
-    int                self;            /* owned: pidfd of this process, by which its children see whether it is still there */
+    int self; /* owned: pidfd of this process, by which its children see whether it is still there */
     int                janitor;         /* owned: the pipe whose closing wakes the janitor */
     struct process     janitor_process;
 };
@@ -65,13 +65,14 @@ struct box {
     struct ids            ids;
     bool                  keep_own;     /* the box's user is the caller's own id */
     int                   scratch;      /* owned: an fd on the scratch, for its usage */
-    bool                  on_store;     /* the scratch is a store: whoever closes it last writes all of it to the disk, so that must not be us */
+    bool on_store; /* the scratch is a store: whoever closes it last writes all of it to the disk, so that must not be
+                      us */
     uint64_t              disk_bytes;   /* what was used when it was closed */
     bool                  disk_full;
     dev_t                 root_device;  /* of the root tmpfs: where every payload must find itself */
     int                   keeper;       /* borrowed: pidfd of the keeper */
     struct family        *family;       /* borrowed: whose zygote forks its payloads; NULL: a plain box */
-    int                   zygote_tasks[CG_CONTROLLERS];     /* owned: what its zygote joins the leaf with on v1, then -1 */
+    int zygote_tasks[CG_CONTROLLERS];   /* owned: what its zygote joins the leaf with on v1, then -1 */
     /* What a payload needs of the plan. */
     enum profile          profile;
     bool                  shares;       /* a folder of the caller's is mounted for writing */
@@ -115,13 +116,13 @@ void           box_clear(struct box *ret);
 /* Refuses, with the fix, a limit that this host cannot hold. */
 MUST_CHECK int box_check_limits(const struct box_host *host, const struct limits *limits, struct err *e);
 
-/* source[i] are open fds of the plan's caller mounts. With start, the first payload has its command from birth (box->first is then started).
- * freezer: the box can be frozen later. On failure nothing is left. */
-MUST_CHECK int box_create(struct box_host *host, const struct plan *plan, const int *source, const struct start *start, bool freezer,
-                          struct box *ret, struct err *e);
+/* source[i] are open fds of the plan's caller mounts. With start, the first payload has its command from birth
+ * (box->first is then started). freezer: the box can be frozen later. On failure nothing is left. */
+MUST_CHECK int box_create(struct box_host *host, const struct plan *plan, const int *source, const struct start *start,
+                          bool freezer, struct box *ret, struct err *e);
 
-/* Without start: is the box complete? 1: yes; 0: not yet (never with block); -errno with the reason. Call it again when box->link or
- * box->first.link is readable. */
+/* Without start: is the box complete? 1: yes; 0: not yet (never with block); -errno with the reason. Call it again when
+ * box->link or box->first.link is readable. */
 MUST_CHECK int box_ready(struct box *box, bool block, struct err *e);
 
 /* With start: call when box->link is readable. -errno: the making of the box has failed, e says where. */
@@ -130,7 +131,8 @@ MUST_CHECK int box_check_making(struct box *box, struct err *e);
 /* Puts a command into a ready box. */
 MUST_CHECK int box_start(struct box *box, const struct start *start, struct payload *ret, struct err *e);
 
-/* Call when payload->link is readable. 1: the command runs; 0: not yet; -errno: it never ran, e says why (STEP_EXEC: as a shell says 126, 127). */
+/* Call when payload->link is readable. 1: the command runs; 0: not yet; -errno: it never ran, e says why (STEP_EXEC: as
+ * a shell says 126, 127). */
 MUST_CHECK int payload_started(struct payload *payload, struct err *e);
 /* Like process_reap. */
 MUST_CHECK int payload_reap(struct payload *payload, struct process_end *ret);
@@ -142,8 +144,9 @@ void           box_usage_read(const struct box *box, struct box_usage *ret);
 /* How a payload's end is to be called, given why it was ended (OUTCOME_OK: it was not) and what the box has met. */
 enum outcome   box_outcome(const struct process_end *end, enum outcome cause, const struct box_usage *usage);
 
-/* Starts a helper of ours in the box's user and mount namespaces and in its cgroup, but not in its pid namespace: under the box's user, sealed
- * like a payload, with `socket` as its only descriptor. It runs `serve` and ends when that returns. It does not die with the box's init. */
+/* Starts a helper of ours in the box's user and mount namespaces and in its cgroup, but not in its pid namespace: under
+ * the box's user, sealed like a payload, with `socket` as its only descriptor. It runs `serve` and ends when that
+ * returns. It does not die with the box's init. */
 MUST_CHECK int box_help(struct box *box, int socket, void (*serve)(int socket), struct payload *ret, struct err *e);
 
 /* A socket in the box's network namespace. Returns its fd. */
@@ -153,7 +156,8 @@ MUST_CHECK int box_socket(const struct box *box, int family, int type, struct er
 void           box_kill(struct box *box);
 /* After init was reaped: removes the cgroup, releases the ids, closes everything. */
 void           box_release(struct box_host *host, struct box *box);
-/* Kills, waits for init's end, releases. Payloads that the caller holds must have been reaped: init's end waits for theirs. */
+/* Kills, waits for init's end, releases. Payloads that the caller holds must have been reaped: init's end waits for
+ * theirs. */
 void           box_destroy(struct box_host *host, struct box *box, struct process_end *ret_init);
 
 #endif

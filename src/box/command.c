@@ -43,7 +43,8 @@ int command_pack(const struct command_spec *command, int *ret, struct err *e)
     if (argc == 0)
         return err_set(e, EINVAL, STEP_USAGE, "the command is empty");
     if (bytes > COMMAND_BYTES_MAX || argc + envc > STRINGS_MAX)
-        return err_set(e, E2BIG, STEP_USAGE, "the command has %zu strings of %zu bytes in all; at most %d and %d are taken", argc + envc,
+        return err_set(e, E2BIG, STEP_USAGE,
+                       "the command has %zu strings of %zu bytes in all; at most %d and %d are taken", argc + envc,
                        bytes, STRINGS_MAX, COMMAND_BYTES_MAX);
 
     FD fd = memfd_create("command", MFD_CLOEXEC | MFD_ALLOW_SEALING);

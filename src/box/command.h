@@ -8,7 +8,8 @@
 enum { COMMAND_BYTES_MAX = 8 << 20 };
 
 /* Whether there is a terminal and how large, in one word; rows below 32,768. */
-#define COMMAND_TERMINAL(is, rows, columns) ((is) ? 1u | (uint32_t)(columns) << 1 | ((uint32_t)(rows) & 0x7fff) << 17 : 0u)
+#define COMMAND_TERMINAL(is, rows, columns)                                                                            \
+    ((is) ? 1u | (uint32_t)(columns) << 1 | ((uint32_t)(rows)&0x7fff) << 17 : 0u)
 
 /* Returns a sealed memfd. */
 MUST_CHECK int command_pack(const struct command_spec *command, int *ret, struct err *e);

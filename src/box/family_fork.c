@@ -218,7 +218,8 @@ int family_box_forked(struct box *box, bool block, struct err *e)
         return err_at(e, ETIMEDOUT, STEP_CLONE, 0, "the zygote gave no child in time");
     if (r <= 0)
         return r;
-    /* What init laid over parts of /proc stays on the root under its own name (.empty, .meminfo): read-only, and nobody's. */
+    /* What init laid over parts of /proc stays on the root under its own name (.empty, .meminfo): read-only, and
+     * nobody's. */
     box->state = BOX_READY;
     return 1;
 }

@@ -1,5 +1,6 @@
-/* A helper is code of ours that works on the box's files with the box's rights: what it writes is charged to the box, and a symbolic link that the
- * guest planted leads it only to the guest's own files. It stays out of the box's pid namespace, where the guest could signal it. */
+/* A helper is code of ours that works on the box's files with the box's rights: what it writes is charged to the box,
+ * and a symbolic link that the guest planted leads it only to the guest's own files. It stays out of the box's pid
+ * namespace, where the guest could signal it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/sched.h>

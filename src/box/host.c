@@ -1,7 +1,8 @@
 /* What a keeper needs once: the host's cgroups, an id reserve, facts, and a janitor.
  *
- * Everything of a box but its cgroup directories ends with the keeper, because its processes get SIGKILL when their parent dies and mounts and
- * namespaces end with the processes. The janitor is a child that waits for the keeper's death and then removes those directories. */
+ * Everything of a box but its cgroup directories ends with the keeper, because its processes get SIGKILL when their
+ * parent dies and mounts and namespaces end with the processes. The janitor is a child that waits for the keeper's
+ * death and then removes those directories. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -25,7 +25,8 @@ int box_check_limits(const struct box_host *host, const struct limits *limits, s
 
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         if (list[i].wanted && !host->cgroups.can[list[i].controller])
-            return err_set(e, ENOTSUP, STEP_USAGE, "cannot limit %s: %s", list[i].what, host->cgroups.why[list[i].controller]);
+            return err_set(e, ENOTSUP, STEP_USAGE, "cannot limit %s: %s", list[i].what,
+                           host->cgroups.why[list[i].controller]);
     return 0;
 }
 
@@ -41,7 +42,9 @@ int box_freeze(struct box *box, bool frozen, struct err *e)
 
 int box_update_limits(struct box_host *host, struct box *box, const struct limits *limits, struct err *e)
 {
-    struct cgroup_limits change = { .memory_bytes = limits->memory_bytes, .pids = limits->pids, .cpu_milli = limits->cpu_milli };
+    struct cgroup_limits change = { .memory_bytes = limits->memory_bytes,
+                                    .pids = limits->pids,
+                                    .cpu_milli = limits->cpu_milli };
 
     if (limits->disk_bytes)
         return err_at(e, ENOTSUP, STEP_USAGE, 0, "the disk limit of a live box cannot change");
@@ -115,8 +118,8 @@ static void end_first(struct box *box)
     (void)!process_reap(&box->first.process, 1, &end);
 }
 
-/* Lets go of a store while init still holds it. The kernel writes all that is not on the disk yet when the last holder ends, which may take long; that is then a
- * process whose end we poll for, and not us. */
+/* Lets go of a store while init still holds it. The kernel writes all that is not on the disk yet when the last holder
+ * ends, which may take long; that is then a process whose end we poll for, and not us. */
 static void leave_store(struct box *box)
 {
     struct box_usage usage;

@@ -43,14 +43,17 @@ ssize_t link_receive_any(int link, void *data, size_t size, int *ret_fds, size_t
         char           space[CMSG_SPACE(LINK_FDS * sizeof(int))];
     } control;
     struct iovec part = { .iov_base = data, .iov_len = size };
-    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control
+    };
     ssize_t n;
 
     *ret_n = 0;
     for (size_t i = 0; i < n_fds; i++)
         ret_fds[i] = -1;
     /* A peer that ended without reading all is told as a reset, once, before what it said itself. */
-    while ((n = recvmsg(link, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)) < 0 && (errno == EINTR || errno == ECONNRESET))
+    while ((n = recvmsg(link, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)) < 0 &&
+           (errno == EINTR || errno == ECONNRESET))
         ;
     if (n < 0)
         return -errno;
@@ -75,7 +78,8 @@ ssize_t link_receive_any(int link, void *data, size_t size, int *ret_fds, size_t
     return -EPROTO;
 }
 
-/* Returns 1 with a message, 0 if nothing is there and !block, -EPIPE at the end, -EPROTO for a message of another size. */
+/* Returns 1 with a message, 0 if nothing is there and !block, -EPIPE at the end, -EPROTO for a message of another size.
+ */
 int link_receive(int link, void *data, size_t size, int *ret_fds, size_t n_fds, bool block)
 {
     struct pollfd ready = { .fd = link, .events = POLLIN };

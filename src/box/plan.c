@@ -1,9 +1,10 @@
 /* The layout of a box.
  *
- * The root is a small tmpfs that is filled first and made read-only last; every mount point is made on it (or on the scratch tmpfs)
- * before a foreign tree is attached, so that no path is ever resolved in a tree that somebody else can write (CVE-2024-45310, CVE-2026-87766
- * and their relatives). All that the box writes lands on one scratch tmpfs, whose size is the disk limit: its folders appear as /tmp,
- * /home/box and /dev/shm. With a writable root the same scratch also holds the upper layers of an overlay per top-level folder. */
+ * The root is a small tmpfs that is filled first and made read-only last; every mount point is made on it (or on the
+ * scratch tmpfs) before a foreign tree is attached, so that no path is ever resolved in a tree that somebody else can
+ * write (CVE-2024-45310, CVE-2026-87766 and their relatives). All that the box writes lands on one scratch tmpfs, whose
+ * size is the disk limit: its folders appear as /tmp, /home/box and /dev/shm. With a writable root the same scratch
+ * also holds the upper layers of an overlay per top-level folder. */
 #define _GNU_SOURCE
 #include "box/plan.h"
 
@@ -44,7 +45,8 @@ static const char *keep(struct maker *m, const char *format, ...)
 static void add_entry(struct maker *m, struct plan_entry entry)
 {
     if (m->plan->n_entries == PLAN_ENTRIES) {
-        m->failed = err_set(m->e, E2BIG, STEP_USAGE, "the box's layout has more than %d files and folders", PLAN_ENTRIES);
+        m->failed =
+            err_set(m->e, E2BIG, STEP_USAGE, "the box's layout has more than %d files and folders", PLAN_ENTRIES);
         return;
     }
     m->plan->entry[m->plan->n_entries++] = entry;
@@ -80,7 +82,8 @@ static void dir(struct maker *m, const char *path)
 
 static void scratch_dir(struct maker *m, const char *path, mode_t mode, enum plan_owner owner)
 {
-    add_entry(m, (struct plan_entry){ .kind = PLAN_DIR, .path = path, .mode = mode, .owner = owner, .on_scratch = true });
+    add_entry(m,
+              (struct plan_entry){ .kind = PLAN_DIR, .path = path, .mode = mode, .owner = owner, .on_scratch = true });
 }
 
 static void link_to(struct maker *m, const char *path, const char *target)
@@ -114,8 +117,11 @@ static void mount_point(struct maker *m, const char *path, bool is_file, bool on
         }
     const struct plan_entry *there = find_entry(m->plan, path, strlen(path), on_scratch);
     if (there && (there->kind == PLAN_DIR) == is_file)
-        m->failed = err_set(m->e, is_file ? EISDIR : ENOTDIR, STEP_USAGE, "/%s is a %s in the box and cannot be mounted over with a %s", path,
-                            there->kind == PLAN_DIR ? "directory" : there->kind == PLAN_LINK ? "symbolic link" : "file",
+        m->failed = err_set(m->e, is_file ? EISDIR : ENOTDIR, STEP_USAGE,
+                            "/%s is a %s in the box and cannot be mounted over with a %s", path,
+                            there->kind == PLAN_DIR    ? "directory"
+                            : there->kind == PLAN_LINK ? "symbolic link"
+                                                       : "file",
                             is_file ? "file" : "directory");
     if (!there)
         add_entry(m, (struct plan_entry){ .kind = is_file ? PLAN_FILE : PLAN_DIR, .path = path, .text = "",
@@ -154,21 +160,25 @@ static void plan_devices(struct maker *m, const struct host_facts *facts)
     if (m->plan->terminal) {
         dir(m, "dev/pts");
         link_to(m, "dev/ptmx", "pts/ptmx");
-        add_mount(m, (struct plan_mount){ .source = FROM_DEVPTS, .target = "dev/pts", .flags = TREE_NOSUID | TREE_NOEXEC });
+        add_mount(
+            m, (struct plan_mount){ .source = FROM_DEVPTS, .target = "dev/pts", .flags = TREE_NOSUID | TREE_NOEXEC });
     }
 }
 
-/* /etc of a box on the host's own /usr: written for the box, nothing of the host's but what programs in /usr need to be found. */
+/* /etc of a box on the host's own /usr: written for the box, nothing of the host's but what programs in /usr need to be
+ * found. */
 static void plan_etc(struct maker *m, const struct box_spec *spec, const struct host_facts *facts)
 {
     const char *name = spec->uid == 0 ? "root" : "box";
     const char *host = m->plan->hostname;
 
     dir(m, "etc");
-    file(m, "etc/passwd", spec->uid == 0
-         ? "root:x:0:0:root:" BOX_HOME ":/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
-         : keep(m, "root:x:0:0:root:/:/bin/sh\n%s:x:%u:%u:box:" BOX_HOME ":/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
-                name, spec->uid, spec->gid));
+    file(m, "etc/passwd",
+         spec->uid == 0 ? "root:x:0:0:root:" BOX_HOME ":/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
+                        : keep(m,
+                               "root:x:0:0:root:/:/bin/sh\n%s:x:%u:%u:box:" BOX_HOME
+                               ":/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
+                               name, spec->uid, spec->gid));
     file(m, "etc/group", spec->gid == 0 ? "root:x:0:\nnogroup:x:65534:\n"
                                         : keep(m, "root:x:0:\n%s:x:%u:\nnogroup:x:65534:\n", name, spec->gid));
     file(m, "etc/hostname", keep(m, "%s\n", host));
@@ -210,8 +220,8 @@ static void plan_trees(struct maker *m, const struct host_facts *facts)
 
 enum { COVER_FLAGS = TREE_READONLY | TREE_NOSUID | TREE_NODEV | TREE_NOEXEC };
 
-/* What of /proc tells about the host and is readable by everybody. What only the host's root may read is closed to the box anyhow,
- * because its users are nobody out there; strict shows nothing but the box's own processes. */
+/* What of /proc tells about the host and is readable by everybody. What only the host's root may read is closed to the
+ * box anyhow, because its users are nobody out there; strict shows nothing but the box's own processes. */
 static void plan_proc(struct maker *m)
 {
     static const char *const files[] = { "kallsyms", "keys", "cmdline", "modules", "timer_list", "sched_debug" };
@@ -219,8 +229,10 @@ static void plan_proc(struct maker *m)
     const struct limits *limits = &m->plan->limits;
 
     dir(m, "proc");
-    add_mount(m, (struct plan_mount){ .source = FROM_PROC, .path = m->plan->profile == PROFILE_STRICT ? "subset=pid" : NULL,
-                                      .target = "proc", .flags = TREE_NOSUID | TREE_NODEV | TREE_NOEXEC });
+    add_mount(m, (struct plan_mount){ .source = FROM_PROC,
+                                      .path = m->plan->profile == PROFILE_STRICT ? "subset=pid" : NULL,
+                                      .target = "proc",
+                                      .flags = TREE_NOSUID | TREE_NODEV | TREE_NOEXEC });
     if (m->plan->profile == PROFILE_STRICT)
         return;
 
@@ -230,22 +242,28 @@ static void plan_proc(struct maker *m)
         add_mount(m, (struct plan_mount){ .source = FROM_ROOT, .path = ".empty", .target = keep(m, "proc/%s", files[i]),
                                           .flags = COVER_FLAGS, .optional = true });
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++)
-        add_mount(m, (struct plan_mount){ .source = FROM_ROOT, .path = ".nothing", .target = keep(m, "proc/%s", dirs[i]),
-                                          .flags = COVER_FLAGS, .optional = true });
+        add_mount(m, (struct plan_mount){ .source = FROM_ROOT,
+                                          .path = ".nothing",
+                                          .target = keep(m, "proc/%s", dirs[i]),
+                                          .flags = COVER_FLAGS,
+                                          .optional = true });
     /* Root of the box may write some of it. */
     if (m->plan->profile == PROFILE_SYSTEM)
-        add_mount(m, (struct plan_mount){ .source = FROM_ROOT, .path = "proc/sys", .target = "proc/sys", .flags = COVER_FLAGS });
+        add_mount(m, (struct plan_mount){
+                         .source = FROM_ROOT, .path = "proc/sys", .target = "proc/sys", .flags = COVER_FLAGS });
     if (limits->memory_bytes) {
         char text[512];
         procfile_meminfo(limits->memory_bytes, text, sizeof text);
         file(m, ".meminfo", keep(m, "%s", text));
-        add_mount(m, (struct plan_mount){ .source = FROM_ROOT, .path = ".meminfo", .target = "proc/meminfo", .flags = COVER_FLAGS });
+        add_mount(m, (struct plan_mount){
+                         .source = FROM_ROOT, .path = ".meminfo", .target = "proc/meminfo", .flags = COVER_FLAGS });
     }
     if (limits->cpu_milli) {
         char text[8192];
         procfile_cpuinfo((limits->cpu_milli + 999) / 1000, text, sizeof text);
         file(m, ".cpuinfo", keep(m, "%s", text));
-        add_mount(m, (struct plan_mount){ .source = FROM_ROOT, .path = ".cpuinfo", .target = "proc/cpuinfo", .flags = COVER_FLAGS });
+        add_mount(m, (struct plan_mount){
+                         .source = FROM_ROOT, .path = ".cpuinfo", .target = "proc/cpuinfo", .flags = COVER_FLAGS });
     }
 }
 
@@ -282,7 +300,8 @@ static void plan_scratch(struct maker *m)
     }
 }
 
-/* The folder of the scratch tmpfs that a path in the box lies in, and the rest of the path; NULL if it lies elsewhere. */
+/* The folder of the scratch tmpfs that a path in the box lies in, and the rest of the path; NULL if it lies elsewhere.
+ */
 static const char *scratch_part(const char *path, const char **ret_folder)
 {
     static const char *const prefixes[][2] = { { "tmp/", "tmp" }, { "home/box/", "home" }, { "dev/shm/", "shm" } };

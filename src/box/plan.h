@@ -1,5 +1,5 @@
-/* spec + facts about the host -> plan: everything that a box is made of, in order, as plain data. Making a plan touches nothing, so it can be
- * printed (`carrel plan`) and tested; tree.c and init.c carry it out. */
+/* spec + facts about the host -> plan: everything that a box is made of, in order, as plain data. Making a plan touches
+ * nothing, so it can be printed (`carrel plan`) and tested; tree.c and init.c carry it out. */
 #ifndef CARREL_BOX_PLAN_H
 #define CARREL_BOX_PLAN_H
 
@@ -36,7 +36,8 @@ struct host_facts {
 /* What is made on the root's own tmpfs, or on the scratch tmpfs, before anything foreign is attached. */
 enum plan_kind { PLAN_DIR, PLAN_LINK, PLAN_FILE, PLAN_NODE };
 
-/* The keeper's own user is unknown in the box, so what it owns nobody in the box can change, whatever capabilities it has there. */
+/* The keeper's own user is unknown in the box, so what it owns nobody in the box can change, whatever capabilities it
+ * has there. */
 enum plan_owner { OWNER_KEEPER, OWNER_BOX_ROOT, OWNER_BOX_USER };
 
 struct plan_entry {
@@ -95,7 +96,8 @@ struct plan {
     char              pool[PLAN_POOL];
 };
 
-/* Reads the facts for a root (NULL: the host's own). The keeper's part (can_*, landlock_abi) is filled by box_host_open. */
+/* Reads the facts for a root (NULL: the host's own). The keeper's part (can_*, landlock_abi) is filled by
+ * box_host_open. */
 MUST_CHECK int facts_read_root(struct host_facts *facts, const char *root, struct err *e);
 
 /* spec must outlive plan. */

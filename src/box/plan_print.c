@@ -7,7 +7,9 @@ static void print_flags(unsigned flags, FILE *out)
     static const struct {
         unsigned    flag;
         const char *name;
-    } names[] = { { TREE_READONLY, "ro" }, { TREE_NOSUID, "nosuid" }, { TREE_NODEV, "nodev" }, { TREE_NOEXEC, "noexec" } };
+    } names[] = {
+        { TREE_READONLY, "ro" }, { TREE_NOSUID, "nosuid" }, { TREE_NODEV, "nodev" }, { TREE_NOEXEC, "noexec" }
+    };
     const char *separator = " (";
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -41,8 +43,9 @@ static void print_entry(const struct plan_entry *entry, FILE *out)
 static void print_mount(const struct plan *plan, const struct plan_mount *mount, FILE *out)
 {
     static const char *const sources[] = {
-        [FROM_HOST] = "bind", [FROM_DEVICE] = "bind", [FROM_CALLER] = "bind", [FROM_SCRATCH] = "scratch",
-        [FROM_MEMORY] = "tmpfs", [FROM_ROOT] = "cover", [FROM_OVERLAY] = "overlay", [FROM_PROC] = "proc", [FROM_DEVPTS] = "devpts",
+        [FROM_HOST] = "bind",       [FROM_DEVICE] = "bind",  [FROM_CALLER] = "bind",
+        [FROM_SCRATCH] = "scratch", [FROM_MEMORY] = "tmpfs", [FROM_ROOT] = "cover",
+        [FROM_OVERLAY] = "overlay", [FROM_PROC] = "proc",    [FROM_DEVPTS] = "devpts",
     };
     const char *slash = mount->source == FROM_HOST ? (plan->root[1] ? "/" : "") : "";
 
@@ -54,11 +57,14 @@ static void print_mount(const struct plan *plan, const struct plan_mount *mount,
 
 void plan_print(const struct plan *plan, FILE *out)
 {
-    static const char *const rights[] = { [LANDLOCK_READ] = "read", [LANDLOCK_DEVICE] = "device", [LANDLOCK_WRITE] = "write" };
+    static const char *const rights[] = {
+        [LANDLOCK_READ] = "read", [LANDLOCK_DEVICE] = "device", [LANDLOCK_WRITE] = "write"
+    };
     const struct limits *limits = &plan->limits;
 
     fputs("keeper\n  take   a free range of ids\n  tmpfs  root\n", out);
-    fprintf(out, "  %s scratch, %llu bytes\n", plan->on_store ? "store " : "tmpfs ", (unsigned long long)limits->disk_bytes);
+    fprintf(out, "  %s scratch, %llu bytes\n", plan->on_store ? "store " : "tmpfs ",
+            (unsigned long long)limits->disk_bytes);
     for (size_t i = 0; i < plan->n_entries; i++)
         print_entry(&plan->entry[i], out);
     fputs("  clone  init: user, mount, pid, ipc, uts namespaces\n  clone  payload, into init's pid namespace\n"
@@ -74,8 +80,10 @@ void plan_print(const struct plan *plan, FILE *out)
         print_mount(plan, &plan->mount[i], out);
     fprintf(out, "  pivot  new root\n%s  hostname %s\n  drop   ids, capabilities; filter; reap\n",
             plan->writable_root ? "" : "  root   read-only\n", plan->hostname);
-    fprintf(out, "payload\n  join   user, mount, ipc, uts namespaces\n  new    network namespace, lo up\n  join   cgroup; new cgroup namespace\n"
-                 "  rlimits, uid %u, gid %u, capabilities of profile %s, fresh keyring, no_new_privs\n  seccomp %s\n",
+    fprintf(out,
+            "payload\n  join   user, mount, ipc, uts namespaces\n  new    network namespace, lo up\n  join   cgroup; "
+            "new cgroup namespace\n"
+            "  rlimits, uid %u, gid %u, capabilities of profile %s, fresh keyring, no_new_privs\n  seccomp %s\n",
             plan->uid, plan->gid, profile_name(plan->profile), profile_name(plan->profile));
     for (size_t i = 0; i < plan->n_rules && plan->landlock_abi; i++)
         fprintf(out, "  landlock %-6s %s\n", rights[plan->rule[i].rights], plan->rule[i].path);

@@ -1,5 +1,5 @@
-/* The user's range in /etc/subuid and /etc/subgid can only be mapped by newuidmap and newgidmap, which must run outside the new
- * user namespace: a child forked before stays there and runs them on us. */
+/* The user's range in /etc/subuid and /etc/subgid can only be mapped by newuidmap and newgidmap, which must run outside
+ * the new user namespace: a child forked before stays there and runs them on us. */
 #define _GNU_SOURCE
 #include "box/rootless.h"
 

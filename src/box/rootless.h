@@ -10,7 +10,8 @@
 /* True if this process can make boxes as it is. */
 bool rootless_needed(void);
 
-/* Enters a new user and mount namespace with as many ids as newuidmap gives, or with the user's own id alone. *ret_ids says how many. */
+/* Enters a new user and mount namespace with as many ids as newuidmap gives, or with the user's own id alone. *ret_ids
+ * says how many. */
 MUST_CHECK int rootless_enter(uint32_t *ret_ids, struct err *e);
 
 #endif

@@ -1,4 +1,5 @@
-/* Where carrel keeps what lives as long as the machine is up: /run/carrel for root, a folder of the user's own otherwise. */
+/* Where carrel keeps what lives as long as the machine is up: /run/carrel for root, a folder of the user's own
+ * otherwise. */
 #ifndef CARREL_BOX_RUNDIR_H
 #define CARREL_BOX_RUNDIR_H
 

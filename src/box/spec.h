@@ -26,7 +26,7 @@ struct mount_spec {
 };
 
 struct box_spec {
-    const char       *root;             /* NULL: the host's own /usr; else a directory with an unpacked root filesystem */
+    const char *root; /* NULL: the host's own /usr; else a directory with an unpacked root filesystem */
     bool              writable_root;
     bool              terminal;         /* the box has /dev/pts */
     bool              on_store;         /* what it writes goes to a store (store.h) and not to memory */

@@ -1,7 +1,9 @@
-/* Detached trees, made in the keeper's mount namespace (open_tree cannot clone from another) and inherited by init as descriptors.
+/* Detached trees, made in the keeper's mount namespace (open_tree cannot clone from another) and inherited by init as
+ * descriptors.
  *
- * The root is filled while it is detached, by the keeper and under the keeper's own user, whom the box does not know. So in the box nobody
- * owns any part of it, and real device nodes can be made on it, where mounting the host's one by one would cost more than the rest of the root. */
+ * The root is filled while it is detached, by the keeper and under the keeper's own user, whom the box does not know.
+ * So in the box nobody owns any part of it, and real device nodes can be made on it, where mounting the host's one by
+ * one would cost more than the rest of the root. */
 #define _GNU_SOURCE
 #include "box/tree.h"
 
@@ -16,7 +18,13 @@
 #include "base/fd.h"
 #include "sys/mountfd.h"
 
-enum { INODE_BYTES = 4096, ROOT_INODES = 4096, ROOT_BYTES = 1 << 20, ROOT_WRITABLE_MAX = 64 << 20, SCRATCH_DEFAULT = 64 << 20 };
+enum {
+    INODE_BYTES = 4096,
+    ROOT_INODES = 4096,
+    ROOT_BYTES = 1 << 20,
+    ROOT_WRITABLE_MAX = 64 << 20,
+    SCRATCH_DEFAULT = 64 << 20
+};
 enum { STORE_NOBODY = 65536 };       /* on the disk of a store: beyond every box's ids */
 
 static int make_file(int dir, const struct plan_entry *entry)
@@ -46,7 +54,8 @@ static int make_entry(int dir, const struct plan_entry *entry)
     return -EINVAL;
 }
 
-/* On a store that had a box before, the guest may have put anything where a mount point is to be: nothing is followed, and what is there stays as it is. */
+/* On a store that had a box before, the guest may have put anything where a mount point is to be: nothing is followed,
+ * and what is there stays as it is. */
 static int make_on_store(const struct plan *plan, int store, const struct plan_entry *entry)
 {
     const char *slash = strrchr(entry->path, '/'), *name = slash ? slash + 1 : entry->path;
@@ -136,8 +145,8 @@ static int map_whole(const struct box_host *host, const struct ids *ids, int tre
     return users < 0 ? users : mountfd_map_ids(tree, users);
 }
 
-/* A rootless keeper lives in a mount namespace of its own and can clone nothing from a descriptor of the caller's: the same place is opened here, with the same
- * user's rights, and must be the same file. */
+/* A rootless keeper lives in a mount namespace of its own and can clone nothing from a descriptor of the caller's: the
+ * same place is opened here, with the same user's rights, and must be the same file. */
 static int reopen(int fd)
 {
     char name[40], path[4096];
@@ -154,8 +163,8 @@ static int reopen(int fd)
     return here.st_dev == there.st_dev && here.st_ino == there.st_ino ? TAKE_FD(again) : -ESTALE;
 }
 
-static int clone_caller(const struct box_host *host, const struct plan *plan, const struct ids *ids, bool keep_own, int source,
-                        const struct plan_mount *mount, int *ret, struct err *e)
+static int clone_caller(const struct box_host *host, const struct plan *plan, const struct ids *ids, bool keep_own,
+                        int source, const struct plan_mount *mount, int *ret, struct err *e)
 {
     FD tree = -1;
 
@@ -169,7 +178,8 @@ static int clone_caller(const struct box_host *host, const struct plan *plan, co
     if (!keep_own && host->facts.can_map_ids)
         r = map_caller(host, plan, ids, tree);
     if (r == -EINVAL && !(mount->flags & TREE_READONLY))
-        return err_set(e, EINVAL, STEP_USAGE, "%s cannot be mounted for writing: its file system does not map ids; mount it ':ro'",
+        return err_set(e, EINVAL, STEP_USAGE,
+                       "%s cannot be mounted for writing: its file system does not map ids; mount it ':ro'",
                        mount->path);
     /* Without a map a read-only tree shows less, and nothing that it should not. */
     if (r < 0 && r != -EINVAL)
@@ -185,15 +195,16 @@ static int make_shared_memory(const struct plan *plan, const struct ids *ids, bo
     FD tree = -1;
     int r = make_tmpfs(bytes, inodes_for(bytes), "1777", TREE_NOSUID | TREE_NODEV | TREE_NOEXEC, &tree);
 
-    if (r == 0 && fchownat(tree, "", ids_outside(ids, plan->uid, keep_own), ids_outside(ids, plan->gid, keep_own), AT_EMPTY_PATH) < 0)
+    if (r == 0 && fchownat(tree, "", ids_outside(ids, plan->uid, keep_own), ids_outside(ids, plan->gid, keep_own),
+                           AT_EMPTY_PATH) < 0)
         r = -errno;
     if (r == 0)
         *ret = TAKE_FD(tree);
     return r;
 }
 
-static int clone_all(const struct box_host *host, const struct plan *plan, const struct ids *ids, bool keep_own, const int *source,
-                     struct trees *trees, struct err *e)
+static int clone_all(const struct box_host *host, const struct plan *plan, const struct ids *ids, bool keep_own,
+                     const int *source, struct trees *trees, struct err *e)
 {
     FD root = open(plan->root, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (root < 0)
@@ -207,13 +218,15 @@ static int clone_all(const struct box_host *host, const struct plan *plan, const
         int r = 0;
 
         if (mount->source == FROM_HOST || mount->source == FROM_DEVICE)
-            r = mountfd_clone(mount->source == FROM_HOST ? root : host_root, mount->path, mount->recursive, mount->flags, &trees->mount[i]);
+            r = mountfd_clone(mount->source == FROM_HOST ? root : host_root, mount->path, mount->recursive,
+                              mount->flags, &trees->mount[i]);
         else if (mount->source == FROM_OVERLAY) {
             r = mountfd_clone(root, mount->path, false, TREE_READONLY | TREE_NOSUID | TREE_NODEV, &trees->mount[i]);
             if (r == 0 && host->facts.can_map_ids)
                 r = map_whole(host, ids, trees->mount[i]);
             if (r == -EINVAL)
-                return err_set(e, EINVAL, STEP_USAGE, "/%s cannot be made writable: its file system does not map ids", mount->path);
+                return err_set(e, EINVAL, STEP_USAGE, "/%s cannot be made writable: its file system does not map ids",
+                               mount->path);
         } else if (mount->source == FROM_MEMORY) {
             r = make_shared_memory(plan, ids, keep_own, &trees->mount[i]);
         } else if (mount->source == FROM_CALLER) {
@@ -227,8 +240,8 @@ static int clone_all(const struct box_host *host, const struct plan *plan, const
     return 0;
 }
 
-int trees_make(const struct box_host *host, const struct plan *plan, const struct ids *ids, bool keep_own, const int *source,
-               struct trees *ret, struct err *e)
+int trees_make(const struct box_host *host, const struct plan *plan, const struct ids *ids, bool keep_own,
+               const int *source, struct trees *ret, struct err *e)
 {
     uint64_t disk = plan->limits.disk_bytes ? plan->limits.disk_bytes : SCRATCH_DEFAULT;
     uint64_t root = ROOT_BYTES;

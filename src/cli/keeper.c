@@ -1,4 +1,5 @@
-/* `carrel keeper`: the privileged half of the server. People do not start it by hand; `carrel serve` and the service unit do. */
+/* `carrel keeper`: the privileged half of the server. People do not start it by hand; `carrel serve` and the service
+ * unit do. */
 #define _GNU_SOURCE
 #include "keeper/keeper.h"
 

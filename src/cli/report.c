@@ -119,7 +119,8 @@ void report_remark(const struct report *report, const struct command_spec *comma
         break;
     case OUTCOME_OOM:
         if (limits->memory_bytes)
-            fprintf(stderr, "carrel: the box ran out of memory (--memory %llu bytes)\n", (unsigned long long)limits->memory_bytes);
+            fprintf(stderr, "carrel: the box ran out of memory (--memory %llu bytes)\n",
+                    (unsigned long long)limits->memory_bytes);
         else
             fputs("carrel: the host ran out of memory\n", stderr);
         break;
@@ -127,7 +128,8 @@ void report_remark(const struct report *report, const struct command_spec *comma
         fprintf(stderr, "carrel: the box reached its limit of %u processes (--pids)\n", limits->pids);
         break;
     case OUTCOME_DISK:
-        fprintf(stderr, "carrel: the box filled its disk (--disk %llu bytes)\n", (unsigned long long)limits->disk_bytes);
+        fprintf(stderr, "carrel: the box filled its disk (--disk %llu bytes)\n",
+                (unsigned long long)limits->disk_bytes);
         break;
     case OUTCOME_OUTPUT:
         fprintf(stderr, "carrel: the command was ended after %llu bytes of output (--output-limit)\n",

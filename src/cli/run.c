@@ -49,7 +49,8 @@ static int prepare(struct run *run, struct err *e)
 {
     int r = box_host_open(&run->host, e);
 
-    /* Not before: an ordinary user enters a mount namespace there, and a tree can only be cloned from a descriptor of the same one. */
+    /* Not before: an ordinary user enters a mount namespace there, and a tree can only be cloned from a descriptor of
+     * the same one. */
     if (r == 0)
         r = sources_open(&run->options.box, &run->sources, e);
     if (r == 0)
@@ -87,7 +88,8 @@ static int carry_out(struct run *run, struct err *e)
     struct start start = { .command = &run->options.command, .stdio = { s->stdio[0], s->stdio[1], s->stdio[2] } };
     struct payload *payload = run->options.zygote ? &run->payload : &run->box.first;
     if (run->options.zygote)
-        r = forkway_create(&run->way, &run->host, &run->options, &run->plan, run->sources.fd, &start, &run->box, payload, e);
+        r = forkway_create(&run->way, &run->host, &run->options, &run->plan, run->sources.fd, &start, &run->box,
+                           payload, e);
     else
         r = box_create(&run->host, &run->plan, run->sources.fd, &start, false, &run->box, e);
     mark(run, "create");
@@ -102,7 +104,8 @@ static int carry_out(struct run *run, struct err *e)
     session_close(s);
     if (r < 0)
         return r;
-    /* Init ends by our signal and in no other way; if it did, a step of its own sealing failed, and it took the command with it. */
+    /* Init ends by our signal and in no other way; if it did, a step of its own sealing failed, and it took the command
+     * with it. */
     if (init_end.signal == 0 && init_end.code != 0)
         return err_set(e, ECHILD, init_end.code < STEP_COUNT ? (enum step)init_end.code : STEP_WAIT, "init");
 
@@ -149,7 +152,8 @@ static int deliver(struct run *run, const struct err *failure, struct err *e)
 static void print_trace(const struct run *run)
 {
     for (size_t i = 1; i < run->n_trace; i++)
-        fprintf(stderr, "carrel: %8.3f ms  %s\n", (double)(run->trace[i].at_us - run->trace[i - 1].at_us) / 1000, run->trace[i].name);
+        fprintf(stderr, "carrel: %8.3f ms  %s\n", (double)(run->trace[i].at_us - run->trace[i - 1].at_us) / 1000,
+                run->trace[i].name);
 }
 
 static int status_of_failure(const struct err *e)

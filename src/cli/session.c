@@ -1,5 +1,6 @@
-/* One poll loop. Descriptors: the payload's link (did exec happen), its pidfd (has it ended), init's link (has the making of the box failed), our
- * signals, and the streams. The command is over when its process is; a grandchild that holds its output open does not delay us. */
+/* One poll loop. Descriptors: the payload's link (did exec happen), its pidfd (has it ended), init's link (has the
+ * making of the box failed), our signals, and the streams. The command is over when its process is; a grandchild that
+ * holds its output open does not delay us. */
 #define _GNU_SOURCE
 #include "cli/session.h"
 
@@ -65,7 +66,8 @@ int session_open(struct session *s, const struct run_options *options, struct bu
             r = make_pipe(&ours[2], &s->stdio[2], true);
     }
     /* With a terminal nothing is read before it is there: what is typed ahead waits in our own. */
-    stream_init(&s->in, options->interactive && !options->command.terminal ? STDIN_FILENO : -1, false, ours[0], true, NULL);
+    stream_init(&s->in, options->interactive && !options->command.terminal ? STDIN_FILENO : -1, false, ours[0], true,
+                NULL);
     stream_init(&s->out, ours[1], true, STDOUT_FILENO, false, out);
     stream_init(&s->err, ours[2], true, STDERR_FILENO, false, err);
     if (r == 0)
@@ -166,7 +168,9 @@ static int time_left_ms(const struct session *s)
     if (s->deadline_us == 0)
         return -1;
     uint64_t now = clock_monotonic_us();
-    return now >= s->deadline_us ? 0 : (int)((s->deadline_us - now + 999) / 1000 < 3600000 ? (s->deadline_us - now + 999) / 1000 : 3600000);
+    return now >= s->deadline_us
+               ? 0
+               : (int)((s->deadline_us - now + 999) / 1000 < 3600000 ? (s->deadline_us - now + 999) / 1000 : 3600000);
 }
 
 static int take_start(struct session *s, struct err *e)
@@ -254,7 +258,8 @@ static int one_round(struct session *s, struct err *e)
     return r;
 }
 
-/* After the command's end: what it wrote still has to reach our reader, but a grandchild that holds the pipe open is not waited for. */
+/* After the command's end: what it wrote still has to reach our reader, but a grandchild that holds the pipe open is
+ * not waited for. */
 static bool drain(struct session *s)
 {
     struct stream *streams[2] = { &s->out, &s->err };

@@ -30,7 +30,8 @@ struct session {
 };
 
 /* Makes the pipes (or readies the terminal). Nothing is started. */
-MUST_CHECK int  session_open(struct session *s, const struct run_options *options, struct buf *out, struct buf *err, struct err *e);
+MUST_CHECK int session_open(struct session *s, const struct run_options *options, struct buf *out, struct buf *err,
+                            struct err *e);
 
 /* Runs the loop until the command has ended or never began. */
 MUST_CHECK int  session_run(struct session *s, struct box *box, struct payload *payload, struct err *e);

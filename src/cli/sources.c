@@ -22,9 +22,11 @@ static int open_source(struct mount_spec *mount, int *ret, struct err *e)
     if (fd < 0 || fstat(fd, &status) < 0)
         return err_set(e, errno, STEP_TREE, "--mount %s", mount->source);
     if (S_ISLNK(status.st_mode))
-        return err_set(e, ELOOP, STEP_USAGE, "--mount %s: this is a symbolic link; name what it points to", mount->source);
+        return err_set(e, ELOOP, STEP_USAGE, "--mount %s: this is a symbolic link; name what it points to",
+                       mount->source);
     if (!S_ISDIR(status.st_mode) && !S_ISREG(status.st_mode))
-        return err_set(e, EINVAL, STEP_USAGE, "--mount %s: only directories and plain files can be mounted", mount->source);
+        return err_set(e, EINVAL, STEP_USAGE, "--mount %s: only directories and plain files can be mounted",
+                       mount->source);
     mount->is_file = S_ISREG(status.st_mode);
     *ret = TAKE_FD(fd);
     return 0;

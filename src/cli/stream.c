@@ -1,5 +1,5 @@
-/* Our own standard output is shared with whoever started us, so it stays in blocking mode: we write only when poll says that PIPE_BUF bytes will
- * go in, and never more at once, unless it is a file, which always takes all. */
+/* Our own standard output is shared with whoever started us, so it stays in blocking mode: we write only when poll says
+ * that PIPE_BUF bytes will go in, and never more at once, unless it is a file, which always takes all. */
 #define _GNU_SOURCE
 #include "cli/stream.h"
 

@@ -29,7 +29,8 @@ bool stream_is_over(const struct stream *s);
 /* Fills at most two entries to poll; the returned number is what stream_move wants back. */
 size_t stream_poll(const struct stream *s, struct pollfd *list);
 
-/* Moves what can be moved. At most `room` bytes are read (the rest of an output limit). Returns false if room was too small. */
+/* Moves what can be moved. At most `room` bytes are read (the rest of an output limit). Returns false if room was too
+ * small. */
 bool stream_move(struct stream *s, const struct pollfd *list, size_t n, uint64_t room);
 
 /* Reads no more; what waits can still be moved. */

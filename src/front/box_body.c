@@ -36,8 +36,8 @@ static json_t *mounts_json(const struct box_settings *s)
     json_t *list = json_array();
 
     for (uint32_t i = 0; i < s->n_mounts; i++)
-        json_array_append_new(list, json_pack("{s:s,s:s,s:b}", "source", s->mount_source[i] ? s->mount_source[i] : "", "target",
-                                              s->mount[i].target, "writable", s->mount[i].writable));
+        json_array_append_new(list, json_pack("{s:s,s:s,s:b}", "source", s->mount_source[i] ? s->mount_source[i] : "",
+                                              "target", s->mount[i].target, "writable", s->mount[i].writable));
     return list;
 }
 

@@ -1,5 +1,5 @@
-/* What can be asked of a box. Every question to the keeper is a struct call: it remembers who wants the answer, and the box outlives it (dead boxes stay in
- * memory until they are pruned, which waits for their calls). */
+/* What can be asked of a box. Every question to the keeper is a struct call: it remembers who wants the answer, and the
+ * box outlives it (dead boxes stay in memory until they are pruned, which waits for their calls). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -96,7 +96,8 @@ uint32_t box_free_slot(const struct boxes *all)
 }
 
 /* A stopped box is a box, but uses neither memory nor processors. self: is counted as new. */
-static int check_quota(struct front *front, const char *owner, const struct box_settings *s, const struct box *self, struct err *e)
+static int check_quota(struct front *front, const char *owner, const struct box_settings *s, const struct box *self,
+                       struct err *e)
 {
     const struct config_quota *quota = &front->config.quota;
     uint64_t boxes = 1, memory = s->limits.memory_bytes, cpu = s->limits.cpu_milli;
@@ -112,13 +113,17 @@ static int check_quota(struct front *front, const char *owner, const struct box_
             cpu += b->settings.limits.cpu_milli;
         }
     if (quota->boxes && boxes > quota->boxes)
-        return err_set(e, EDQUOT, STEP_USAGE, "%s may have %u boxes and has them all; delete one first", owner, quota->boxes);
+        return err_set(e, EDQUOT, STEP_USAGE, "%s may have %u boxes and has them all; delete one first", owner,
+                       quota->boxes);
     if (quota->memory_bytes && memory > quota->memory_bytes)
-        return err_set(e, EDQUOT, STEP_USAGE, "%s may have boxes with %llu bytes of memory in all; with this one it would be %llu", owner,
+        return err_set(e, EDQUOT, STEP_USAGE,
+                       "%s may have boxes with %llu bytes of memory in all; with this one it would be %llu", owner,
                        (unsigned long long)quota->memory_bytes, (unsigned long long)memory);
     if (quota->cpu_milli && cpu > quota->cpu_milli)
-        return err_set(e, EDQUOT, STEP_USAGE, "%s may have boxes with %u.%03u processors in all; with this one it would be %llu.%03u", owner,
-                       quota->cpu_milli / 1000, quota->cpu_milli % 1000, (unsigned long long)cpu / 1000, (unsigned)(cpu % 1000));
+        return err_set(e, EDQUOT, STEP_USAGE,
+                       "%s may have boxes with %u.%03u processors in all; with this one it would be %llu.%03u", owner,
+                       quota->cpu_milli / 1000, quota->cpu_milli % 1000, (unsigned long long)cpu / 1000,
+                       (unsigned)(cpu % 1000));
     return 0;
 }
 
@@ -149,7 +154,8 @@ static int check_host(struct front *front, const struct box_settings *s, struct 
                        (unsigned long long)memory);
     if (s->requests.cpu_milli > cpu - taken->cpu_milli)
         return err_set(e, ENOSPC, STEP_USAGE, "this host cannot guarantee %u.%03u processors: %llu.%03u are free",
-                       s->requests.cpu_milli / 1000, s->requests.cpu_milli % 1000, (unsigned long long)(cpu - taken->cpu_milli) / 1000,
+                       s->requests.cpu_milli / 1000, s->requests.cpu_milli % 1000,
+                       (unsigned long long)(cpu - taken->cpu_milli) / 1000,
                        (unsigned)((cpu - taken->cpu_milli) % 1000));
     return 0;
 }
@@ -211,9 +217,18 @@ void box_ask_keeper(struct box *b, const int *mount_fd)
 {
     const struct box_settings *s = &b->settings;
     struct request_create q = {
-        .head = head(b, REQUEST_CREATE), .token = b->number, .store = s->on_disk ? b->number : 0, .limits = s->limits, .profile = s->profile,
-        .flags = CREATE_TERMINAL | (s->writable_root ? CREATE_WRITABLE_ROOT : 0), .uid = s->uid, .gid = s->gid, .root = s->root,
-        .owner_uid = b->owner_uid, .owner_gid = b->owner_gid, .n_mounts = s->n_mounts,
+        .head = head(b, REQUEST_CREATE),
+        .token = b->number,
+        .store = s->on_disk ? b->number : 0,
+        .limits = s->limits,
+        .profile = s->profile,
+        .flags = CREATE_TERMINAL | (s->writable_root ? CREATE_WRITABLE_ROOT : 0),
+        .uid = s->uid,
+        .gid = s->gid,
+        .root = s->root,
+        .owner_uid = b->owner_uid,
+        .owner_gid = b->owner_gid,
+        .n_mounts = s->n_mounts,
     };
 
     memcpy(q.hostname, s->hostname, sizeof q.hostname);
@@ -229,8 +244,10 @@ static int admit(struct front *front, const char *owner, const char *name, struc
     if (s->on_disk && !front->boxes.can_store)
         return err_set(e, ENOTSUP, STEP_USAGE, "%s", front->boxes.why_no_store.what);
     if (!s->on_disk && s->limits.disk_bytes > s->limits.memory_bytes && s->limits.memory_bytes)
-        return err_set(e, EINVAL, STEP_USAGE, "limits.disk is larger than limits.memory: what a box writes is kept in its memory, so ask for less disk, "
-                       "for more memory, or for \"store\": \"disk\"");
+        return err_set(
+            e, EINVAL, STEP_USAGE,
+            "limits.disk is larger than limits.memory: what a box writes is kept in its memory, so ask for less disk, "
+            "for more memory, or for \"store\": \"disk\"");
     if (name) {
         struct box *other = boxes_find(front, owner, name);
         if (other && box_is_alive(other))
@@ -279,8 +296,14 @@ static void on_raise(struct loop_task *t)
 static int store_new(struct box *b, struct err *e)
 {
     char *text = box_row_text(b);
-    struct store_box row = { .id = b->id, .owner = b->owner, .name = b->name, .key = b->key, .phase = phase_names[b->phase], .body = text,
-                             .created_ms = b->created_ms, .alive = true };
+    struct store_box row = { .id = b->id,
+                             .owner = b->owner,
+                             .name = b->name,
+                             .key = b->key,
+                             .phase = phase_names[b->phase],
+                             .body = text,
+                             .created_ms = b->created_ms,
+                             .alive = true };
     int r = text ? store_box_insert(b->front->store, &row, e) : err_at(e, ENOMEM, STEP_MEMORY, 0, "box");
 
     free(text);
@@ -289,7 +312,8 @@ static int store_new(struct box *b, struct err *e)
 }
 
 int boxes_create(struct front *front, const char *owner, uid_t uid, gid_t gid, const char *name, const char *key,
-                 struct box_settings *settings, box_callback *call, void *arg, struct box **ret, bool *ret_existed, struct err *e)
+                 struct box_settings *settings, box_callback *call, void *arg, struct box **ret, bool *ret_existed,
+                 struct err *e)
 {
     struct box *b = NULL;
     int r = key ? find_by_key(front, owner, key, &b, e) : 0;
@@ -383,8 +407,8 @@ int box_pause(struct box *b, bool pause, box_callback *call, void *arg, struct e
     return 0;
 }
 
-int box_update(struct box *b, const struct frame_limits *limits, json_t *labels, const uint32_t *ttl_s, const uint32_t *idle_s,
-               box_callback *call, void *arg, struct err *e)
+int box_update(struct box *b, const struct frame_limits *limits, json_t *labels, const uint32_t *ttl_s,
+               const uint32_t *idle_s, box_callback *call, void *arg, struct err *e)
 {
     int r = check_phase(b, IN(PHASE_RUNNING) | IN(PHASE_PAUSED), e);
     if (r == 0 && limits)
@@ -417,8 +441,8 @@ int box_update(struct box *b, const struct frame_limits *limits, json_t *labels,
     return 0;
 }
 
-int box_usage(struct box *b, void (*call)(struct box *, const struct frame_usage *, const struct err *, void *), void *arg,
-              struct err *e)
+int box_usage(struct box *b, void (*call)(struct box *, const struct frame_usage *, const struct err *, void *),
+              void *arg, struct err *e)
 {
     int r = check_phase(b, IN(PHASE_RUNNING) | IN(PHASE_PAUSED), e);
     if (r < 0)

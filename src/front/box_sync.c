@@ -1,5 +1,6 @@
-/* After a start or a lost keeper: what the store remembers is compared with what the keeper has. A box that the keeper does not have is gone; a box that the
- * store does not know was never answered for, and is destroyed; the others go on, with their execs and their output. */
+/* After a start or a lost keeper: what the store remembers is compared with what the keeper has. A box that the keeper
+ * does not have is gone; a box that the store does not know was never answered for, and is destroyed; the others go on,
+ * with their execs and their output. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>

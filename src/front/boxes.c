@@ -1,4 +1,5 @@
-/* A box's life: stored first, then asked for, so that a crash at any moment leaves either a row without a box (undone at the next start) or a box with a row.
+/* A box's life: stored first, then asked for, so that a crash at any moment leaves either a row without a box (undone
+ * at the next start) or a box with a row.
  *
  *   CREATING -> RUNNING <-> PAUSED      STARTING <- STOPPED <- STOPPING <- RUNNING, PAUSED
  *       |          |          |            -> RUNNING               (only a box whose files are on disk)
@@ -118,8 +119,8 @@ uint64_t box_token(const struct box *b)
 char *box_row_text(const struct box *b)
 {
     json_t *body = box_json(b);
-    json_t *hidden = json_pack("{s:I,s:I,s:I,s:I}", "slot", (json_int_t)b->slot, "uid", (json_int_t)b->owner_uid, "gid", (json_int_t)b->owner_gid,
-                               "token", (json_int_t)b->token);
+    json_t *hidden = json_pack("{s:I,s:I,s:I,s:I}", "slot", (json_int_t)b->slot, "uid", (json_int_t)b->owner_uid, "gid",
+                               (json_int_t)b->owner_gid, "token", (json_int_t)b->token);
 
     json_object_set_new(body, "_", hidden);
     char *text = json_dumps(body, JSON_COMPACT);
@@ -131,8 +132,15 @@ void box_save(struct box *b)
 {
     struct err e;
     char *text = box_row_text(b);
-    struct store_box row = { .number = b->number, .id = b->id, .owner = b->owner, .name = b->name, .key = b->key,
-                             .phase = phase_names[b->phase], .body = text, .created_ms = b->created_ms, .alive = box_is_alive(b) };
+    struct store_box row = { .number = b->number,
+                             .id = b->id,
+                             .owner = b->owner,
+                             .name = b->name,
+                             .key = b->key,
+                             .phase = phase_names[b->phase],
+                             .body = text,
+                             .created_ms = b->created_ms,
+                             .alive = box_is_alive(b) };
 
     if (!text || store_box_update(b->front->store, &row, &e) < 0)
         front_log("error", "cannot store a box", "box", b->id, NULL);

@@ -1,5 +1,5 @@
-/* Boxes as the API knows them. A box belongs to an identity, has a phase with a reason, an event log, limits and a life time; its truth while it lives is
- * in the keeper, and what must outlive the front is in the store. */
+/* Boxes as the API knows them. A box belongs to an identity, has a phase with a reason, an event log, limits and a life
+ * time; its truth while it lives is in the keeper, and what must outlive the front is in the store. */
 #ifndef CARREL_FRONT_BOXES_H
 #define CARREL_FRONT_BOXES_H
 
@@ -16,7 +16,15 @@ struct front;
 struct exec;
 
 enum phase {
-    PHASE_CREATING, PHASE_RUNNING, PHASE_PAUSED, PHASE_STOPPED, PHASE_FAILED, PHASE_DELETING, PHASE_DELETED, PHASE_STOPPING, PHASE_STARTING,
+    PHASE_CREATING,
+    PHASE_RUNNING,
+    PHASE_PAUSED,
+    PHASE_STOPPED,
+    PHASE_FAILED,
+    PHASE_DELETING,
+    PHASE_DELETED,
+    PHASE_STOPPING,
+    PHASE_STARTING,
     PHASE_COUNT
 };
 extern const char *const phase_names[PHASE_COUNT];
@@ -26,7 +34,7 @@ enum { BOX_NO_SLOT = UINT32_MAX };
 /* What a caller may ask for. Sizes 0: the configured default. */
 struct box_settings {
     struct frame_limits limits;
-    struct frame_limits requests;       /* memory and cpu that are guaranteed; at most the limits; counted against the host */
+    struct frame_limits requests; /* memory and cpu that are guaranteed; at most the limits; counted against the host */
     uint32_t            profile;        /* 0 strict, 1 standard, 2 system */
     uint32_t            root;           /* 0: host; else number of a configured root */
     bool                writable_root;
@@ -108,25 +116,31 @@ struct boxes {
 void           box_settings_init(struct box_settings *s);
 void           box_settings_done(struct box_settings *s);
 
-/* Finds a living or dead box by id or by the owner's name for it; NULL if there is none that this owner (NULL: anybody) may see. */
+/* Finds a living or dead box by id or by the owner's name for it; NULL if there is none that this owner (NULL: anybody)
+ * may see. */
 struct box    *boxes_find(struct front *front, const char *owner, const char *id_or_name);
 
-/* Admission, quota, name and key are checked; the box is stored and the keeper asked. settings' owned parts are taken over, also on failure.
- * With a key that was used before, *ret is the earlier box and *ret_existed true. call comes when the box is ready or has failed.
- * Error codes: EDQUOT (quota; e->what says which), ENOSPC (host full; says what is free), EEXIST (name), EINVAL, ECONNREFUSED (no keeper). */
-MUST_CHECK int boxes_create(struct front *front, const char *owner, uid_t uid, gid_t gid, const char *name, const char *key,
-                            struct box_settings *settings, box_callback *call, void *arg, struct box **ret, bool *ret_existed, struct err *e);
+/* Admission, quota, name and key are checked; the box is stored and the keeper asked. settings' owned parts are taken
+ * over, also on failure. With a key that was used before, *ret is the earlier box and *ret_existed true. call comes
+ * when the box is ready or has failed. Error codes: EDQUOT (quota; e->what says which), ENOSPC (host full; says what is
+ * free), EEXIST (name), EINVAL, ECONNREFUSED (no keeper). */
+MUST_CHECK int boxes_create(struct front *front, const char *owner, uid_t uid, gid_t gid, const char *name,
+                            const char *key, struct box_settings *settings, box_callback *call, void *arg,
+                            struct box **ret, bool *ret_existed, struct err *e);
 
 /* Each answers through call (never from inside); -errno at once if the phase does not allow it. */
 MUST_CHECK int box_pause(struct box *b, bool pause, box_callback *call, void *arg, struct err *e);
-MUST_CHECK int box_update(struct box *b, const struct frame_limits *limits, json_t *labels, const uint32_t *ttl_s, const uint32_t *idle_s,
-                          box_callback *call, void *arg, struct err *e);
+MUST_CHECK int box_update(struct box *b, const struct frame_limits *limits, json_t *labels, const uint32_t *ttl_s,
+                          const uint32_t *idle_s, box_callback *call, void *arg, struct err *e);
 MUST_CHECK int box_delete(struct box *b, const char *reason, box_callback *call, void *arg, struct err *e);
 /* The processes end, the files stay; only of a box that is on_disk. */
 MUST_CHECK int box_stop(struct box *b, const char *reason, box_callback *call, void *arg, struct err *e);
-/* mount_fd: as many as the box has mounts, opened anew by the caller as for boxes_create; borrowed; NULL if there are none. */
-MUST_CHECK int box_start(struct box *b, const int *mount_fd, uint32_t n_mounts, box_callback *call, void *arg, struct err *e);
-MUST_CHECK int box_usage(struct box *b, void (*call)(struct box *, const struct frame_usage *, const struct err *, void *), void *arg,
+/* mount_fd: as many as the box has mounts, opened anew by the caller as for boxes_create; borrowed; NULL if there are
+ * none. */
+MUST_CHECK int box_start(struct box *b, const int *mount_fd, uint32_t n_mounts, box_callback *call, void *arg,
+                         struct err *e);
+MUST_CHECK int box_usage(struct box *b,
+                         void (*call)(struct box *, const struct frame_usage *, const struct err *, void *), void *arg,
                          struct err *e);
 /* Forgets all calls with this arg: its owner is going away. */
 void           boxes_cancel(struct front *front, void *arg);

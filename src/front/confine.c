@@ -1,5 +1,6 @@
-/* A front that is taken over can talk to the keeper and to its clients, write its own state, and nothing else: Landlock closes the file system but for its state and
- * the keeper's socket, an empty network namespace leaves root's server only the listeners it was given, seccomp takes what a server does not need. */
+/* A front that is taken over can talk to the keeper and to its clients, write its own state, and nothing else: Landlock
+ * closes the file system but for its state and the keeper's socket, an empty network namespace leaves root's server
+ * only the listeners it was given, seccomp takes what a server does not need. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -41,7 +42,8 @@ static int close_files(const char *state, struct err *e)
     if (abi < 1)
         return 0;       /* this kernel has none; the user's own rights are what is left */
     uint64_t rights = abi >= 3 ? RIGHTS_ALL : abi == 2 ? RIGHTS_ABI_2 : RIGHTS_ABI_1;
-    uint64_t no_programs = rights & ~(uint64_t)(LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_MAKE_BLOCK);
+    uint64_t no_programs =
+        rights & ~(uint64_t)(LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_MAKE_BLOCK);
     struct landlock_ruleset_attr attr = { .handled_access_fs = rights };
     FD rules = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof attr.handled_access_fs, 0);
 
@@ -55,15 +57,51 @@ static int close_files(const char *state, struct err *e)
     return r;
 }
 
-/* What no server needs and what attackers do. Everything else is left to Landlock, the namespaces and the user's rights: an allow-list here would have to follow
- * every change of libc and SQLite. */
+/* What no server needs and what attackers do. Everything else is left to Landlock, the namespaces and the user's
+ * rights: an allow-list here would have to follow every change of libc and SQLite. */
 static const int refused[] = {
-    SYS_execve, SYS_execveat, SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_mount, SYS_umount2, SYS_pivot_root,
-    SYS_chroot, SYS_setns, SYS_unshare, SYS_clone3, SYS_fork, SYS_vfork, SYS_bpf, SYS_perf_event_open, SYS_userfaultfd,
-    SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register, SYS_keyctl, SYS_add_key, SYS_request_key, SYS_kexec_load,
-    SYS_init_module, SYS_finit_module, SYS_delete_module, SYS_reboot, SYS_swapon, SYS_swapoff, SYS_open_by_handle_at,
-    SYS_personality, SYS_acct, SYS_settimeofday, SYS_clock_settime, SYS_open_tree, SYS_move_mount, SYS_fsopen, SYS_fsmount,
-    SYS_mount_setattr, SYS_pidfd_getfd, SYS_kcmp,
+    SYS_execve,
+    SYS_execveat,
+    SYS_ptrace,
+    SYS_process_vm_readv,
+    SYS_process_vm_writev,
+    SYS_mount,
+    SYS_umount2,
+    SYS_pivot_root,
+    SYS_chroot,
+    SYS_setns,
+    SYS_unshare,
+    SYS_clone3,
+    SYS_fork,
+    SYS_vfork,
+    SYS_bpf,
+    SYS_perf_event_open,
+    SYS_userfaultfd,
+    SYS_io_uring_setup,
+    SYS_io_uring_enter,
+    SYS_io_uring_register,
+    SYS_keyctl,
+    SYS_add_key,
+    SYS_request_key,
+    SYS_kexec_load,
+    SYS_init_module,
+    SYS_finit_module,
+    SYS_delete_module,
+    SYS_reboot,
+    SYS_swapon,
+    SYS_swapoff,
+    SYS_open_by_handle_at,
+    SYS_personality,
+    SYS_acct,
+    SYS_settimeofday,
+    SYS_clock_settime,
+    SYS_open_tree,
+    SYS_move_mount,
+    SYS_fsopen,
+    SYS_fsmount,
+    SYS_mount_setattr,
+    SYS_pidfd_getfd,
+    SYS_kcmp,
 };
 
 static int close_calls(struct err *e)
@@ -81,7 +119,8 @@ static int close_calls(struct err *e)
     /* The x32 ABI has the same architecture and other numbers for the same calls. */
     code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, X32_SYSCALLS, N + 4, 0);
     for (unsigned i = 0; i < N; i++)
-        code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)refused[i], (unsigned char)(N - i + 3), 0);
+        code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)refused[i],
+                                                 (unsigned char)(N - i + 3), 0);
     code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 2);
     code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0]));
     code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_UNIX, 0, 1);
@@ -95,7 +134,8 @@ static int close_calls(struct err *e)
 
 int front_leave_network(struct err *e)
 {
-    /* An ordinary user would need a user namespace for it, from which the peers of a socket all look like nobody; there the filter alone must do. */
+    /* An ordinary user would need a user namespace for it, from which the peers of a socket all look like nobody; there
+     * the filter alone must do. */
     if (geteuid() == 0 && unshare(CLONE_NEWNET) < 0)
         return err_at(e, errno, STEP_NETWORK, 0, "front");
     return 0;

@@ -26,7 +26,10 @@ void exec_from_json(struct exec *x, json_t *body)
         if (strcmp(front_outcomes[i], outcome) == 0)
             x->outcome = front_outcomes[i];
     const char *reason = json_string_value(json_object_get(body, "reason"));
-    x->reason = !reason ? NULL : strcmp(reason, "stopped") == 0 ? "stopped" : strcmp(reason, "output_lost") == 0 ? "output_lost" : NULL;
+    x->reason = !reason                              ? NULL
+                : strcmp(reason, "stopped") == 0     ? "stopped"
+                : strcmp(reason, "output_lost") == 0 ? "output_lost"
+                                                     : NULL;
     json_t *error = json_object_get(body, "error");
     if (error) {
         const char *message = json_string_value(json_object_get(error, "message"));

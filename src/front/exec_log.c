@@ -24,8 +24,9 @@ void exec_log_unlink(const struct exec *x)
     (void)unlinkat(x->box->front->execs_dir, name, 0);
 }
 
-/* Walks the frames to the end. A header that is cut off was never followed by data and is cut away; a frame whose data are not complete is owed the rest, which is
- * still in the pipe, because splice takes nothing out of a pipe that it does not put into the file. */
+/* Walks the frames to the end. A header that is cut off was never followed by data and is cut away; a frame whose data
+ * are not complete is owed the rest, which is still in the pipe, because splice takes nothing out of a pipe that it
+ * does not put into the file. */
 void exec_log_open(struct exec *x)
 {
     char name[24];
@@ -71,7 +72,8 @@ int exec_log_reserve(struct exec *x, uint32_t size)
 {
     int r = make_log(x);
 
-    if (r == 0 && fallocate(x->log, FALLOC_FL_KEEP_SIZE, (off_t)x->log_at, (off_t)(sizeof(struct exec_frame) + size)) < 0)
+    if (r == 0 &&
+        fallocate(x->log, FALLOC_FL_KEEP_SIZE, (off_t)x->log_at, (off_t)(sizeof(struct exec_frame) + size)) < 0)
         r = errno == EOPNOTSUPP ? 0 : -errno;
     return r;
 }
@@ -92,7 +94,8 @@ int exec_log_begin(struct exec *x, uint8_t stream, uint32_t size)
     return 0;
 }
 
-ssize_t exec_log_read(const struct exec *x, uint64_t *offset, uint32_t *part, struct exec_frame *frame, void *data, size_t size)
+ssize_t exec_log_read(const struct exec *x, uint64_t *offset, uint32_t *part, struct exec_frame *frame, void *data,
+                      size_t size)
 {
     FD own = -1;
     int log = x->log;
@@ -106,8 +109,8 @@ ssize_t exec_log_read(const struct exec *x, uint64_t *offset, uint32_t *part, st
         if (log < 0)
             return -errno;
     }
-    if (pread(log, frame, sizeof *frame, (off_t)*offset) != sizeof *frame || *offset + sizeof *frame + frame->size > x->log_bytes
-        || *part > frame->size)
+    if (pread(log, frame, sizeof *frame, (off_t)*offset) != sizeof *frame ||
+        *offset + sizeof *frame + frame->size > x->log_bytes || *part > frame->size)
         return -EINVAL;
     size_t left = frame->size - *part;
     ssize_t n = pread(log, data, left < size ? left : size, (off_t)(*offset + sizeof *frame + *part));

@@ -11,7 +11,8 @@ MUST_CHECK int exec_streams_open(struct exec *x, bool with_stdin, int ret_theirs
 void           exec_streams_adopt(struct exec *x, int *fds, size_t n_fds, size_t n_held);
 /* Takes all that is there now; what cannot be stored is lost. */
 void           exec_streams_drain(struct exec *x);
-/* The command has ended. True: some of its output cannot be stored for now; exec_ended() comes when it can, or when that takes too long. */
+/* The command has ended. True: some of its output cannot be stored for now; exec_ended() comes when it can, or when
+ * that takes too long. */
 bool           exec_streams_wait(struct exec *x);
 void           exec_streams_close(struct exec *x);
 

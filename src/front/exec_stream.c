@@ -1,5 +1,6 @@
-/* From pipe to log: the header of a frame is written first, then exactly that many bytes are spliced. Whenever we are killed, each byte is either in the pipe or in the file.
- * If the log cannot be written (the disk is full) the output waits in the pipe, and with it the command, until there is room again; see stick(). */
+/* From pipe to log: the header of a frame is written first, then exactly that many bytes are spliced. Whenever we are
+ * killed, each byte is either in the pipe or in the file. If the log cannot be written (the disk is full) the output
+ * waits in the pipe, and with it the command, until there is room again; see stick(). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +15,13 @@
 #include "front/exec_private.h"
 #include "front/front.h"
 
-enum { FRAME_MAX = 1 << 20, PIPE_BYTES = 1 << 18, TERMINAL_BYTES = 16384, ROOM_RETRY_MS = 250, ROOM_PATIENCE_MS = 10000 };
+enum {
+    FRAME_MAX = 1 << 20,
+    PIPE_BYTES = 1 << 18,
+    TERMINAL_BYTES = 16384,
+    ROOM_RETRY_MS = 250,
+    ROOM_PATIENCE_MS = 10000
+};
 
 static void on_out(struct loop_fd *w, uint32_t events);
 static void on_err(struct loop_fd *w, uint32_t events);

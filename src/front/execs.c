@@ -1,5 +1,6 @@
-/* An exec's life. The front makes the pipes; the command gets one end of each through the keeper, and the keeper holds duplicates of our ends, so that the next
- * front gets them if this one dies. Everything that must not be lost is therefore in a pipe, in the log, or in the keeper. */
+/* An exec's life. The front makes the pipes; the command gets one end of each through the keeper, and the keeper holds
+ * duplicates of our ends, so that the next front gets them if this one dies. Everything that must not be lost is
+ * therefore in a pipe, in the log, or in the keeper. */
 #define _GNU_SOURCE
 #include "front/execs.h"
 
@@ -79,7 +80,9 @@ static void add_end(const struct exec *x, json_t *o)
     if (x->failure.code) {
         char text[256];
         err_text(&x->failure, text, sizeof text);
-        json_object_set_new(o, "error", json_pack("{s:s,s:i,s:s}", "step", err_step_name(x->failure.step), "errno", x->failure.code, "message", text));
+        json_object_set_new(o, "error",
+                            json_pack("{s:s,s:i,s:s}", "step", err_step_name(x->failure.step), "errno", x->failure.code,
+                                      "message", text));
     }
 }
 
@@ -111,7 +114,9 @@ void exec_save(struct exec *x)
     struct err e;
     json_t *body = exec_json(x);
     char *text = json_dumps(body, JSON_COMPACT);
-    struct store_exec row = { .number = x->number, .box = x->box->number, .id = x->id, .body = text, .ended = x->state == EXEC_ENDED };
+    struct store_exec row = {
+        .number = x->number, .box = x->box->number, .id = x->id, .body = text, .ended = x->state == EXEC_ENDED
+    };
 
     if (!text || store_exec_update(x->box->front->store, &row, &e) < 0)
         front_log("error", "cannot store an exec", "exec", x->id, NULL);
@@ -135,10 +140,16 @@ static int pack(const struct exec_options *o, int *ret, struct err *e)
     const char *cwd = o->cwd ? o->cwd : "";
     size_t bytes = strlen(cwd) + 1;
     size_t argc = count(o->argv, &bytes), envc = count(o->env, &bytes);
-    struct packed_command header = { .argc = (uint32_t)argc, .envc = (uint32_t)envc, .bytes = (uint32_t)bytes, .terminal = o->terminal ? 1u | (uint32_t)o->columns << 1 | ((uint32_t)o->rows & 0x7fff) << 17 : 0 };
+    struct packed_command header = {
+        .argc = (uint32_t)argc,
+        .envc = (uint32_t)envc,
+        .bytes = (uint32_t)bytes,
+        .terminal = o->terminal ? 1u | (uint32_t)o->columns << 1 | ((uint32_t)o->rows & 0x7fff) << 17 : 0
+    };
 
     if (argc == 0 || bytes > COMMAND_BYTES_MAX)
-        return err_set(e, argc ? E2BIG : EINVAL, STEP_USAGE, argc ? "the command and its environment are too long" : "the command is empty");
+        return err_set(e, argc ? E2BIG : EINVAL, STEP_USAGE,
+                       argc ? "the command and its environment are too long" : "the command is empty");
     FD fd = memfd_create("command", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return err_at(e, errno, STEP_MEMORY, 0, "command");
@@ -315,7 +326,8 @@ int exec_start(struct box *box, const struct exec_options *options, struct exec 
     FD command = -1;
 
     if (box->phase != PHASE_RUNNING)
-        return err_set(e, EBUSY, STEP_USAGE, "the box is %s; only in a running one can a command be started", phase_names[box->phase]);
+        return err_set(e, EBUSY, STEP_USAGE, "the box is %s; only in a running one can a command be started",
+                       phase_names[box->phase]);
     unsigned slot = free_slot(box);
     if (slot == KEEPER_PAYLOADS)
         return err_set(e, EAGAIN, STEP_USAGE, "%d commands run in this box already", KEEPER_PAYLOADS);
@@ -375,7 +387,8 @@ int exec_resize(struct exec *x, uint16_t rows, uint16_t columns, struct err *e)
 
 int exec_signal(struct exec *x, int signal, struct err *e)
 {
-    struct request_signal q = { .head = { .type = REQUEST_SIGNAL, .box = x->box->slot, .payload = (uint16_t)x->slot }, .signal = signal,
+    struct request_signal q = { .head = { .type = REQUEST_SIGNAL, .box = x->box->slot, .payload = (uint16_t)x->slot },
+                                .signal = signal,
                                 .group = 1 };
 
     if (signal < 1 || signal > 64)
@@ -384,8 +397,8 @@ int exec_signal(struct exec *x, int signal, struct err *e)
         return err_set(e, ESRCH, STEP_USAGE, "the command has ended");
     if (signal == SIGKILL)
         x->killed_by_caller = true;
-    /* Until its exec it has no process group yet, and drops what it gets. So the signal waits for that; but what is to be killed is killed at once, too, as the
-     * one process that it is. */
+    /* Until its exec it has no process group yet, and drops what it gets. So the signal waits for that; but what is to
+     * be killed is killed at once, too, as the one process that it is. */
     if (x->state == EXEC_STARTING) {
         x->early_signal = x->early_signal == SIGKILL ? SIGKILL : signal;
         if (signal != SIGKILL)
@@ -424,8 +437,8 @@ void exec_ended(struct exec *x)
     exec_end(x);
 }
 
-/* After a restart: the exec goes on with the descriptors that the keeper held. A foreground one has lost its client with the last front, and with it the only one
- * who would have ended it. */
+/* After a restart: the exec goes on with the descriptors that the keeper held. A foreground one has lost its client
+ * with the last front, and with it the only one who would have ended it. */
 static void resume(struct exec *x, const struct event *event, int *fds, size_t n_fds)
 {
     struct err ignored;
@@ -445,8 +458,9 @@ static void forget_slot(struct box *box, unsigned slot)
     keeper_link_request(box->front->keeper, &q, sizeof q, NULL, 0, forget_answer, NULL);
 }
 
-/* A payload that is no exec of ours: a file helper of the last front, which ends by itself now, one whose end was noted just before the front died, or one that was
- * given up because its answer was lost. Its slot is in use until it has ended. */
+/* A payload that is no exec of ours: a file helper of the last front, which ends by itself now, one whose end was noted
+ * just before the front died, or one that was given up because its answer was lost. Its slot is in use until it has
+ * ended. */
 static void take_stranger(struct box *box, const struct event *event)
 {
     const uint64_t bit = UINT64_C(1) << event->payload;
@@ -460,7 +474,9 @@ static void take_stranger(struct box *box, const struct event *event)
     box->slots_used |= bit;
     box->slots_foreign |= bit;
     if (event->token) {
-        struct request_signal q = { .head = { .type = REQUEST_SIGNAL, .box = box->slot, .payload = event->payload }, .signal = SIGKILL, .group = 1 };
+        struct request_signal q = { .head = { .type = REQUEST_SIGNAL, .box = box->slot, .payload = event->payload },
+                                    .signal = SIGKILL,
+                                    .group = 1 };
         keeper_link_request(box->front->keeper, &q, sizeof q, NULL, 0, forget_answer, NULL);
     }
 }
@@ -530,7 +546,8 @@ void execs_synced(struct box *box)
 {
     for (struct exec *x = box->execs; x; x = x->next)
         if (x->state == EXEC_STARTING) {
-            (void)err_set(&x->failure, ECONNRESET, STEP_WAIT, "the server was restarted before the command was started");
+            (void)err_set(&x->failure, ECONNRESET, STEP_WAIT,
+                          "the server was restarted before the command was started");
             exec_end(x);
         }
 }

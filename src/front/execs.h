@@ -1,7 +1,8 @@
-/* Commands in boxes. Output goes from the command's pipes into a log file by splice(2), so that a front that dies at any moment loses and doubles nothing;
- * whoever wants the output follows the log from an offset.
+/* Commands in boxes. Output goes from the command's pipes into a log file by splice(2), so that a front that dies at
+ * any moment loses and doubles nothing; whoever wants the output follows the log from an offset.
  *
- * Log: frames of struct exec_frame and then that many bytes. A frame whose bytes are not all there yet is being written. */
+ * Log: frames of struct exec_frame and then that many bytes. A frame whose bytes are not all there yet is being
+ * written. */
 #ifndef CARREL_FRONT_EXECS_H
 #define CARREL_FRONT_EXECS_H
 
@@ -49,7 +50,8 @@ struct exec {
     enum exec_state       state;
     unsigned              slot;
     bool                  background, terminal;
-    struct loop_fd        out, err, in; /* fds owned: read ends, write end (or the terminal's master as out, with in a duplicate) */
+    struct loop_fd out, err,
+        in; /* fds owned: read ends, write end (or the terminal's master as out, with in a duplicate) */
     int                   log;          /* owned; -1: nothing was written yet, or the exec has ended */
     uint64_t              log_bytes;    /* complete frames only */
     uint64_t              log_at;       /* where the next byte goes */
@@ -70,22 +72,25 @@ struct exec {
     struct event          end;
     struct err            failure;      /* it never ran; code 0: it did */
     const char           *outcome;      /* one of front_outcomes, or NULL if it never ran */
-    const char           *reason;       /* "stopped": its box was; "output_lost": the end of its output could not be stored; or NULL */
+    const char *reason; /* "stopped": its box was; "output_lost": the end of its output could not be stored; or NULL */
     struct exec_follower *followers;
     void (*on_stdin)(struct exec *x, void *arg);    /* there is room again */
     void                 *stdin_arg;
 };
 
-/* Starts a command. The exec is in *ret at once; followers hear how it goes on. -errno: the box is not running, too many execs, no memory. */
+/* Starts a command. The exec is in *ret at once; followers hear how it goes on. -errno: the box is not running, too
+ * many execs, no memory. */
 MUST_CHECK int exec_start(struct box *box, const struct exec_options *options, struct exec **ret, struct err *e);
 struct exec   *exec_find(struct box *box, const char *id);
 
 void           exec_follow(struct exec *x, struct exec_follower *f);
 void           exec_unfollow(struct exec_follower *f);
 
-/* Reads the log at *offset (a frame boundary): fills frame and up to size bytes of its data, moves *offset past the frame if all of it fitted. Returns bytes, 0 if
- * there is nothing (yet), -errno. For a frame larger than size, *ret_part says how far inside it we are; pass it back in. */
-ssize_t        exec_log_read(const struct exec *x, uint64_t *offset, uint32_t *part, struct exec_frame *frame, void *data, size_t size);
+/* Reads the log at *offset (a frame boundary): fills frame and up to size bytes of its data, moves *offset past the
+ * frame if all of it fitted. Returns bytes, 0 if there is nothing (yet), -errno. For a frame larger than size,
+ * *ret_part says how far inside it we are; pass it back in. */
+ssize_t exec_log_read(const struct exec *x, uint64_t *offset, uint32_t *part, struct exec_frame *frame, void *data,
+                      size_t size);
 
 /* Bytes taken, -EAGAIN (on_stdin will come), -EPIPE. */
 ssize_t        exec_stdin_write(struct exec *x, const void *data, size_t size);

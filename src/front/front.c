@@ -36,8 +36,8 @@ int64_t front_time_parse(const char *text)
     struct tm tm = { 0 };
     int ms = 0;
 
-    if (!text
-        || sscanf(text, "%d-%d-%dT%d:%d:%d.%dZ", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &tm.tm_hour, &tm.tm_min, &tm.tm_sec, &ms) != 7)
+    if (!text || sscanf(text, "%d-%d-%dT%d:%d:%d.%dZ", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &tm.tm_hour, &tm.tm_min,
+                        &tm.tm_sec, &ms) != 7)
         return 0;
     tm.tm_year -= 1900;
     tm.tm_mon -= 1;

@@ -18,7 +18,8 @@ struct store;
 
 /* Numbers for /metrics; only ever counted up unless the name says otherwise. */
 struct metrics {
-    uint64_t requests, requests_refused, boxes_created, boxes_failed, execs_started, execs_failed, output_bytes, keeper_losses;
+    uint64_t requests, requests_refused, boxes_created, boxes_failed, execs_started, execs_failed, output_bytes,
+        keeper_losses;
     uint64_t outcome[8];            /* by OUTCOME_NAMES */
     uint64_t create_us_sum, exec_us_sum;
     uint64_t create_us_bucket[12], exec_us_bucket[12];      /* METRIC_BUCKETS_US, cumulative when shown */

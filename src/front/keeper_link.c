@@ -1,5 +1,6 @@
-/* A connection has three moments: down (a timer tries to connect), syncing (the keeper tells what it has), up. Requests are taken at all
- * times; while the link is not up they fail from the loop, so that a caller sees one way of failing only. */
+/* A connection has three moments: down (a timer tries to connect), syncing (the keeper tells what it has), up. Requests
+ * are taken at all times; while the link is not up they fail from the loop, so that a caller sees one way of failing
+ * only. */
 #define _GNU_SOURCE
 #include "front/keeper_link.h"
 
@@ -36,7 +37,7 @@ struct keeper_link {
     char                   path[108];
     struct loop_fd         socket;
     bool                   synced;
-    bool                   telling;     /* a handler of on_event runs: it knows what it asks for, also before all is synced */
+    bool telling; /* a handler of on_event runs: it knows what it asks for, also before all is synced */
     struct loop_timer      retry;
     struct loop_task       fail;        /* answers what cannot be sent */
     uint32_t               serial;
@@ -197,7 +198,9 @@ static bool receive_one(struct keeper_link *link)
     } control;
     struct event event;
     struct iovec part = { .iov_base = &event, .iov_len = sizeof event };
-    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control
+    };
     int fds[FDS_MAX];
     size_t n_fds = 0;
 
@@ -253,8 +256,8 @@ static void on_retry(struct loop_timer *timer)
         loop_timer_set(link->loop, &link->retry, RETRY_MS);
 }
 
-int keeper_link_new(struct loop *loop, const char *path, const struct keeper_handlers *handlers, struct keeper_link **ret,
-                    struct err *e)
+int keeper_link_new(struct loop *loop, const char *path, const struct keeper_handlers *handlers,
+                    struct keeper_link **ret, struct err *e)
 {
     struct keeper_link *link = calloc(1, sizeof *link);
 
@@ -318,8 +321,8 @@ static struct outgoing *make_outgoing(const void *frame, size_t size, const int 
     return o;
 }
 
-uint32_t keeper_link_request(struct keeper_link *link, void *frame, size_t size, const int *fds, size_t n_fds, keeper_answer *answer,
-                             void *arg)
+uint32_t keeper_link_request(struct keeper_link *link, void *frame, size_t size, const int *fds, size_t n_fds,
+                             keeper_answer *answer, void *arg)
 {
     struct request_head *head = frame;
     struct pending *p = malloc(sizeof *p);

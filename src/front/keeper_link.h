@@ -1,5 +1,6 @@
-/* The front's end of the keeper's socket. Requests are queued when the keeper is slow; an answer comes as a callback. If the keeper goes away, every
- * request that is open fails with ECONNRESET, on_lost is called, and the link tries again until it is back. */
+/* The front's end of the keeper's socket. Requests are queued when the keeper is slow; an answer comes as a callback.
+ * If the keeper goes away, every request that is open fails with ECONNRESET, on_lost is called, and the link tries
+ * again until it is back. */
 #ifndef CARREL_FRONT_KEEPER_LINK_H
 #define CARREL_FRONT_KEEPER_LINK_H
 
@@ -16,21 +17,21 @@ struct keeper_link;
 typedef void keeper_answer(const struct event *event, int *fds, size_t n_fds, void *arg);
 
 struct keeper_handlers {
-    void (*on_event)(const struct event *event, int *fds, size_t n_fds, void *arg);     /* serial 0: happened on its own */
+    void (*on_event)(const struct event *event, int *fds, size_t n_fds, void *arg); /* serial 0: happened on its own */
     void (*on_synced)(void *arg);       /* after connecting: all boxes and payloads have been told through on_event */
     void (*on_lost)(void *arg);
     void *arg;
 };
 
-MUST_CHECK int keeper_link_new(struct loop *loop, const char *path, const struct keeper_handlers *handlers, struct keeper_link **ret,
-                               struct err *e);
+MUST_CHECK int keeper_link_new(struct loop *loop, const char *path, const struct keeper_handlers *handlers,
+                               struct keeper_link **ret, struct err *e);
 void           keeper_link_free(struct keeper_link *link);
 bool           keeper_link_is_up(const struct keeper_link *link);
 
-/* frame starts with a struct request_head whose serial is filled in here. fds are duplicated; the caller keeps its own. answer is called exactly once, never
- * from inside this function, unless cancelled. Returns the serial (never 0). */
-uint32_t       keeper_link_request(struct keeper_link *link, void *frame, size_t size, const int *fds, size_t n_fds, keeper_answer *answer,
-                                   void *arg);
+/* frame starts with a struct request_head whose serial is filled in here. fds are duplicated; the caller keeps its own.
+ * answer is called exactly once, never from inside this function, unless cancelled. Returns the serial (never 0). */
+uint32_t keeper_link_request(struct keeper_link *link, void *frame, size_t size, const int *fds, size_t n_fds,
+                             keeper_answer *answer, void *arg);
 void           keeper_link_cancel(struct keeper_link *link, uint32_t serial);
 
 #endif

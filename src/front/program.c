@@ -1,4 +1,5 @@
-/* The front's main loop. It is started with its listeners open and the keeper's socket named; whatever else it needs it opens before it confines itself. */
+/* The front's main loop. It is started with its listeners open and the keeper's socket named; whatever else it needs it
+ * opens before it confines itself. */
 #define _GNU_SOURCE
 #include "front/program.h"
 
@@ -23,7 +24,15 @@
 #include "front/pool.h"
 #include "front/store.h"
 
-enum { LISTENERS = 8, TAG_UNIX = 1, TAG_TCP = 2, PRUNE_MS = 60000, QUIET_MS = 5000, KEEP_DEAD_MS = 3600000, DRAIN_MS = 5000 };
+enum {
+    LISTENERS = 8,
+    TAG_UNIX = 1,
+    TAG_TCP = 2,
+    PRUNE_MS = 60000,
+    QUIET_MS = 5000,
+    KEEP_DEAD_MS = 3600000,
+    DRAIN_MS = 5000
+};
 
 struct front_options {
     const char *keeper, *config;
@@ -47,7 +56,8 @@ static int read_listener(struct front_options *o, const char *value, struct err 
     char *end;
     long fd = strtol(value, &end, 10);
 
-    if (o->n_listeners == LISTENERS || fd < 3 || *end != ':' || (strcmp(end + 1, "unix") != 0 && strcmp(end + 1, "tcp") != 0))
+    if (o->n_listeners == LISTENERS || fd < 3 || *end != ':' ||
+        (strcmp(end + 1, "unix") != 0 && strcmp(end + 1, "tcp") != 0))
         return err_set(e, EINVAL, STEP_USAGE, "--listen-fd wants N:unix or N:tcp, not %s", value);
     o->listener[o->n_listeners] = (int)fd;
     o->tag[o->n_listeners++] = end[1] == 'u' ? TAG_UNIX : TAG_TCP;
@@ -66,7 +76,8 @@ static int read_set(struct config *config, const char *value, struct err *e)
 }
 
 /* Twice: the file first, so that flags win. */
-static int read_options(int argc, char **argv, struct front_options *o, struct config *config, bool only_config, struct err *e)
+static int read_options(int argc, char **argv, struct front_options *o, struct config *config, bool only_config,
+                        struct err *e)
 {
     int r = 0;
 
@@ -119,7 +130,8 @@ static int become(uint32_t uid, uint32_t gid, struct err *e)
         return 0;
     if (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
         return err_set(e, errno, STEP_RIGHTS, "becoming uid %u", uid);
-    /* The kernel forgets this when the user changes. Without it a front whose supervisor was killed would sit on the sockets for ever. */
+    /* The kernel forgets this when the user changes. Without it a front whose supervisor was killed would sit on the
+     * sockets for ever. */
     if (prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0) < 0)
         return err_set(e, errno, STEP_RIGHTS, "the end of the parent");
     return 0;
@@ -158,8 +170,8 @@ static void on_access(const struct http_access *a, void *owner)
     snprintf(us, sizeof us, "%llu", (unsigned long long)a->duration_us);
     snprintf(method, sizeof method, "%.*s", (int)a->method.size, a->method.data);
     snprintf(target, sizeof target, "%.*s", (int)a->target.size, a->target.data);
-    front_log(a->status < 500 ? "debug" : "error", "request", "id", a->id, "method", method, "target", target, "status", status, "us", us,
-              NULL);
+    front_log(a->status < 500 ? "debug" : "error", "request", "id", a->id, "method", method, "target", target, "status",
+              status, "us", us, NULL);
 }
 
 static void on_keeper_event(const struct event *event, int *fds, size_t n_fds, void *arg)
@@ -224,7 +236,9 @@ static void on_maintain(struct loop_timer *t)
 
 static int open_http(struct front *front, const struct front_options *o, struct err *e)
 {
-    struct http_server_config config = { .on_request = on_request, .on_access = on_access, .on_drained = on_drained, .owner = front };
+    struct http_server_config config = {
+        .on_request = on_request, .on_access = on_access, .on_drained = on_drained, .owner = front
+    };
     const struct http_route *routes;
     size_t n;
 
@@ -275,7 +289,9 @@ static int open_all(struct server *server, const struct front_options *o, struct
     loop_timer_set(front->loop, &server->prune, PRUNE_MS);
     server->maintain.on_expire = on_maintain;
     loop_timer_set(front->loop, &server->maintain, QUIET_MS);
-    const struct keeper_handlers handlers = { .on_event = on_keeper_event, .on_synced = on_synced, .on_lost = on_lost, .arg = front };
+    const struct keeper_handlers handlers = {
+        .on_event = on_keeper_event, .on_synced = on_synced, .on_lost = on_lost, .arg = front
+    };
     r = keeper_link_new(front->loop, o->keeper, &handlers, &front->keeper, e);
     return r < 0 ? r : front_confine(front->config.state, o->keeper, e);
 }

@@ -55,8 +55,8 @@ void            store_close(struct store *s);
 /* Moves the log into the database, with fsync: for moments without requests, every few seconds if something changed. */
 MUST_CHECK int  store_maintain(struct store *s, struct err *e);
 
-/* Changes between these two are written together: one lock, one write to the log, all or none of them. Not nested; what is
- * read in between sees them. */
+/* Changes between these two are written together: one lock, one write to the log, all or none of them. Not nested; what
+ * is read in between sees them. */
 void            store_begin(struct store *s);
 MUST_CHECK int  store_end(struct store *s, struct err *e);
 

@@ -1,6 +1,6 @@
-/* The supervisor parses the configuration, opens the listeners and starts two children: the keeper (privileged) and the front (which drops its rights and confines
- * itself). If the front dies it is started again with the same listeners, so that no client is refused meanwhile; if the keeper dies its boxes are gone, and a new
- * one is started. */
+/* The supervisor parses the configuration, opens the listeners and starts two children: the keeper (privileged) and the
+ * front (which drops its rights and confines itself). If the front dies it is started again with the same listeners, so
+ * that no client is refused meanwhile; if the keeper dies its boxes are gone, and a new one is started. */
 #define _GNU_SOURCE
 #include "front/supervise.h"
 
@@ -178,7 +178,8 @@ static int listen_unix(const char *path, int *ret, struct err *e)
     FD fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     (void)unlink(path);
     /* Anybody may connect: who it is, the kernel tells, and everybody sees only his own boxes. */
-    if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) < 0 || chmod(path, 0666) < 0 || listen(fd, BACKLOG) < 0)
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) < 0 || chmod(path, 0666) < 0 ||
+        listen(fd, BACKLOG) < 0)
         return err_set(e, errno, STEP_HOST, "listening at %s", path);
     *ret = TAKE_FD(fd);
     return 0;
@@ -188,7 +189,8 @@ static int listen_tcp(const char *address, int *ret, struct err *e)
 {
     char host[128];
     const char *colon = strrchr(address, ':');
-    struct addrinfo hints = { .ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM }, *found = NULL;
+    struct addrinfo hints = { .ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM },
+                    *found = NULL;
     int one = 1;
 
     if (!colon)
@@ -199,8 +201,8 @@ static int listen_tcp(const char *address, int *ret, struct err *e)
         return err_set(e, EINVAL, STEP_USAGE, "--listen %s: not an address", address);
     FD fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int r = 0;
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) < 0 || bind(fd, found->ai_addr, found->ai_addrlen) < 0
-        || listen(fd, BACKLOG) < 0)
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) < 0 ||
+        bind(fd, found->ai_addr, found->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0)
         r = err_set(e, errno, STEP_HOST, "listening at %s", address);
     freeaddrinfo(found);
     if (r == 0)
@@ -257,8 +259,8 @@ static void start_front(struct supervisor *s)
     snprintf(owner, sizeof owner, "%u", geteuid());
     snprintf(unix_arg, sizeof unix_arg, "%d:unix", s->unix_fd);
     snprintf(tcp_arg, sizeof tcp_arg, "%d:tcp", s->tcp_fd);
-    const char *fixed[] = { s->program, "front", "--keeper", s->keeper_socket, "--state", s->config.state, "--uid", uid, "--gid", gid,
-                            "--owner-uid", owner, "--listen-fd", unix_arg };
+    const char *fixed[] = { s->program, "front", "--keeper", s->keeper_socket, "--state", s->config.state, "--uid",
+                            uid,        "--gid", gid,        "--owner-uid",    owner,     "--listen-fd",   unix_arg };
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         argv[n++] = (char *)(uintptr_t)fixed[i];
     if (s->tcp_fd >= 0) {
@@ -300,7 +302,8 @@ static void supervise(struct supervisor *s)
     sigaddset(&signals, SIGHUP);
     sigaddset(&signals, SIGCHLD);
     sigprocmask(SIG_BLOCK, &signals, NULL);
-    /* A keeper that is killed leaves its boxes' processes, which end only when somebody reaps them; not every pid 1 does. */
+    /* A keeper that is killed leaves its boxes' processes, which end only when somebody reaps them; not every pid 1
+     * does. */
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     if (!s->keeper_path)
         start_keeper(s);
@@ -313,7 +316,8 @@ static void supervise(struct supervisor *s)
             bool is_keeper = pid == s->keeper;
             if (!is_keeper && pid != s->front)
                 continue;
-            front_log("error", is_keeper ? "the keeper ended; starting another" : "the front ended; starting another", NULL);
+            front_log("error", is_keeper ? "the keeper ended; starting another" : "the front ended; starting another",
+                      NULL);
             nanosleep(&pause, NULL);
             if (is_keeper)
                 start_keeper(s);

@@ -182,7 +182,9 @@ static ssize_t receive_with_fds(struct http_conn *c, void *data, size_t size)
         char space[CMSG_SPACE(HTTP_FDS_MAX * sizeof(int))];
     } control;
     struct iovec part = { .iov_base = data, .iov_len = size };
-    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control
+    };
     ssize_t n = recvmsg(c->watch.fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
     struct cmsghdr *header = n > 0 ? CMSG_FIRSTHDR(&message) : NULL;

@@ -1,8 +1,9 @@
 /* How a caller's directory comes through the front without the front being able to forge one.
  *
- * The caller makes a socket pair, sends the descriptor that it opened (one message: one byte, one descriptor) into one end, and gives the other end to the front,
- * which gives it to the keeper. The kernel says who made the pair (SO_PEERCRED): that is whose rights the descriptor was opened with, and whose files may be
- * mapped to the box's user. A front that was taken over can pass on what callers gave to it, and make up nothing. */
+ * The caller makes a socket pair, sends the descriptor that it opened (one message: one byte, one descriptor) into one
+ * end, and gives the other end to the front, which gives it to the keeper. The kernel says who made the pair
+ * (SO_PEERCRED): that is whose rights the descriptor was opened with, and whose files may be mapped to the box's user.
+ * A front that was taken over can pass on what callers gave to it, and make up nothing. */
 #ifndef CARREL_KEEPER_ENVELOPE_H
 #define CARREL_KEEPER_ENVELOPE_H
 
@@ -11,8 +12,9 @@
 
 #include "base/err.h"
 
-/* Opens one: *fd becomes the descriptor inside. An O_PATH descriptor is refused, because it can be had without any right. trusting: a descriptor that is no socket is
- * taken as it is (a rootless keeper, whose front is the same user). */
+/* Opens one: *fd becomes the descriptor inside. An O_PATH descriptor is refused, because it can be had without any
+ * right. trusting: a descriptor that is no socket is taken as it is (a rootless keeper, whose front is the same user).
+ */
 MUST_CHECK int envelope_open(int *fd, bool trusting, uid_t *ret_uid, gid_t *ret_gid, struct err *e);
 
 #endif

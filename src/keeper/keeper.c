@@ -1,5 +1,6 @@
-/* One epoll loop. The keeper's children are the inits and the payloads of its boxes; each is watched through its pidfd. If the front goes away the
- * boxes live on, with what it has to know next kept in their slots (unless this is a private keeper, which ends with its front). */
+/* One epoll loop. The keeper's children are the inits and the payloads of its boxes; each is watched through its pidfd.
+ * If the front goes away the boxes live on, with what it has to know next kept in their slots (unless this is a private
+ * keeper, which ends with its front). */
 #define _GNU_SOURCE
 #include "keeper/keeper.h"
 
@@ -44,7 +45,8 @@ void keeper_tell(struct keeper *keeper, const struct event *event, const int *fd
 {
     if (keeper->front < 0)
         return;
-    /* The socket blocks for a while, so that nothing is lost silently; a front that does not read for that long is no front. */
+    /* The socket blocks for a while, so that nothing is lost silently; a front that does not read for that long is no
+     * front. */
     if (link_send(keeper->front, event, sizeof *event, fds, n_fds) < 0)
         drop_front(keeper);
 }
@@ -54,9 +56,15 @@ void keeper_usage(const struct box *box, struct frame_usage *ret, struct box_usa
     box_usage_read(box, ret_full);
     const struct cgroup_usage *c = &ret_full->cgroup;
     *ret = (struct frame_usage){
-        .memory_bytes = c->memory_bytes, .memory_peak_bytes = c->memory_peak_bytes, .cpu_us = c->cpu_us,
-        .disk_bytes = ret_full->disk_bytes, .pids = c->pids, .pids_peak = c->pids_peak, .oom_kills = (uint32_t)c->oom_kills,
-        .pids_refused = (uint32_t)c->pids_refused, .disk_full = ret_full->disk_full,
+        .memory_bytes = c->memory_bytes,
+        .memory_peak_bytes = c->memory_peak_bytes,
+        .cpu_us = c->cpu_us,
+        .disk_bytes = ret_full->disk_bytes,
+        .pids = c->pids,
+        .pids_peak = c->pids_peak,
+        .oom_kills = (uint32_t)c->oom_kills,
+        .pids_refused = (uint32_t)c->pids_refused,
+        .disk_full = ret_full->disk_full,
     };
 }
 
@@ -127,7 +135,8 @@ static void init_ended(struct keeper *keeper, struct kept_box *box)
         return;
     if (!box->dying) {
         struct err cause = { 0 };
-        (void)err_set(&cause, ECHILD, end.code > 0 && end.code < STEP_COUNT ? (enum step)end.code : STEP_WAIT, "init ended on its own");
+        (void)err_set(&cause, ECHILD, end.code > 0 && end.code < STEP_COUNT ? (enum step)end.code : STEP_WAIT,
+                      "init ended on its own");
         keeper_end_box(keeper, box, &cause);
     }
     /* Init waits for everybody in its namespace, but a payload that is our child may still have to be reaped by us. */
@@ -145,7 +154,9 @@ static void box_speaks(struct keeper *keeper, struct kept_box *box)
     if (r < 0) {
         keeper_end_box(keeper, box, &e);
     } else if (r > 0) {
-        struct event ready = { .type = EVENT_READY, .box = box->slot, .serial = box->create_serial, .token = box->token };
+        struct event ready = {
+            .type = EVENT_READY, .box = box->slot, .serial = box->create_serial, .token = box->token
+        };
         box->create_serial = 0;
         /* From here on only its end is of interest; it is reaped by box_kill or by whoever gets it for a command. */
         (void)epoll_ctl(keeper->epoll, EPOLL_CTL_DEL, box->box.first.link, NULL);
@@ -228,7 +239,8 @@ void keeper_tell_all(struct keeper *keeper)
             struct kept_payload *p = box->payload[k];
             if (!p)
                 continue;
-            struct event told = p->ended ? p->end : (struct event){ .box = i, .payload = (uint16_t)k, .token = p->token };
+            struct event told =
+                p->ended ? p->end : (struct event){ .box = i, .payload = (uint16_t)k, .token = p->token };
             int fds[KEEPER_HELD + 1];
             size_t n = (size_t)p->n_held;
             memcpy(fds, p->held, n * sizeof(int));
@@ -409,7 +421,8 @@ static int watch_signals(struct keeper *keeper)
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
-    if (sigprocmask(SIG_BLOCK, &set, NULL) < 0 || (keeper->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
+    if (sigprocmask(SIG_BLOCK, &set, NULL) < 0 ||
+        (keeper->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
         return -errno;
     return keeper_watch(keeper, keeper->signals, WATCH_SIGNALS, 0, 0);
 }

@@ -64,13 +64,24 @@ struct keeper {
 };
 
 /* What an epoll event is about. */
-enum watch { WATCH_LISTENER = 1, WATCH_FRONT, WATCH_INIT, WATCH_BOX_LINK, WATCH_FIRST_LINK, WATCH_PAYLOAD_LINK, WATCH_PAYLOAD_END, WATCH_SIGNALS, WATCH_MEMORY,
-             WATCH_STORE };
+enum watch {
+    WATCH_LISTENER = 1,
+    WATCH_FRONT,
+    WATCH_INIT,
+    WATCH_BOX_LINK,
+    WATCH_FIRST_LINK,
+    WATCH_PAYLOAD_LINK,
+    WATCH_PAYLOAD_END,
+    WATCH_SIGNALS,
+    WATCH_MEMORY,
+    WATCH_STORE
+};
 
 /* Serves until told to stop. front: an already connected socket, or -1; listener: where fronts connect, or -1. */
 MUST_CHECK int keeper_run(struct keeper *keeper, int front, int listener, uid_t front_uid, struct err *e);
 
-/* Carries one request out (ops.c). fds are owned by it from here on. False: the frame is not legal and the front is to be dropped. */
+/* Carries one request out (ops.c). fds are owned by it from here on. False: the frame is not legal and the front is to
+ * be dropped. */
 bool           keeper_request(struct keeper *keeper, const void *frame, size_t size, int *fds, size_t n_fds);
 
 /* Used by both. */

@@ -1,5 +1,6 @@
-/* The operation table, after OpenSSH's monitor: every request is a row with its exact size, how many descriptors it brings, whether its box and
- * its payload must be there, and the states of the box in which it is legal. What does not fit its row costs the front its connection. */
+/* The operation table, after OpenSSH's monitor: every request is a row with its exact size, how many descriptors it
+ * brings, whether its box and its payload must be there, and the states of the box in which it is legal. What does not
+ * fit its row costs the front its connection. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <netinet/in.h>
@@ -33,7 +34,8 @@ enum {
     ANY = LIVE | STATE(BOX_MAKING),
 };
 
-/* A path in the box: absolute, of plain components. It is never resolved on the host, but a mount point is made of it. */
+/* A path in the box: absolute, of plain components. It is never resolved on the host, but a mount point is made of it.
+ */
 static bool target_is_plain(const char *path, size_t size)
 {
     size_t length = strnlen(path, size);
@@ -54,13 +56,14 @@ static bool hostname_is_plain(const char *name, size_t size)
     if (length == 0 || length == size)
         return false;
     for (size_t i = 0; i < length; i++)
-        if (!((name[i] >= 'a' && name[i] <= 'z') || (name[i] >= '0' && name[i] <= '9') || (name[i] >= 'A' && name[i] <= 'Z')
-              || name[i] == '-' || name[i] == '.'))
+        if (!((name[i] >= 'a' && name[i] <= 'z') || (name[i] >= '0' && name[i] <= '9') ||
+              (name[i] >= 'A' && name[i] <= 'Z') || name[i] == '-' || name[i] == '.'))
             return false;
     return true;
 }
 
-static int read_spec(const struct keeper *keeper, const struct request_create *q, size_t n_fds, struct box_spec *spec, struct err *e)
+static int read_spec(const struct keeper *keeper, const struct request_create *q, size_t n_fds, struct box_spec *spec,
+                     struct err *e)
 {
     if (q->profile >= PROFILE_COUNT || q->root > keeper->n_roots || q->n_mounts > KEEPER_MOUNTS || q->n_mounts != n_fds
         || q->uid > 65534 || q->gid > 65534 || !hostname_is_plain(q->hostname, sizeof q->hostname))
@@ -81,8 +84,10 @@ static int read_spec(const struct keeper *keeper, const struct request_create *q
     for (size_t i = 0; i < q->n_mounts; i++) {
         if (!target_is_plain(q->mount[i].target, sizeof q->mount[i].target))
             return err_at(e, EINVAL, STEP_PROTOCOL, i, "mount target");
-        spec->mount[i] = (struct mount_spec){ .source = q->mount[i].target, .target = q->mount[i].target,
-                                              .writable = q->mount[i].writable != 0, .is_file = q->mount[i].is_file != 0 };
+        spec->mount[i] = (struct mount_spec){ .source = q->mount[i].target,
+                                              .target = q->mount[i].target,
+                                              .writable = q->mount[i].writable != 0,
+                                              .is_file = q->mount[i].is_file != 0 };
     }
     return 0;
 }
@@ -109,7 +114,8 @@ static int open_mounts(const struct keeper *keeper, struct request_create *q, in
     return 0;
 }
 
-static int make_plan(struct keeper *keeper, const struct request_create *q, size_t n_fds, struct plan *plan, struct err *e)
+static int make_plan(struct keeper *keeper, const struct request_create *q, size_t n_fds, struct plan *plan,
+                     struct err *e)
 {
     static struct box_spec spec;    /* lives as long as the plan */
 
@@ -122,8 +128,8 @@ static int make_plan(struct keeper *keeper, const struct request_create *q, size
 }
 
 /* Makes the box in its slot. store: the mounted tree, or -1. On failure the box is none. */
-static int raise_box(struct keeper *keeper, struct kept_box *box, const struct request_create *q, const int *fds, size_t n_fds, int store,
-                     struct err *e)
+static int raise_box(struct keeper *keeper, struct kept_box *box, const struct request_create *q, const int *fds,
+                     size_t n_fds, int store, struct err *e)
 {
     static struct plan plan;        /* big, and used by nobody after box_create */
     int r = make_plan(keeper, q, n_fds, &plan, e);
@@ -321,7 +327,8 @@ static int do_signal(struct call *c, struct err *e)
         return err_at(e, EINVAL, STEP_PROTOCOL, 0, "signal");
     if (p->ended)
         return err_at(e, ESRCH, STEP_WAIT, 0, "the command has ended");
-    int r = q->group ? process_signal_group(&p->payload.process, q->signal) : process_signal(&p->payload.process, q->signal);
+    int r = q->group ? process_signal_group(&p->payload.process, q->signal)
+                     : process_signal(&p->payload.process, q->signal);
     return r < 0 ? err_at(e, -r, STEP_WAIT, 0, "signal") : 0;
 }
 
@@ -338,7 +345,9 @@ static int do_thaw(struct call *c, struct err *e)
 static int do_limits(struct call *c, struct err *e)
 {
     const struct request_limits *q = c->frame;
-    struct limits limits = { .memory_bytes = q->limits.memory_bytes, .disk_bytes = q->limits.disk_bytes, .pids = q->limits.pids,
+    struct limits limits = { .memory_bytes = q->limits.memory_bytes,
+                             .disk_bytes = q->limits.disk_bytes,
+                             .pids = q->limits.pids,
                              .cpu_milli = q->limits.cpu_milli };
     int r = box_check_limits(&c->keeper->host, &limits, e);
     return r < 0 ? r : box_update_limits(&c->keeper->host, &c->box->box, &limits, e);
@@ -356,8 +365,12 @@ static int do_usage(struct call *c, struct err *e)
 static int do_connect(struct call *c, struct err *e)
 {
     const struct request_connect *q = c->frame;
-    struct sockaddr_in v4 = { .sin_family = AF_INET, .sin_port = htons((uint16_t)q->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)q->port), .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+    struct sockaddr_in v4 = { .sin_family = AF_INET,
+                              .sin_port = htons((uint16_t)q->port),
+                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct sockaddr_in6 v6 = { .sin6_family = AF_INET6,
+                               .sin6_port = htons((uint16_t)q->port),
+                               .sin6_addr = IN6ADDR_LOOPBACK_INIT };
 
     if (q->port < 1 || q->port > 65535)
         return err_at(e, EINVAL, STEP_PROTOCOL, 0, "port");
@@ -478,8 +491,13 @@ bool keeper_request(struct keeper *keeper, const void *frame, size_t size, int *
     legal = legal && op->run && size == op->size && n_fds >= op->least_fds && n_fds <= op->most_fds;
     if (legal) {
         struct event reply = { .type = EVENT_DONE, .box = head->box, .payload = head->payload, .serial = head->serial };
-        struct call call = { .keeper = keeper, .box = op->payload == NO_SLOT ? NULL : keeper->box[head->box], .frame = frame, .fds = fds, .n_fds = n_fds,
-                             .reply_fd = -1, .reply = &reply };
+        struct call call = { .keeper = keeper,
+                             .box = op->payload == NO_SLOT ? NULL : keeper->box[head->box],
+                             .frame = frame,
+                             .fds = fds,
+                             .n_fds = n_fds,
+                             .reply_fd = -1,
+                             .reply = &reply };
         reply.result = check(op, call.box, head, &reply.err);
         if (reply.result == 0)
             reply.result = op->run(&call, &reply.err);

@@ -1,8 +1,10 @@
-/* What the front and the keeper say to each other over one SOCK_SEQPACKET socket: fixed frames, a few descriptors, nothing to parse.
+/* What the front and the keeper say to each other over one SOCK_SEQPACKET socket: fixed frames, a few descriptors,
+ * nothing to parse.
  *
- * The front numbers boxes and payloads itself: a box is a slot below KEEPER_BOXES, a payload a slot below KEEPER_PAYLOADS in its box. Every request
- * is answered by one event with its serial; other events (serial 0) tell what happened on its own. Strings in a request never become paths on the
- * host: a mount's target is a path in the box, roots are named by number, commands travel in a memfd that only the sealed payload reads. */
+ * The front numbers boxes and payloads itself: a box is a slot below KEEPER_BOXES, a payload a slot below
+ * KEEPER_PAYLOADS in its box. Every request is answered by one event with its serial; other events (serial 0) tell what
+ * happened on its own. Strings in a request never become paths on the host: a mount's target is a path in the box,
+ * roots are named by number, commands travel in a memfd that only the sealed payload reads. */
 #ifndef CARREL_KEEPER_PROTO_H
 #define CARREL_KEEPER_PROTO_H
 
@@ -10,22 +12,29 @@
 
 #include "base/err.h"
 
-enum { KEEPER_VERSION = 2, KEEPER_BOXES = 4096, KEEPER_PAYLOADS = 64, KEEPER_MOUNTS = 16, KEEPER_FDS = 24, KEEPER_HELD = 3 };
+enum {
+    KEEPER_VERSION = 2,
+    KEEPER_BOXES = 4096,
+    KEEPER_PAYLOADS = 64,
+    KEEPER_MOUNTS = 16,
+    KEEPER_FDS = 24,
+    KEEPER_HELD = 3
+};
 
 enum request_type {
-    REQUEST_CREATE = 1,     /* fds: the mounts' sources, each in its caller's envelope (envelope.h) */
-    REQUEST_START,          /* fds: command, stdio as flagged, then up to KEEPER_HELD that the keeper holds for the next front */
+    REQUEST_CREATE = 1, /* fds: the mounts' sources, each in its caller's envelope (envelope.h) */
+    REQUEST_START, /* fds: command, stdio as flagged, then up to KEEPER_HELD that the keeper holds for the next front */
     REQUEST_SIGNAL,
     REQUEST_FREEZE,
     REQUEST_THAW,
     REQUEST_LIMITS,
     REQUEST_USAGE,
-    REQUEST_CONNECT,        /* a TCP connection to a port of the box; the event carries the socket */
-    REQUEST_FILES,          /* fd: the socket that the file helper speaks on; it takes a payload's slot */
-    REQUEST_CLOSE_INPUT,    /* the end of a payload's standard input: what is held of it is let go */
-    REQUEST_FORGET,         /* the front has noted a payload's end; its slot is free again */
+    REQUEST_CONNECT,     /* a TCP connection to a port of the box; the event carries the socket */
+    REQUEST_FILES,       /* fd: the socket that the file helper speaks on; it takes a payload's slot */
+    REQUEST_CLOSE_INPUT, /* the end of a payload's standard input: what is held of it is let go */
+    REQUEST_FORGET,      /* the front has noted a payload's end; its slot is free again */
     REQUEST_DESTROY,
-    REQUEST_STORE_REMOVE,   /* about no box: its slot means nothing */
+    REQUEST_STORE_REMOVE, /* about no box: its slot means nothing */
     REQUEST_COUNT
 };
 
@@ -60,7 +69,8 @@ enum { CREATE_WRITABLE_ROOT = 1, CREATE_TERMINAL = 2 };
 struct request_create {
     struct request_head head;
     uint64_t            token;          /* the front's own name for the box, told again to the next front */
-    uint64_t            store;          /* 0: what the box writes is memory and ends with it; else the number of the store that holds it, made if there is none */
+    uint64_t store; /* 0: what the box writes is memory and ends with it; else the number of the store that holds it,
+                       made if there is none */
     struct frame_limits limits;
     uint32_t            profile, flags, uid, gid;
     uint32_t            root;           /* 0: the host's /usr; else a root that the keeper's configuration names */
@@ -103,17 +113,19 @@ struct request_store {
 };
 
 enum event_type {
-    EVENT_HELLO = 1,        /* first on a new connection: version in result; state 1: there can be stores, else err says why not */
-    EVENT_BOX,              /* after HELLO, for each box that is alive */
-    EVENT_PAYLOAD,          /* after its BOX; fds: what is held for the front */
-    EVENT_SYNCED,           /* after the last of them */
-    EVENT_DONE,             /* the answer to a request; result 0 or -errno with err */
-    EVENT_READY,            /* a box is complete */
-    EVENT_STARTED,          /* exec happened; fd: the PTY's master, if one was asked for */
-    EVENT_FAILED,           /* a payload never ran, err says why; like one that ended, it is to be forgotten */
-    EVENT_ENDED,            /* a payload ended */
-    EVENT_GONE,             /* a box is gone, and its store free; so is its slot; err says why if it was not asked for */
-    EVENT_STORE,            /* after HELLO, for each store that there is: its number in token, what it takes of the disk in usage */
+    EVENT_HELLO =
+        1,     /* first on a new connection: version in result; state 1: there can be stores, else err says why not */
+    EVENT_BOX, /* after HELLO, for each box that is alive */
+    EVENT_PAYLOAD, /* after its BOX; fds: what is held for the front */
+    EVENT_SYNCED,  /* after the last of them */
+    EVENT_DONE,    /* the answer to a request; result 0 or -errno with err */
+    EVENT_READY,   /* a box is complete */
+    EVENT_STARTED, /* exec happened; fd: the PTY's master, if one was asked for */
+    EVENT_FAILED,  /* a payload never ran, err says why; like one that ended, it is to be forgotten */
+    EVENT_ENDED,   /* a payload ended */
+    EVENT_GONE,    /* a box is gone, and its store free; so is its slot; err says why if it was not asked for */
+    EVENT_STORE,   /* after HELLO, for each store that there is: its number in token, what it takes of the disk in usage
+                    */
 };
 
 struct frame_usage {

@@ -2,8 +2,8 @@
  *
  * A limit is written where its controller lives: on v1 into the leaf's directory there, on v2 into the v2 leaf. A
  * directory is made only where something was asked for, because every mkdir and rmdir costs more than all the writes
- * together. So on a hybrid host only a box that can be frozen has a v2 leaf; payloads are then born in it, and it kills,
- * freezes and counts cpu time.
+ * together. So on a hybrid host only a box that can be frozen has a v2 leaf; payloads are then born in it, and it
+ * kills, freezes and counts cpu time.
  *
  * Killing: cgroup.kill does it at once, frozen or not. Without it (v1, or v2 before Linux 5.14) the leaf is frozen so
  * that nobody can fork away, everybody in it gets SIGKILL, and it is thawed in any case: on v1 a frozen task does not

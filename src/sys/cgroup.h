@@ -78,8 +78,8 @@ MUST_CHECK int  cgroup_join_self(const struct cgroup *leaf);
 /* Returns when every task stands still (or runs again); -ETIMEDOUT, with the leaf running, if that takes too long. */
 MUST_CHECK int  cgroup_freeze(struct cgroup *leaf, bool frozen, struct err *e);
 void            cgroup_usage_read(const struct cgroup *leaf, struct cgroup_usage *ret);
-/* v1 ends one process when memory runs out and goes on with the others; v2 ends all. An eventfd that becomes readable when memory has run out, so that whoever
- * watches it can end all; -1 where it is not needed or not to be had. */
+/* v1 ends one process when memory runs out and goes on with the others; v2 ends all. An eventfd that becomes readable
+ * when memory has run out, so that whoever watches it can end all; -1 where it is not needed or not to be had. */
 int             cgroup_watch_oom(const struct cgroup *leaf);
 /* SIGKILL to every process that is in the leaf now. The leaf can be used again. */
 void            cgroup_kill_members(const struct cgroup *leaf);

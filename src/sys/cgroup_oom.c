@@ -25,7 +25,8 @@ int cgroup_watch_oom(const struct cgroup *leaf)
 
 void cgroup_kill_members(const struct cgroup *leaf)
 {
-    /* A process that forks meanwhile may get away with one child: two rounds, and what is left meets the same limit again. */
+    /* A process that forks meanwhile may get away with one child: two rounds, and what is left meets the same limit
+     * again. */
     for (int i = 0; i < 2 && cgroup_kill_pass(leaf) > 0; i++)
         ;
 }

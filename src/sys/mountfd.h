@@ -1,4 +1,5 @@
-/* The mount API that works on descriptors: nothing here resolves a path in a tree that a guest can write. All return 0 or -errno. */
+/* The mount API that works on descriptors: nothing here resolves a path in a tree that a guest can write. All return 0
+ * or -errno. */
 #ifndef CARREL_SYS_MOUNTFD_H
 #define CARREL_SYS_MOUNTFD_H
 
@@ -15,10 +16,12 @@ enum {
     TREE_NOEXEC = 0x08,
 };
 
-/* A detached private copy of the mount tree at path below dir (AT_EMPTY_PATH if path is ""), with flags set before it is visible anywhere. */
+/* A detached private copy of the mount tree at path below dir (AT_EMPTY_PATH if path is ""), with flags set before it
+ * is visible anywhere. */
 MUST_CHECK int mountfd_clone(int dir, const char *path, bool recursive, unsigned flags, int *ret);
 
-/* A new detached filesystem of this type; options is a NULL-terminated list "key", "value", ... where value NULL makes a flag. */
+/* A new detached filesystem of this type; options is a NULL-terminated list "key", "value", ... where value NULL makes
+ * a flag. */
 MUST_CHECK int mountfd_new(const char *type, const char *const *options, unsigned flags, int *ret);
 
 /* Attaches a detached tree at path below dir; symbolic links at the end are not followed. */
@@ -27,7 +30,8 @@ MUST_CHECK int mountfd_attach(int tree, int dir, const char *path);
 /* Adds flags to a mount, and to all below it if recursive. */
 MUST_CHECK int mountfd_restrict(int tree, bool recursive, unsigned flags);
 
-/* Maps the ids of a detached tree as the user namespace does: what the disk calls 0 the box's user namespace calls 0. */
+/* Maps the ids of a detached tree as the user namespace does: what the disk calls 0 the box's user namespace calls 0.
+ */
 MUST_CHECK int mountfd_map_ids(int tree, int user_namespace);
 
 /* Makes an attached tree the root of the calling process's mount namespace and drops the old root. */

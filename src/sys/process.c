@@ -1,6 +1,6 @@
-/* A payload's parent is the keeper, but its pid namespace is the box's. A keeper with rights over its own pid namespace steps
- * into the box's for one clone and back (setns only changes where children are born). An ordinary user may step in but not back, so there a
- * short-lived child that shares our memory steps in and gives birth with CLONE_PARENT. */
+/* A payload's parent is the keeper, but its pid namespace is the box's. A keeper with rights over its own pid namespace
+ * steps into the box's for one clone and back (setns only changes where children are born). An ordinary user may step
+ * in but not back, so there a short-lived child that shares our memory steps in and gives birth with CLONE_PARENT. */
 #define _GNU_SOURCE
 #include "sys/process.h"
 
@@ -36,8 +36,9 @@ static int clone_plain(uint64_t flags, int cgroup, struct process *ret)
     return 1;
 }
 
-/* The midwife shares our memory, so what it writes here we can read when it has ended. The child that is born has a copy of everything and goes on from here
- * as if it were ours by the plain way. Its pid is that of the keeper's own pid namespace, where the midwife still is. */
+/* The midwife shares our memory, so what it writes here we can read when it has ended. The child that is born has a
+ * copy of everything and goes on from here as if it were ours by the plain way. Its pid is that of the keeper's own pid
+ * namespace, where the midwife still is. */
 static int clone_by_midwife(uint64_t flags, int cgroup, int pid_namespace, struct process *ret)
 {
     static volatile int  result;
@@ -98,8 +99,9 @@ int process_clone_for(uid_t owner, uint64_t flags, struct process *ret)
 
     if (owner == 0)
         return clone_plain(flags, -1, ret);
-    /* The effective id decides whose the namespace is. The file system id stays, so that the child can still work on our files. Changing ids also
-     * disarms the parent death signal and makes us undumpable; the first is put right again, the second is welcome. */
+    /* The effective id decides whose the namespace is. The file system id stays, so that the child can still work on
+     * our files. Changing ids also disarms the parent death signal and makes us undumpable; the first is put right
+     * again, the second is welcome. */
     if (prctl(PR_GET_PDEATHSIG, &death_signal) < 0 || syscall(SYS_setresuid, -1, owner, -1) < 0)
         return -errno;
     (void)syscall(SYS_setfsuid, 0);
@@ -164,7 +166,8 @@ int process_map_ids(pid_t pid, const char *uid_map, const char *gid_map, int den
         r = fd_write_file(dir, "gid_map", gid_map);
     if (r == 0)
         r = fd_write_file(dir, "uid_map", uid_map);
-    /* Whoever writes it first decides, and anybody inside may: so it is us. Where we have no such ids ourselves (EPERM) nobody has. */
+    /* Whoever writes it first decides, and anybody inside may: so it is us. Where we have no such ids ourselves (EPERM)
+     * nobody has. */
     if (r == 0 && (r = fd_write_file(dir, "projid_map", uid_map)) == -EPERM)
         r = 0;
     return r;

@@ -20,12 +20,13 @@ struct process_end {
     uint64_t peak_bytes;
 };
 
-/* clone3 with a copied address space. flags are CLONE_NEW* bits; cgroup is a v2 directory to be born in, or -1; pid_namespace an fd of a
- * descendant pid namespace to be born in, or -1. Returns 0 in the child, 1 in the parent, or -errno. */
+/* clone3 with a copied address space. flags are CLONE_NEW* bits; cgroup is a v2 directory to be born in, or -1;
+ * pid_namespace an fd of a descendant pid namespace to be born in, or -1. Returns 0 in the child, 1 in the parent, or
+ * -errno. */
 MUST_CHECK int process_clone(uint64_t flags, int cgroup, int pid_namespace, struct process *ret);
 
-/* The same for a process with a new user namespace that belongs to owner: what the kernel counts per user (inotify instances, for example) is then counted
- * for that id alone. owner 0: the caller. Needs CAP_SETUID. */
+/* The same for a process with a new user namespace that belongs to owner: what the kernel counts per user (inotify
+ * instances, for example) is then counted for that id alone. owner 0: the caller. Needs CAP_SETUID. */
 MUST_CHECK int process_clone_for(uid_t owner, uint64_t flags, struct process *ret);
 
 /* 1 if it ended and was reaped, 0 if it still runs, or -errno. With block, waits. */
@@ -33,7 +34,8 @@ MUST_CHECK int process_reap(struct process *process, int block, struct process_e
 
 MUST_CHECK int process_signal(const struct process *process, int signal);
 
-/* To the process group that the process leads. Safe while it is not reaped, because its pid cannot be given to another. */
+/* To the process group that the process leads. Safe while it is not reaped, because its pid cannot be given to another.
+ */
 MUST_CHECK int process_signal_group(const struct process *process, int signal);
 
 MUST_CHECK int process_map_ids(pid_t pid, const char *uid_map, const char *gid_map, int deny_setgroups);

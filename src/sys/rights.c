@@ -17,7 +17,8 @@
 
 int rights_become(uid_t uid, gid_t gid, int can_setgroups)
 {
-    /* Leaving uid 0 must not take the capabilities that the next steps need; they are given up one step later, all at once. */
+    /* Leaving uid 0 must not take the capabilities that the next steps need; they are given up one step later, all at
+     * once. */
     if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) < 0)
         return -errno;
     /* Raw calls: a libc's wrappers would first look for other threads. */
@@ -31,8 +32,9 @@ int rights_become(uid_t uid, gid_t gid, int can_setgroups)
 int rights_keep_capabilities(uint64_t keep)
 {
     /* NOROOT: an exec as uid 0 gives nothing. A profile that keeps capabilities needs exec as root to hand them on. */
-    unsigned long bits = (keep ? 0 : SECBIT_NO_SETUID_FIXUP) | SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE
-                       | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED | SECBIT_NOROOT_LOCKED | (keep ? 0 : SECBIT_NOROOT);
+    unsigned long bits = (keep ? 0 : SECBIT_NO_SETUID_FIXUP) | SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED |
+                         SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED | SECBIT_NOROOT_LOCKED |
+                         (keep ? 0 : SECBIT_NOROOT);
 
     if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
         return -errno;

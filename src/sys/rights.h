@@ -8,7 +8,8 @@
 
 #include "base/err.h"
 
-/* Becomes uid and gid without supplementary groups. can_setgroups is false in a user namespace where setgroups is denied. */
+/* Becomes uid and gid without supplementary groups. can_setgroups is false in a user namespace where setgroups is
+ * denied. */
 MUST_CHECK int rights_become(uid_t uid, gid_t gid, int can_setgroups);
 
 /* Keeps only these capabilities (bit mask), in every set and in the bounding set, and locks the securebits. */
@@ -26,7 +27,8 @@ MUST_CHECK int rights_filter_calls(const struct sock_filter *code, unsigned shor
 /* Not traceable and not readable through /proc by anybody in the box. Ends on exec. */
 MUST_CHECK int rights_hide(void);
 
-/* SIGKILL when the parent ends. Cleared by every change of ids, so armed last. parent is a pidfd of it: -ESRCH if it has ended already. */
+/* SIGKILL when the parent ends. Cleared by every change of ids, so armed last. parent is a pidfd of it: -ESRCH if it
+ * has ended already. */
 MUST_CHECK int rights_die_with(int parent);
 
 #endif

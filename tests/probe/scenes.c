@@ -286,7 +286,8 @@ static int set_id(int argc, char **argv)
         return 9;
     const long dirt = 0x7fL << 32;
     static const mode_t modes[] = { 04755, 02755, 06755 };
-    int plain = open("plain", O_CREAT | O_RDWR | O_CLOEXEC, 0755), tmp = open(".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0755);
+    int plain = open("plain", O_CREAT | O_RDWR | O_CLOEXEC, 0755),
+        tmp = open(".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0755);
     if (plain < 0)
         return 8;
     for (size_t i = 0; i < COUNT(modes); i++) {

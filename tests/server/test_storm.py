@@ -167,7 +167,7 @@ def test_nothing_is_lost_and_nothing_left_in_a_storm_of_kills(stormy):
                 assert keepsake.get(box).json["phase"] == "running"
                 assert run(keepsake, box, "echo still here")["stdout"] == "still here\n"
                 seen = counter.check_more()
-                assert wait_for(lambda: counter.check_more() > seen)
+                assert wait_for(lambda: counter.check_more() > seen), (seen, keepsake.get(counter.path).json, server.log_text()[-3000:])
                 assert keepsake.get(counter.path).json["state"] == "running"
             else:
                 # The front may have answered that it is ready just before it noticed.

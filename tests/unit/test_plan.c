@@ -22,7 +22,8 @@ static struct err  e;
 
 static struct box_spec plain(void)
 {
-    return (struct box_spec){ .profile = PROFILE_STANDARD, .uid = 1000, .gid = 1000, .limits = { .disk_bytes = 1 << 20 } };
+    return (
+        struct box_spec){ .profile = PROFILE_STANDARD, .uid = 1000, .gid = 1000, .limits = { .disk_bytes = 1 << 20 } };
 }
 
 static const struct plan_mount *mount_at(const char *target)
@@ -189,7 +190,8 @@ static void test_a_plan_prints_its_steps_in_order(void **state)
     assert_non_null(out);
     plan_print(&plan, out);
     fclose(out);
-    const char *pivot = strstr(text, "pivot"), *usr = strstr(text, "/usr <- /usr"), *filter = strstr(text, "seccomp standard");
+    const char *pivot = strstr(text, "pivot"), *usr = strstr(text, "/usr <- /usr"),
+               *filter = strstr(text, "seccomp standard");
     assert_non_null(strstr(text, "memory=67108864"));
     assert_true(usr && pivot && filter && usr < pivot && pivot < filter);
     free(text);
