@@ -291,7 +291,7 @@ class Bench:
         self.row(f"front's memory with {n} boxes", plain.memory(plain.front) / MIB, 100, "MiB", note=f"{empty[plain.front] / MIB:.1f} with none")
         self.row(f"keeper's memory with {n} boxes", plain.memory(plain.keeper) / MIB, 10, "MiB", note=f"{empty[plain.keeper] / MIB:.1f} with none")
         box = plain.box()
-        self.latency(f"exec true, {n} boxes alive", self.run_load("exec", self.options.rounds, plain.socket, box)["api"], 2)
+        self.latency(f"exec true, {n} boxes alive", self.run_load("exec", self.options.rounds, plain.socket, box)["api"])
 
     def engine(self, pooled, plain):
         engine = self.options.build / "bench" / "engine"

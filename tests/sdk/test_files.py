@@ -66,6 +66,24 @@ def test_upload_download_and_trees(box, tmp_path):
     assert (tmp_path / "back/s/f").read_bytes() == data
 
 
+@pytest.mark.parametrize("link", ["/etc", "../..", "a/../../.."])
+def test_a_tree_with_links_that_lead_out_is_refused(box, tmp_path, link):
+    box.exec(f"mkdir -p t/a; ln -s a t/good; ln -s {link} t/z", check=True)
+    with pytest.raises(sdk.InvalidRequest) as caught:
+        box.files.get_tree("t", tmp_path / "back")
+    assert caught.value.code == "unsafe_archive" and not (tmp_path / "back/z").is_symlink()
+
+
+def test_a_tree_does_not_go_through_a_link_that_is_there(box, tmp_path):
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "back").mkdir()
+    (tmp_path / "back/d").symlink_to(tmp_path / "victim")
+    box.exec("mkdir -p t/d; echo evil >t/d/f", check=True)
+    with pytest.raises(sdk.InvalidRequest):
+        box.files.get_tree("t", tmp_path / "back")
+    assert os.listdir(tmp_path / "victim") == []
+
+
 def test_what_does_not_fit_is_refused_by_the_box(carrel):
     with carrel.create(memory="64M", disk="16M") as box:
         with pytest.raises(sdk.NoSpace):

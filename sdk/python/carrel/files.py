@@ -3,13 +3,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tarfile
 import tempfile
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import IO, TYPE_CHECKING, Any, Iterable, List, Mapping, Union
 
-from .errors import Conflict, NotFound, Unsupported
+from .errors import Conflict, InvalidRequest, NotFound
 from .transport import absolute, file_path
 
 if TYPE_CHECKING:
@@ -44,6 +45,52 @@ def _time(text: str) -> float:
 def _info(e: Mapping[str, Any]) -> FileInfo:
     return FileInfo(name=e["name"], type=e["type"], size=e["size"], mode=int(e["mode"], 8), mtime=_time(e["modified_at"]), uid=e["uid"],
                     gid=e["gid"], target=e.get("target"))
+
+
+def _unsafe(member: tarfile.TarInfo, why: str) -> InvalidRequest:
+    return InvalidRequest(f"{member.name!r} in the box's folder {why}; nothing after it was copied", code="unsafe_archive")
+
+
+def _place(member: tarfile.TarInfo, to: str) -> str:
+    """Where a member goes. Its name must stay below, and no folder on the way may be a link, not even one that came before it."""
+    parts = [part for part in member.name.split("/") if part not in ("", ".")]
+    if member.name.startswith("/") or ".." in parts:
+        raise _unsafe(member, "leads out of it")
+    path = to
+    for part in parts[:-1]:
+        path = os.path.join(path, part)
+        if os.path.islink(path):
+            raise _unsafe(member, "leads through a link")
+        os.makedirs(path, exist_ok=True)
+    return os.path.join(path, *parts[-1:])
+
+
+def _unpack(archive: tarfile.TarFile, to: str) -> None:
+    """A stranger's archive. Python's own filters for that are newer than many Pythons."""
+    os.makedirs(to, exist_ok=True)
+    for member in archive:
+        path = _place(member, to)
+        if member.isdir():
+            if os.path.islink(path) and path != to:
+                raise _unsafe(member, "is a link here already")
+            os.makedirs(path, exist_ok=True)
+            continue
+        if os.path.lexists(path):
+            os.unlink(path)
+        if member.issym():
+            # What it points to, seen from where it is, must be below as well.
+            inside = os.path.relpath(os.path.dirname(path), to)
+            if member.linkname.startswith("/") or os.path.normpath(os.path.join(inside, member.linkname)).split("/")[0] == "..":
+                raise _unsafe(member, "is a link that leads out of it")
+            os.symlink(member.linkname, path)
+        elif member.isreg():
+            source = archive.extractfile(member)
+            assert source is not None
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, member.mode & 0o777)
+            with source, open(fd, "wb") as out:
+                shutil.copyfileobj(source, out, _CHUNK)
+        else:
+            raise _unsafe(member, "is neither a file nor a folder")
 
 
 class Files:
@@ -146,12 +193,10 @@ class Files:
 
     def get_tree(self, path: Path, to: Path) -> None:
         """Copies a directory out of the box. Names and links that would leave the target directory are refused."""
-        if not hasattr(tarfile, "data_filter"):
-            raise Unsupported("this Python cannot unpack strangers' archives safely; 3.9.17, 3.10.12, 3.11.4 and later can")
         answer = self._box._transport.open("GET", f"{self._box._path}/archive", query={"path": absolute(path)}, fresh=True)
         try:
             with tarfile.open(fileobj=answer.response, mode="r|") as archive:
-                archive.extractall(to, filter="data")
+                _unpack(archive, os.fspath(to))
         finally:
             answer.close()
 
