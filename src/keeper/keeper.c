@@ -32,7 +32,12 @@ static uint64_t key(enum watch what, uint32_t box, uint32_t payload)
 int keeper_watch(struct keeper *keeper, int fd, enum watch what, uint32_t box, uint32_t payload)
 {
     struct epoll_event event = { .events = EPOLLIN, .data.u64 = key(what, box, payload) };
-    return epoll_ctl(keeper->epoll, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+    int r = epoll_ctl(keeper->epoll, EPOLL_CTL_ADD, fd, &event);
+
+    /* A waiting payload that got its command is now watched as that. */
+    if (r < 0 && errno == EEXIST)
+        r = epoll_ctl(keeper->epoll, EPOLL_CTL_MOD, fd, &event);
+    return r < 0 ? -errno : 0;
 }
 
 static void drop_front(struct keeper *keeper)
@@ -162,6 +167,20 @@ static void box_speaks(struct keeper *keeper, struct kept_box *box)
         (void)epoll_ctl(keeper->epoll, EPOLL_CTL_DEL, box->box.first.link, NULL);
         keeper_tell(keeper, &ready, NULL, 0);
     }
+}
+
+/* The payload that waits for a command has ended: somebody killed it, or init, whose own end waits until we have reaped it. */
+static void first_ended(struct keeper *keeper, struct kept_box *box)
+{
+    struct process_end end;
+    struct err cause = { 0 };
+
+    if (!box->box.first.waiting || process_reap(&box->box.first.process, 0, &end) <= 0)
+        return;
+    if (box->box.state == BOX_MAKING)
+        return;     /* its last word, or init's, says why */
+    (void)err_set(&cause, ECHILD, STEP_WAIT, "the waiting payload was killed");
+    keeper_end_box(keeper, box, &cause);
 }
 
 static void payload_speaks(struct keeper *keeper, struct kept_box *box, unsigned slot)
@@ -333,6 +352,10 @@ static void dispatch(struct keeper *keeper, uint64_t what)
     case WATCH_INIT:
         if (box)
             init_ended(keeper, box);
+        break;
+    case WATCH_FIRST_END:
+        if (box)
+            first_ended(keeper, box);
         break;
     case WATCH_BOX_LINK:
     case WATCH_FIRST_LINK:
