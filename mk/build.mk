@@ -53,6 +53,7 @@ $(KERNEL_HEADERS)/linux: | packages
 ## install: copy the program, its manual page and its completion below PREFIX (/usr/local)
 install: all
 	install -D -m 755 $(BUILD)/carrel $(DESTDIR)$(PREFIX)/bin/carrel
+	install -D -m 755 $(BUILD)/carrel-server $(DESTDIR)$(PREFIX)/libexec/carrel-server
 	if test -f docs/carrel.1; then install -D -m 644 docs/carrel.1 $(DESTDIR)$(PREFIX)/share/man/man1/carrel.1; fi
 	if test -f tools/carrel.bash; then \
 	    install -D -m 644 tools/carrel.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/carrel; fi

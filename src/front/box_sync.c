@@ -199,11 +199,23 @@ static void gone(struct box *b, const struct event *event)
     }
 }
 
+/* A default that this host cannot hold gives way; only what a caller asks for is refused. */
+static void drop_defaults(struct config *c, unsigned held)
+{
+    if (!(held & 1))
+        c->default_memory_bytes = 0;
+    if (!(held & 2))
+        c->default_pids = 0;
+    if (!(held & 4))
+        c->default_cpu_milli = 0;
+}
+
 void boxes_on_keeper_event(struct front *front, const struct event *event, int *fds, size_t n_fds)
 {
     if (event->type == EVENT_HELLO) {
         front->boxes.can_store = event->state == 1;
         front->boxes.why_no_store = event->err;
+        drop_defaults(&front->config, (unsigned)event->code);
         return;
     }
     if (event->type == EVENT_STORE) {

@@ -42,8 +42,9 @@ static void set_default(const struct config *config, struct box_settings *s)
     s->limits = (struct frame_limits){ .memory_bytes = config->default_memory_bytes, .pids = config->default_pids,
                                        .cpu_milli = config->default_cpu_milli };
     /* What is written is kept in memory. */
-    s->limits.disk_bytes = config->default_disk_bytes < config->default_memory_bytes ? config->default_disk_bytes
-                                                                                     : config->default_memory_bytes;
+    s->limits.disk_bytes = config->default_disk_bytes;
+    if (s->limits.memory_bytes && s->limits.disk_bytes > s->limits.memory_bytes)
+        s->limits.disk_bytes = s->limits.memory_bytes;
 }
 
 /* The limits are the same or it does not fit: what /proc shows of them is made with the box. */

@@ -169,7 +169,8 @@ static void box_speaks(struct keeper *keeper, struct kept_box *box)
     }
 }
 
-/* The payload that waits for a command has ended: somebody killed it, or init, whose own end waits until we have reaped it. */
+/* The payload that waits for a command has ended: somebody killed it, or init, whose own end waits until we have reaped
+ * it. */
 static void first_ended(struct keeper *keeper, struct kept_box *box)
 {
     struct process_end end;
@@ -243,6 +244,8 @@ void keeper_tell_all(struct keeper *keeper)
     struct event hello = { .type = EVENT_HELLO, .result = KEEPER_VERSION, .state = keeper->stores.driver != NULL,
                            .err = keeper->stores.why };
 
+    for (int c = 0; c < CG_FREEZER; c++)
+        hello.code |= keeper->host.cgroups.can[c] << c;
     keeper_tell(keeper, &hello, NULL, 0);
     stores_each(&keeper->stores, tell_store, keeper);
     for (uint32_t i = 0; i < KEEPER_BOXES; i++) {

@@ -113,9 +113,10 @@ struct request_store {
 };
 
 enum event_type {
-    EVENT_HELLO =
-        1,     /* first on a new connection: version in result; state 1: there can be stores, else err says why not */
-    EVENT_BOX, /* after HELLO, for each box that is alive */
+    /* First on a new connection. result: version; state 1: there can be stores, else err says why not; code: which
+     * limits can be held (bit 0 memory, 1 processes, 2 processors). */
+    EVENT_HELLO = 1,
+    EVENT_BOX,     /* after HELLO, for each box that is alive */
     EVENT_PAYLOAD, /* after its BOX; fds: what is held for the front */
     EVENT_SYNCED,  /* after the last of them */
     EVENT_DONE,    /* the answer to a request; result 0 or -errno with err */

@@ -191,12 +191,13 @@ def descendants():
     return found
 
 
-def cgroups_of(pid):
-    """cgroup directories that the process pid made."""
+def cgroups_of(*pids):
+    """cgroup directories that these processes made: an owner's pid is the second number in the name."""
     found = []
     for top, names, _ in os.walk("/sys/fs/cgroup"):
-        found += [os.path.join(top, name) for name in names if name.startswith("carrel-") and f"-{pid}-" in name]
-        names[:] = [name for name in names if not name.startswith("carrel-") and top.count("/") < 7]
+        ours = [name for name in names if name.startswith("carrel-")]
+        found += [os.path.join(top, name) for name in ours if any(f"-{pid}-" in name for pid in pids)]
+        names[:] = [name for name in names if name not in ours and top.count("/") < 7]
     return found
 
 

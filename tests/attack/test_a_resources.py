@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from harness import LIMITS, PROMPT, Box, bomb, command_line, host_status, run_box, world
+from harness import (LIMITS, PROMPT, Box, Snapshot, bomb, cgroups_of, command_line, end_started, host_status, run_box, start, wait_until,
+                     world)
 
 MEBI = 1 << 20
 MEMORY, PIDS, DISK = 64 * MEBI, 64, 16 * MEBI
@@ -239,20 +240,17 @@ def test_pids_of_a_box_may_wrap_without_harm():
 
 
 def test_starting_and_ending_boxes_leaves_nothing():
-    def state():
-        cgroups = sum(name.startswith("carrel-") for _, names, _ in os.walk("/sys/fs/cgroup") for name in names)
-        return cgroups, len(os.listdir("/proc/self/fd"))
-
     run_box(["/bin/true"])      # what is made once is made now
-    before = state()
+    before, descriptors, pids = Snapshot(), len(os.listdir("/proc/self/fd")), set()
     for _ in range(int(os.environ.get("CARREL_CHURN", "60"))):
-        done = subprocess.run(command_line(["/probe/probe", "bomb", "nothing"], mounts=[world().probe_mount()]), cwd=world().empty, timeout=PROMPT,
-                              capture_output=True)
-        assert done.returncode == 0, done
-    run_box(["/bin/true"])
-    after = state()
-    assert after[1] == before[1]
-    assert after[0] <= before[0] + 8        # boxes of others may run meanwhile
+        box = start(command_line(["/probe/probe", "bomb", "nothing"], mounts=[world().probe_mount()]), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        output = box.communicate(timeout=PROMPT)
+        assert (box.returncode, output) == (0, (b"", b""))
+        pids.add(box.pid)
+        end_started()
+    wait_until(lambda: not cgroups_of(*pids), lambda: f"cgroups are left: {cgroups_of(*pids)}")
+    before.assert_same()
+    assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
 def test_no_core_is_dumped_for_a_crash():
