@@ -203,7 +203,9 @@ static int take_end(struct session *s, struct err *e)
     if (s->payload->link < 0)
         return 0;
     /* It ended so fast that the news of its start still waits: it cannot have begun before it was born. */
-    r = take_start(s, e);
+    do
+        r = take_start(s, e);       /* the terminal may come first */
+    while (r == 0 && s->payload->link >= 0);
     s->started_us = s->born_us;
     return r;
 }

@@ -133,6 +133,11 @@ def settle(server, baseline):
     assert info["free"]["memory"] == baseline["free"]
 
 
+def stalled(client, counter, server):
+    """What is known about a counter that does not go on."""
+    return json.dumps(client.get(counter.path).json) + "\n" + server.log_text()[-3000:] + "\n".join(descriptors(server.front()))
+
+
 def take_baseline(server):
     """With the boxes that are kept ready for the next who wants one."""
     for limits in (None, SMALL):
@@ -167,7 +172,7 @@ def test_nothing_is_lost_and_nothing_left_in_a_storm_of_kills(stormy):
                 assert keepsake.get(box).json["phase"] == "running"
                 assert run(keepsake, box, "echo still here")["stdout"] == "still here\n"
                 seen = counter.check_more()
-                assert wait_for(lambda: counter.check_more() > seen), (seen, keepsake.get(counter.path).json, server.log_text()[-3000:])
+                assert wait_for(lambda: counter.check_more() > seen), stalled(keepsake, counter, server)
                 assert keepsake.get(counter.path).json["state"] == "running"
             else:
                 # The front may have answered that it is ready just before it noticed.
