@@ -15,7 +15,8 @@ test: all
 	@failed=; \
 	for suite in unit lint $(TEST_TARGETS); do \
 	    echo "== $$suite"; \
-	    $(MAKE) --no-print-directory $$suite </dev/null || failed="$$failed $$suite"; \
+	    case $$suite in unit|lint) jobs=-j$$(nproc);; *) jobs=;; esac; \
+	    $(MAKE) --no-print-directory $$jobs $$suite </dev/null || failed="$$failed $$suite"; \
 	done; \
 	if test -n "$$failed"; then echo "make test: FAILED:$$failed"; exit 1; fi; \
 	echo "make test: all suites passed"
