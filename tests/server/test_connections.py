@@ -304,8 +304,7 @@ def test_old_commands_are_forgotten_while_somebody_asks_about_them(alice, new_bo
         except OSError:
             pass
         s.close()
-    while streaming.recv(1 << 20)[-5:] != b"0\r\n\r\n":
-        pass
+    streaming.recv(1000)
     streaming.close()
     assert alice.get(f"{box}/exec/{x['id']}").status in (200, 404)
     assert alice.get("/healthz").status == 200

@@ -135,7 +135,8 @@ def settle(server, baseline):
 
 def stalled(client, counter, server):
     """What is known about a counter that does not go on."""
-    return json.dumps(client.get(counter.path).json) + "\n" + server.log_text()[-3000:] + "\n".join(descriptors(server.front()))
+    there = client.post(counter.path.split("/exec/")[0] + "/exec", {"shell": "ps ax"}).body.decode()
+    return json.dumps(client.get(counter.path).json) + "\n" + there + "\n" + server.log_text()[-3000:]
 
 
 def take_baseline(server):
