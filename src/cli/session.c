@@ -203,9 +203,10 @@ static int take_end(struct session *s, struct err *e)
     if (s->payload->link < 0)
         return 0;
     /* It ended so fast that the news of its start still waits: it cannot have begun before it was born. */
-    do
-        r = take_start(s, e);       /* the terminal may come first */
-    while (r == 0 && s->payload->link >= 0);
+    /* The news of a terminal may come first. Not until the link ends: a stranger may hold its other end. */
+    r = 0;
+    for (int i = 0; i < 3 && r == 0 && s->payload->link >= 0; i++)
+        r = take_start(s, e);
     s->started_us = s->born_us;
     return r;
 }
