@@ -1,7 +1,7 @@
-# The server under attack: kill -9 storms, two identities, hostile files and clients, a full disk, its description. One cut for every test run, one for the proof.
+# The server under attack: kill -9 storms, two identities, hostile files and clients, a full disk, its description. Both cuts take minutes and belong to the proof.
 #   CARREL_KILLS=100  SERVER_STORM_ARGS="-k full_disk -x"
 PYTHON_PACKAGES += schemathesis
-TEST_TARGETS    += server-storm
+PROOF_TARGETS   += server-storm
 PROOF_TARGETS   += server-proof
 
 # In a mount namespace of its own, so that a mount that is left can only be ours, and a small disk can be made.
