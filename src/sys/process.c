@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
+#include <linux/securebits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -96,18 +97,31 @@ int process_clone(uint64_t flags, int cgroup, int pid_namespace, struct process 
 int process_clone_for(uid_t owner, uint64_t flags, struct process *ret)
 {
     int death_signal = 0;
+    pid_t parent = getppid();
 
     if (owner == 0)
         return clone_plain(flags, -1, ret);
     /* The effective id decides whose the namespace is. The file system id stays, so that the child can still work on
-     * our files. Changing ids also disarms the parent death signal and makes us undumpable; the first is put right
-     * again, the second is welcome. */
-    if (prctl(PR_GET_PDEATHSIG, &death_signal) < 0 || syscall(SYS_setresuid, -1, owner, -1) < 0)
+     * our files, and so do the capabilities: if we are killed just then, the death signals of all our children are sent
+     * with our rights of that moment. Changing ids also disarms our own death signal and makes us undumpable; the
+     * first is put right again, the second is welcome. The child's new user namespace resets the bits. */
+    int bits = prctl(PR_GET_SECUREBITS, 0, 0, 0, 0);
+    if (bits < 0 || prctl(PR_GET_PDEATHSIG, &death_signal) < 0
+        || prctl(PR_SET_SECUREBITS, bits | SECBIT_NO_SETUID_FIXUP, 0, 0, 0) < 0)
         return -errno;
-    (void)syscall(SYS_setfsuid, 0);
-    int r = clone_plain(flags, -1, ret);
-    if (r != 0 && (syscall(SYS_setresuid, -1, 0, -1) < 0 || prctl(PR_SET_PDEATHSIG, death_signal) < 0))
-        _exit(125);     /* every later step would be taken as somebody else */
+    int r = syscall(SYS_setresuid, -1, owner, -1) < 0 ? -errno : 0;
+    if (r == 0) {
+        (void)syscall(SYS_setfsuid, 0);
+        r = clone_plain(flags, -1, ret);
+        if (r == 0)
+            return 0;
+        if (syscall(SYS_setresuid, -1, 0, -1) < 0 || prctl(PR_SET_PDEATHSIG, death_signal) < 0)
+            _exit(125);     /* every later step would be taken as somebody else */
+        if (death_signal && getppid() != parent)
+            raise(death_signal);        /* it came while it was disarmed */
+    }
+    if (prctl(PR_SET_SECUREBITS, bits, 0, 0, 0) < 0)
+        _exit(125);
     return r;
 }
 

@@ -8,8 +8,12 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <linux/ptrace.h>
 
 /* A payload that never stops talking. */
 static int start_talker(uint32_t box, unsigned payload)
@@ -155,6 +159,49 @@ static void test_a_killed_keeper_leaves_nothing(void **state)
     wait_for_ms(cgroups_of(keeper) == 0, 2000);
 }
 
+/* Lets the keeper run until it has taken another effective id. */
+static void wait_for_other_id(pid_t keeper)
+{
+    struct ptrace_syscall_info call = { 0 };
+    bool is_the_call = false;
+    int status;
+
+    for (;;) {
+        assert_return_code(ptrace(PTRACE_SYSCALL, keeper, NULL, NULL), errno);
+        assert_int_equal(waitpid(keeper, &status, 0), keeper);
+        assert_true(WIFSTOPPED(status));
+        if (ptrace(PTRACE_GET_SYSCALL_INFO, keeper, sizeof call, &call) < 0)
+            continue;
+        if (call.op == PTRACE_SYSCALL_INFO_EXIT && is_the_call)
+            return;
+        is_the_call = call.op == PTRACE_SYSCALL_INFO_ENTRY && call.entry.nr == SYS_setresuid
+                      && (uid_t)call.entry.args[1] != 0;
+    }
+}
+
+/* It takes the id of a box's range to make that box's user namespace, and must not lose the right to end the others. */
+static void test_a_keeper_killed_as_somebody_else_leaves_nothing(void **state)
+{
+    (void)state;
+    enum { BOXES = 3 };
+    pid_t pids[64], keeper = front.keeper;
+    for (uint32_t i = 0; i < BOXES; i++)
+        box_make(i, NULL);
+    size_t n = keeper_children(pids, 64);
+    assert_true(n >= BOXES);
+    assert_return_code(ptrace(PTRACE_SEIZE, keeper, NULL, PTRACE_O_TRACESYSGOOD), errno);
+    assert_return_code(ptrace(PTRACE_INTERRUPT, keeper, NULL, NULL), errno);
+    assert_int_equal(waitpid(keeper, NULL, 0), keeper);
+    struct request_create create = create_frame(BOXES);
+    front_send(&create, sizeof create, NULL, 0);
+    wait_for_other_id(keeper);
+    assert_return_code(kill(keeper, SIGKILL), errno);
+    assert_int_equal(keeper_wait(), SIGKILL);
+    for (size_t i = 0; i < n; i++)
+        wait_for_ms(!is_running(pids[i]), 2000);
+    wait_for_ms(cgroups_of(keeper) == 0, 2000);
+}
+
 static void test_sigterm_ends_the_keeper_cleanly(void **state)
 {
     (void)state;
@@ -261,6 +308,7 @@ const struct CMUnitTest life_tests[] = {
     TEST(test_a_killed_init_is_told_with_its_cause),
     TEST(test_the_guest_cannot_end_init),
     TEST(test_a_killed_keeper_leaves_nothing),
+    TEST(test_a_keeper_killed_as_somebody_else_leaves_nothing),
     TEST(test_sigterm_ends_the_keeper_cleanly),
     TEST(test_payloads_get_no_blocked_signals),
     TEST(test_the_keeper_ends_with_its_front),
