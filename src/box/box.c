@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -341,6 +343,21 @@ int box_check_making(struct box *box, struct err *e)
     return r < 0 && e->step != STEP_WAIT ? r : 0;
 }
 
+/* A link that closes without a word says only that init is about to be gone; its status says why. */
+static int init_ended(const struct box *box, struct err *e)
+{
+    enum { PATIENCE_MS = 1000 };
+    struct pollfd ended = { .fd = box->init.pidfd, .events = POLLIN };
+    siginfo_t info = { 0 };
+
+    if (poll(&ended, 1, PATIENCE_MS) < 0 ||
+        waitid(P_PIDFD, (id_t)box->init.pidfd, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) < 0 || info.si_pid == 0)
+        return err_at(e, ECHILD, STEP_CLONE, 0, "init closed its link");
+    return err_set(e, ECHILD, STEP_CLONE,
+                   info.si_code == CLD_EXITED ? "init ended with status %d" : "init was ended by signal %d",
+                   info.si_status);
+}
+
 int box_ready(struct box *box, bool block, struct err *e)
 {
     struct note note;
@@ -349,7 +366,9 @@ int box_ready(struct box *box, bool block, struct err *e)
     /* Init speaks first; the payload's word without init's would mean a box whose file system is not there. */
     if (box->link >= 0) {
         r = box_init_report(box, block, e);
-        if (r < 0 && e->step == STEP_WAIT)
+        if (r == -ECHILD)
+            r = init_ended(box, e);
+        if (r == -ECHILD || (r < 0 && e->step == STEP_WAIT))
             find_cause(box, &r, e);
         if (r <= 0)
             return r;
