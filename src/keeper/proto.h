@@ -13,12 +13,14 @@
 #include "base/err.h"
 
 enum {
-    KEEPER_VERSION = 2,
+    KEEPER_VERSION = 3,
     KEEPER_BOXES = 4096,
     KEEPER_PAYLOADS = 64,
     KEEPER_MOUNTS = 16,
     KEEPER_FDS = 24,
-    KEEPER_HELD = 3
+    KEEPER_HELD = 3,
+    KEEPER_FAMILIES = 64,
+    KEEPER_TEMPLATES = 32
 };
 
 enum request_type {
@@ -35,6 +37,8 @@ enum request_type {
     REQUEST_FORGET,      /* the front has noted a payload's end; its slot is free again */
     REQUEST_DESTROY,
     REQUEST_STORE_REMOVE, /* about no box: its slot means nothing */
+    REQUEST_FAMILY,       /* about a family's slot, in head.box; fds: the zygote's command, then its stderr if there */
+    REQUEST_FAMILY_END,
     REQUEST_COUNT
 };
 
@@ -76,6 +80,8 @@ struct request_create {
     uint32_t            root;           /* 0: the host's /usr; else a root that the keeper's configuration names */
     uint32_t            owner_uid, owner_gid;   /* filled in by the keeper: who made the envelopes */
     uint32_t            n_mounts;
+    uint32_t            template;       /* 0: none; else one that the keeper's configuration names: its layers are there */
+    uint32_t            family;         /* 0: none; else a family's slot + 1: the first payload is forked and waits */
     char                hostname[65];
     uint8_t             reserved[7];
     struct frame_mount  mount[KEEPER_MOUNTS];
@@ -87,6 +93,21 @@ struct request_start {
     uint64_t            timeout_ms;     /* 0: none; kept by the keeper, so that it holds while no front is there */
     uint8_t             has_stdio[3];
     uint8_t             n_held;
+    uint32_t            way;            /* enum start_way */
+    uint32_t            uid, gid;       /* UINT32_MAX: the box's own user */
+};
+
+enum start_way {
+    START_EXEC,
+    START_FORK,     /* from the family's zygote: the child that waits already, or a new one. STARTED says which in code */
+};
+
+struct request_family {
+    struct request_head head;           /* box: the family's slot */
+    uint64_t            token;
+    struct frame_limits limits;         /* of the zygote and what it forks before they are in their boxes */
+    uint32_t            template, profile;
+    uint32_t            has_stderr;
     uint32_t            reserved;
 };
 
@@ -125,6 +146,8 @@ enum event_type {
     EVENT_FAILED,  /* a payload never ran, err says why; like one that ended, it is to be forgotten */
     EVENT_ENDED,   /* a payload ended */
     EVENT_GONE,    /* a box is gone, and its store free; so is its slot; err says why if it was not asked for */
+    EVENT_FAMILY,  /* a family is ready (result 0), or after HELLO: one that is alive; box: its slot */
+    EVENT_FAMILY_GONE, /* its zygote has ended, or it was asked to; its boxes live on until they are destroyed; err: why */
     EVENT_STORE,   /* after HELLO, for each store that there is: its number in token, what it takes of the disk in usage
                     */
 };
