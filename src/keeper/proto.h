@@ -94,7 +94,7 @@ struct request_start {
     uint8_t             has_stdio[3];
     uint8_t             n_held;
     uint32_t            way;            /* enum start_way */
-    uint32_t            uid, gid;       /* UINT32_MAX: the box's own user */
+    uint32_t            user, group;    /* 0: the box's own; else the id in the box, plus one */
 };
 
 enum start_way {
