@@ -37,6 +37,7 @@ struct box_settings {
     struct frame_limits requests; /* memory and cpu that are guaranteed; at most the limits; counted against the host */
     uint32_t            profile;        /* 0 strict, 1 standard, 2 system */
     uint32_t            root;           /* 0: host; else number of a configured root */
+    uint32_t            template;       /* 0: none; else config_template(): its layers are there, and kernels of it */
     bool                writable_root;
     bool                on_disk;        /* what it writes is kept in a store of the keeper's: the box can be stopped */
     uint32_t            uid, gid;
@@ -73,6 +74,7 @@ struct box {
     gid_t               owner_gid;
     uint32_t            slot;           /* the keeper's, or BOX_NO_SLOT */
     uint64_t            token;          /* what the keeper calls it if it came from the pool; 0: by its number */
+    uint32_t            family;         /* 0: a plain box; else the keeper's slot of its family, plus one */
     enum phase          phase;
     char                reason[40];     /* "", "ttl", "idle", "keeper_lost", "create_failed", … */
     char                message[256];

@@ -57,7 +57,7 @@ static const struct key keys[] = {
     { "quota.cpus", KIND_CPUS, AT(quota.cpu_milli), 0, 0, "none" },
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
-static const char *const sections[] = { "defaults", "limits", "host", "pool", "quota" };
+static const char *const sections[] = { "defaults", "limits", "host", "pool", "quota", "templates" };
 enum { N_SECTIONS = sizeof sections / sizeof sections[0] };
 static const char roots_prefix[] = "roots.";
 
@@ -75,6 +75,8 @@ enum config_shape config_shape(const char *name)
 {
     const struct key *key = find_key(name);
 
+    if (config_template_owns(name))
+        return config_template_shape(name);
     for (size_t i = 0; i < N_SECTIONS; i++)
         if (!strcmp(sections[i], name))
             return CONFIG_SECTION;
@@ -156,7 +158,7 @@ static int set_text(const struct key *key, const char *value, char *to, struct e
     return 0;
 }
 
-static int check_path(const char *name, const char *value, struct err *e)
+int config_check_path(const char *name, const char *value, struct err *e)
 {
     if (value[0] != '/')
         return err_set(e, EINVAL, STEP_USAGE, "%s '%s' is not an absolute path", name, parse_quote(value).text);
@@ -254,15 +256,15 @@ static int add_origin(struct config *c, const char *value, struct err *e)
     return 0;
 }
 
-static int check_root_name(const char *name, struct err *e)
+int config_check_name(const char *section, const char *name, struct err *e)
 {
     size_t length = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789._-");
 
     if (!length || name[length] || length > 63 || !isalnum((unsigned char)name[0]))
         return err_set(e, EINVAL, STEP_USAGE,
-                       "roots: '%s' is not a name; use up to 63 of a-z, 0-9, '.', '_' and '-', a letter or "
+                       "%s: '%s' is not a name; use up to 63 of a-z, 0-9, '.', '_' and '-', a letter or "
                        "digit first",
-                       parse_quote(name).text);
+                       section, parse_quote(name).text);
     return 0;
 }
 
@@ -271,12 +273,12 @@ static int set_root(struct config *c, const char *name, const char *path, struct
 {
     char key[80];
     uint32_t i = 0;
-    int r = check_root_name(name, e);
+    int r = config_check_name("roots", name, e);
 
     if (r < 0)
         return r;
     snprintf(key, sizeof key, "%s%s", roots_prefix, name);
-    r = check_path(key, path, e);
+    r = config_check_path(key, path, e);
     if (r < 0)
         return r;
     if (strlen(path) >= sizeof c->root_path[0])
@@ -301,6 +303,8 @@ int config_set(struct config *c, const char *name, const char *value, struct err
 
     if (!strncmp(name, roots_prefix, sizeof roots_prefix - 1))
         return set_root(c, name + sizeof roots_prefix - 1, value, e);
+    if (config_template_owns(name))
+        return config_template_set(c, name, value, e);
     if (!key)
         return err_set(e, EINVAL, STEP_USAGE, "unknown setting '%s'%s", parse_quote(name).text,
                        config_suggest(name, hint, sizeof hint));
@@ -322,7 +326,7 @@ int config_set(struct config *c, const char *name, const char *value, struct err
         }
         break;
     case KIND_PATH:
-        r = check_path(key->name, value, e);
+        r = config_check_path(key->name, value, e);
         break;
     case KIND_USER:
         r = check_user(value, e);
@@ -369,6 +373,7 @@ void config_defaults(struct config *c, bool is_root)
         .pool_size = 2,
         .log_level = "info",
     };
+    config_template_defaults(c);
     if (is_root) {
         put_path(c->run, sizeof c->run, "/run/carrel", "");
         put_path(c->state, sizeof c->state, "/var/lib/carrel", "");
@@ -411,7 +416,7 @@ int config_check(const struct config *c, struct err *e)
         if (!paths[i][1][0])
             return err_set(e, EINVAL, STEP_USAGE,
                            "%s is not known (HOME or XDG_RUNTIME_DIR is missing or too long); set it", paths[i][0]);
-        r = check_path(paths[i][0], paths[i][1], e);
+        r = config_check_path(paths[i][0], paths[i][1], e);
         if (r < 0)
             return r;
     }

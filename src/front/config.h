@@ -13,7 +13,18 @@ struct config_quota {
     uint32_t cpu_milli;
 };
 
-enum { CONFIG_ROOTS = 64, CONFIG_ORIGINS = 16, CONFIG_POOL = 128 };
+enum { CONFIG_ROOTS = 64, CONFIG_ORIGINS = 16, CONFIG_POOL = 128, CONFIG_TEMPLATES = 32 };
+
+/* What kernels are made from: an interpreter, and what it has imported before it is asked. Those of the keeper have the
+ * same numbers: 1 is the first. */
+struct config_template {
+    char     name[64];
+    char     python[256];               /* path of the interpreter, the same on the host and in a box */
+    char     imports[512];              /* comma list; those that are not installed are left out */
+    char     startup[256];              /* directory of startup files; "" = none */
+    char     layers[768];               /* further directories that boxes see read-only, with colons between them */
+    uint32_t pool;                      /* parked kernels that are kept ready; 0: none, and no family ahead of time */
+};
 
 struct config {
     char     listen[128];               /* "127.0.0.1:7070"; "" = no TCP */
@@ -36,6 +47,9 @@ struct config {
     uint32_t n_origins;
     char     origin[CONFIG_ORIGINS][256];   /* browsers may come from these pages */
     char     log_level[16];
+    char     guest[256];                /* directory of what runs in boxes (guest/); "" = not found. Not a key */
+    uint32_t n_templates;               /* at least one, "python" */
+    struct config_template template[CONFIG_TEMPLATES];
 };
 
 void           config_defaults(struct config *c, bool is_root);
@@ -44,5 +58,10 @@ MUST_CHECK int config_load(struct config *c, const char *path, bool must_exist, 
 /* One "key=value" as in the file, for flags. */
 MUST_CHECK int config_set(struct config *c, const char *key, const char *value, struct err *e);
 MUST_CHECK int config_check(const struct config *c, struct err *e);
+
+/* By its number, from 1; NULL if there is none. */
+const struct config_template *config_template(const struct config *c, uint32_t number);
+/* Its number; 0: there is none. */
+uint32_t       config_template_find(const struct config *c, const char *name);
 
 #endif

@@ -10,6 +10,16 @@ enum config_shape { CONFIG_UNKNOWN, CONFIG_SCALAR, CONFIG_BOOL, CONFIG_LIST, CON
  * names). */
 enum config_shape config_shape(const char *key);
 
+/* Of config.c, for the file of the templates. */
+MUST_CHECK int config_check_path(const char *name, const char *value, struct err *e);
+MUST_CHECK int config_check_name(const char *section, const char *name, struct err *e);
+
+/* config_template.c: keys that begin with "templates". */
+bool           config_template_owns(const char *key);
+enum config_shape config_template_shape(const char *key);
+MUST_CHECK int config_template_set(struct config *c, const char *key, const char *value, struct err *e);
+void           config_template_defaults(struct config *c);
+
 /* ": did you mean X?" in the caller's storage, or "". */
 const char *config_suggest(const char *key, char *text, size_t size);
 

@@ -21,6 +21,7 @@
 #include "front/auth.h"
 #include "front/front.h"
 #include "front/keeper_link.h"
+#include "front/layers.h"
 #include "front/pool.h"
 #include "front/store.h"
 
@@ -259,6 +260,7 @@ static int open_all(struct server *server, const struct front_options *o, struct
     signal(SIGPIPE, SIG_IGN);
     umask(077);
     measure_host(&front->config);
+    layers_find_guest(front->config.guest, sizeof front->config.guest);
     int r = config_check(&front->config, e);
     if (r == 0)
         r = front_leave_network(e);

@@ -309,6 +309,51 @@ static void test_check_sees_the_whole(void **state)
     assert_string_equal(config.listen, "[::1]:7");
 }
 
+static void test_templates(void **state)
+{
+    assert_int_equal(load(state, "templates:\n  science:\n    python: /srv/science/bin/python\n    imports: numpy,scipy.stats\n"
+                                 "    layers: /srv/data:/srv/models\n    pool: off\n  python:\n    pool: 5\n"), 0);
+    assert_int_equal(config.n_templates, 2);
+    assert_int_equal(config_template_find(&config, "python"), 1);
+    assert_int_equal(config_template_find(&config, "science"), 2);
+    assert_int_equal(config_template_find(&config, "nothing"), 0);
+    assert_string_equal(config_template(&config, 1)->python, "/usr/bin/python3");
+    assert_int_equal(config_template(&config, 1)->pool, 5);
+    assert_string_equal(config_template(&config, 2)->python, "/srv/science/bin/python");
+    assert_string_equal(config_template(&config, 2)->imports, "numpy,scipy.stats");
+    assert_string_equal(config_template(&config, 2)->layers, "/srv/data:/srv/models");
+    assert_int_equal(config_template(&config, 2)->pool, 0);
+    assert_null(config_template(&config, 0));
+    assert_null(config_template(&config, 3));
+    assert_int_equal(set("templates.science.startup", "/srv/startup"), 0);
+    assert_string_equal(config_template(&config, 2)->startup, "/srv/startup");
+}
+
+static void test_bad_templates(void **state)
+{
+    static const char *const bad[][2] = {
+        { "templates", "x" },
+        { "templates.python", "x" },
+        { "templates.python.pythn", "/x" },
+        { "templates.python.python", "bin/python" },
+        { "templates.python.python", "" },
+        { "templates.python.imports", "numpy;rm" },
+        { "templates.python.layers", "/a:b" },
+        { "templates.python.layers", "/a/../b" },
+        { "templates.python.pool", "129" },
+        { "templates.UP.python", "/x" },
+        { "templates.a.b.python", "/x" },
+    };
+
+    config_defaults(&config, true);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(set(bad[i][0], bad[i][1]), -EINVAL);
+    assert_int_equal(config.n_templates, 1);
+    assert_int_equal(load(state, "templates:\n  a:\n    pyton: /x\n"), -EINVAL);
+    assert_int_equal(load(state, "templates:\n  a: /x\n"), -EINVAL);
+    assert_int_equal(load(state, "templates:\n  a:\n    python:\n      deeper: /x\n"), -EINVAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -322,6 +367,8 @@ int main(void)
         cmocka_unit_test(test_flags_win_over_the_file),
         cmocka_unit_test(test_tables_do_not_overflow),
         cmocka_unit_test(test_check_sees_the_whole),
+        cmocka_unit_test(test_templates),
+        cmocka_unit_test(test_bad_templates),
     };
 
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
