@@ -38,7 +38,11 @@ static ssize_t receive(struct http_request_state *q, void *data, size_t size)
         q->turn_bytes += (size_t)n;
         return n;
     }
-    c->gone = true;
+    /* A connection that epoll does not watch any more has hung up for good. */
+    if (n == 0 && q->raw && q->request.may_half_close && c->watch.watching)
+        c->half_closed = true;
+    else
+        c->gone = true;
     conn_wake(c);
     return n == 0 ? 0 : -EPIPE;
 }

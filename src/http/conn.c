@@ -9,8 +9,10 @@
  * connection, so a handler is never called from under itself and may do anything in a callback.
  *
  * While a request is answered the socket is not read, but EPOLLRDHUP stays armed: a client that vanishes is noticed at
- * once, even behind pipelined bytes. Half-closed counts as gone; TCP cannot tell it from closed. EPOLLIN is left armed
- * until it fires unwanted, which saves two epoll_ctl calls in an ordinary request. */
+ * once, even behind pipelined bytes. Half-closed counts as gone; TCP cannot tell it from closed. Only a handler of an
+ * upgraded connection may say otherwise (may_half_close): then the client is gone when it hangs up, or when it resets
+ * what is sent to it. EPOLLIN is left armed until it fires unwanted, which saves two epoll_ctl calls in an ordinary
+ * request. */
 #include "base/fd.h"
 #include "http/conn.h"
 
@@ -401,11 +403,12 @@ static void conn_arm(struct http_conn *c, uint32_t fired)
         if (q->progressed && c->wait == WAIT_SEND)
             c->wait = WAIT_NOTHING;
         q->progressed = false;
-        if ((needed & EPOLLOUT) || c->at_end)
+        if ((needed & EPOLLOUT) || (c->at_end && !q->request.may_half_close))
             set_wait(c, WAIT_SEND);
         else
             set_wait(c, q->wants_body && !q->request.may_dawdle && !q->raw ? WAIT_BODY : WAIT_NOTHING);
-        if (c->at_end)      /* raw, and the handler does not read at present: it will find out when it does */
+        /* Raw, and the handler does not read at present: it will find out when it does. Or it has read all. */
+        if (c->at_end || c->half_closed)
             needed &= ~(uint32_t)(EPOLLRDHUP | EPOLLIN);
         break;
     default:
@@ -461,10 +464,10 @@ void conn_on_event(struct loop_fd *w, uint32_t events)
     if (events & EPOLLIN)
         c->readable = true;
     if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
-        if (c->phase == CONN_ACTIVE && (!raw || (events & EPOLLERR)))
+        if (c->phase == CONN_ACTIVE && (!raw || (events & EPOLLERR) || (c->half_closed && (events & EPOLLHUP))))
             c->gone = true;
         c->readable = true;
-        if (raw && !c->state->wants_body) {
+        if (raw && !c->state->wants_body && !c->half_closed) {
             c->at_end = true;
             if (events & EPOLLHUP)      /* cannot be masked */
                 loop_fd_remove(c->server->loop, w);

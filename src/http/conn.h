@@ -79,6 +79,7 @@ struct http_conn {
     bool readable;      /* a read may give something */
     bool running, gone, timed_out, aborted, is_refusal;
     bool at_end;        /* raw: the client has closed, the handler has not read so far yet */
+    bool half_closed;   /* raw: the handler has read so far, and goes on answering (may_half_close) */
 };
 
 struct http_server {

@@ -80,6 +80,7 @@ struct http_request {
     void (*on_end)(struct http_request *r, enum http_end how);      /* r is invalid afterwards */
     uint64_t body_max_bytes;        /* http_body_read() gives -EFBIG beyond; UINT64_MAX at first */
     bool may_dawdle;                /* no deadline for the body: a terminal's keystrokes, for example */
+    bool may_half_close;            /* after an upgrade: a client that has sent its last byte still reads */
 
     struct http_conn *conn;
     struct http_request_state *state;

@@ -49,7 +49,6 @@ def test_http_through_a_forwarded_port(server, box, forwarded):
         assert urllib.request.urlopen(f"http://127.0.0.1:{port}/page", timeout=10).read() == b"hello"
 
 
-@pytest.mark.xfail(reason="the HTTP layer takes a tunnel's half-close for a client that vanished")
 def test_bytes_go_both_ways_and_a_half_close_is_handed_on(server, box, forwarded):
     server.carrel("exec", "-d", box, "--", "python3", "-c", SERVER)
     wait_for(lambda: listens(server, box, 9000), "the server in the box listens")

@@ -64,6 +64,45 @@ static void say_end(struct http_request *r, enum http_end how)
     printf("end %s %.*s\n", words[how], HTTP_TEXT_FORMAT(r->head.path));
 }
 
+/* ---- a tunnel's end: counts what comes, and answers only when all has come ---- */
+
+static void count_on(struct http_request *r)
+{
+    struct job *j = r->owner;
+    char piece[PIECE];
+    ssize_t n;
+
+    while (!j->at_end && (n = http_body_read(r, piece, sizeof piece)) >= 0) {
+        j->total += (uint64_t)n;
+        j->at_end = n == 0;
+    }
+    if (!j->at_end || j->chunked)
+        return;
+    j->chunked = true;
+    printf("counted %llu\n", (unsigned long long)j->total);
+    if (j->every_ms)
+        return;     /* never answers */
+    char text[32];
+    int size = snprintf(text, sizeof text, "%llu", (unsigned long long)j->total);
+    if (http_reply_write(r, text, (size_t)size) == 0)
+        http_reply_finish(r);
+}
+
+static void handle_count(struct http_request *r, const struct http_match *m, void *owner)
+{
+    (void)m;
+    struct job *j = job_new(r, owner);
+    j->every_ms = (uint32_t)query_number(r, "silent", 0);
+    r->on_end = say_end;
+    if (http_reply_upgrade(r, "count") < 0) {
+        http_request_abort(r);
+        return;
+    }
+    r->may_dawdle = r->may_half_close = true;
+    r->on_body = count_on;
+    count_on(r);
+}
+
 /* ---- small answers ---- */
 
 static void handle_hello(struct http_request *r, const struct http_match *m, void *owner)
@@ -407,6 +446,7 @@ static const struct http_route routes[] = {
     { "GET", "/file", handle_file },
     { "GET", "/pipe", handle_pipe },
     { "GET", "/ws", handle_ws },
+    { "GET", "/count", handle_count },
     { "GET", "/proxy/{rest...}", handle_proxy },
     { "POST", "/proxy/{rest...}", handle_proxy },
 };

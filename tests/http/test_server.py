@@ -191,6 +191,49 @@ def test_a_vanished_client_is_noticed_at_once(start, tmp_path, kind):
     assert s.stats()["connections"] == 1        # the one that asks
 
 
+def connect(s, kind, path):
+    if kind == "tcp":
+        return s.connect()
+    c = socket.socket(socket.AF_UNIX)
+    c.settimeout(DEADLINE)
+    c.connect(str(path))
+    return c
+
+
+UPGRADE = ("Connection: Upgrade", "Upgrade: count")
+
+
+@pytest.mark.parametrize("kind", ["tcp", "unix"])
+@pytest.mark.parametrize("size", [0, 5, 3_000_000])
+def test_an_upgraded_connection_may_be_half_closed(start, tmp_path, kind, size):
+    s = start("--unix", tmp_path / "socket", "--send-ms", 300)
+    with connect(s, kind, tmp_path / "socket") as c:
+        f = c.makefile("rb")
+        c.sendall(get("/count", *UPGRADE))
+        assert Answer(f).status == 101
+        c.sendall(b"x" * size)
+        c.shutdown(socket.SHUT_WR)
+        assert f.read() == b"%d" % size
+    s.wait_line("end done /count")
+
+
+@pytest.mark.parametrize("kind", ["unix", "tcp"])
+def test_a_half_closed_client_that_vanishes_is_noticed(start, tmp_path, kind):
+    s = start("--unix", tmp_path / "socket", fast=True)
+    c = connect(s, kind, tmp_path / "socket")
+    c.sendall(get("/count?silent=1", *UPGRADE))
+    assert Answer(c.makefile("rb")).status == 101
+    c.sendall(b"abc")
+    c.shutdown(socket.SHUT_WR)
+    s.wait_line("counted 3")
+    before = s.cpu_seconds()
+    if kind == "tcp":
+        c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    c.close()
+    s.wait_line("end gone /count", 2)
+    assert s.cpu_seconds() - before < 0.1
+
+
 def test_waiting_behind_pipelined_bytes_does_not_spin(start):
     s = start(fast=True)
     with s.connect() as c:
