@@ -6,7 +6,7 @@ QEMU_TIMEOUT   ?= 1800
 QEMU_SHOW      ?=
 QEMU_PROGRAMS  ?= $(BUILD)/carrel $(PROBE) $(BUILD)/tests/zygote
 QEMU_OUT       := $(BUILD)/qemu
-PACKAGES_QEMU  := qemu-system-x86 busybox-static squashfs-tools
+PACKAGES_QEMU  := qemu-system-x86 busybox-static squashfs-tools e2fsprogs
 
 .PHONY: proof-qemu qemu-packages
 qemu-packages:

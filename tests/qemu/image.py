@@ -21,6 +21,7 @@ GUEST_PACKAGES = ["python3", "uidmap", "util-linux", "mount", "procps", "strace"
 # In the order in which they are loaded; those with a question mark may be absent or built in.
 MODULES = ["virtio", "virtio_ring", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "virtio_blk",
            "squashfs", "loop?", "overlay?", "fuse?", "tun?"]
+TOOLS = {"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"}
 
 
 def run(*argv, **kwargs):
@@ -145,21 +146,31 @@ def make_squashfs(output, *argv, **kwargs):
 
 
 def make_usr(out):
+    """ext4 and not squashfs, because ids can be mapped on it: for squashfs that takes Linux 6.2."""
     names = package_files(package_closure(GUEST_PACKAGES))
     digest = hashlib.sha256("\n".join(names).encode()).hexdigest()
-    output, stamp = f"{out}/usr.squashfs", f"{out}/usr.stamp"
-    if fresh(output, "/var/lib/dpkg/status") and os.path.exists(stamp) and open(stamp).read() == digest:
+    output, stamp, tree = f"{out}/usr.ext4", f"{out}/usr.stamp", f"{out}/usr.tree"
+    if fresh(output, "/var/lib/dpkg/status", __file__) and os.path.exists(stamp) and open(stamp).read() == digest:
         return
-    # Through tar, because mksquashfs takes minutes for a list of names.
-    command = ["tar", "-c", "-C", "/usr", "--no-recursion", "--xattrs", "--xattrs-include=security.capability",
-               "-T", "-"]
+    remove(tree)
+    os.makedirs(tree)
+    # The files are root's in the image, also when an ordinary user makes it.
+    as_root = [] if os.getuid() == 0 else ["unshare", "--map-root-user"]
+    xattrs = ["--xattrs", "--xattrs-include=security.capability"]
+    command = ["tar", "-c", "-C", "/usr", "--no-recursion", *xattrs, "-T", "-"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as tar:
         writer = threading.Thread(target=feed, args=(tar.stdin, "\n".join(names).encode()))
         writer.start()
-        make_squashfs(output, "-", "-tar", stdin=tar.stdout)
+        run(*as_root, "tar", "-x", "-p", "-C", tree, *xattrs, stdin=tar.stdout)
         writer.join()
     if tar.returncode != 0:
         sys.exit("image.py: tar failed")
+    remove(output + ".new")
+    used = int(run("du", "-sk", tree, stdout=subprocess.PIPE, text=True).stdout.split()[0])
+    run(*as_root, "mkfs.ext4", "-q", "-m", "0", "-O", "^has_journal", "-N", str(2 * len(names)), "-d", tree, output + ".new",
+        f"{used * 5 // 4 + 65536}k", env=TOOLS)
+    os.rename(output + ".new", output)
+    remove(tree)
     with open(stamp, "w") as file:
         file.write(digest)
 
@@ -204,7 +215,7 @@ def make_disk(out):
     if not os.path.exists(output):
         with open(output + ".new", "wb") as file:
             file.truncate(256 << 20)
-        run("mkfs.ext4", "-q", "-m", "0", output + ".new", env={"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"})
+        run("mkfs.ext4", "-q", "-m", "0", output + ".new", env=TOOLS)
         os.rename(output + ".new", output)
 
 

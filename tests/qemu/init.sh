@@ -18,12 +18,11 @@ $b chmod 1777 tmp var/tmp && $b chmod 700 root
 for name in bin sbin lib lib64; do $b ln -s usr/$name $name; done
 # The order of virtio disks is not that of the command line.
 for disk in /dev/vda /dev/vdb /dev/vdc; do
-    if ! $b mount -t squashfs -o ro $disk mnt 2>/dev/null; then
-        $b mount -t ext4 -o nosuid,nodev $disk var/tmp && $b chmod 1777 var/tmp || fail "$disk does not mount"
-        continue
-    fi
-    if test -d mnt/tests; then target=carrel; else target=usr; fi
-    $b umount mnt && $b mount -t squashfs -o ro $disk $target || fail "$disk does not mount on /$target"
+    if $b mount -t squashfs -o ro $disk carrel 2>/dev/null; then continue; fi
+    $b mount -t ext4 -o ro $disk mnt || fail "$disk does not mount"
+    if test -d mnt/bin; then target=usr options=ro; else target=var/tmp options=nosuid,nodev; fi
+    $b umount mnt && $b mount -t ext4 -o $options $disk $target || fail "$disk does not mount on /$target"
 done
+$b chmod 1777 var/tmp
 $b mount --move /proc proc && $b mount --move /sys sys && $b mount --move /dev dev || fail "no /dev any more"
 exec $b switch_root /new /bin/bash /carrel/tests/qemu/guest.sh </dev/console >/dev/console 2>&1

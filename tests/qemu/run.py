@@ -27,8 +27,8 @@ def machine_command(out, suite, mark, timeout, memory, append):
                "-kernel", kernel, "-initrd", f"{out}/initramfs",
                "-append", f"console=ttyS0 quiet panic=-1 reboot=t carrel.suite={suite} carrel.mark={mark} "
                           f"carrel.timeout={timeout} {append}"]
-    for number, image in enumerate(("usr", "project")):
-        command += ["-drive", f"id=d{number},file={out}/{image}.squashfs,format=raw,if=none,readonly=on",
+    for number, image in enumerate(("usr.ext4", "project.squashfs")):
+        command += ["-drive", f"id=d{number},file={out}/{image},format=raw,if=none,readonly=on",
                     "-device", f"virtio-blk-pci,drive=d{number}"]
     # What is written to it is gone with the machine.
     return command + ["-drive", f"id=disk,file={out}/disk.ext4,format=raw,if=none,snapshot=on", "-device",

@@ -95,6 +95,12 @@ static int help(void *unused)
 
     for (size_t i = 0; i < request.n_tasks && !is("unlimited"); i++)
         (void)!write(fds[ZYGOTE_TASKS + i], "0", 1);
+    if (request.wait_join && !is("unlimited")) {
+        struct order order;
+        say(NOTE_BORN);
+        if (link_receive(fds[ZYGOTE_LINK], &order, sizeof order, NULL, 0, true) != 1 || order.kind != ORDER_JOIN)
+            _exit(1);
+    }
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (!(is("network") && types[i] == CLONE_NEWNET) && setns(fds[ZYGOTE_USER + i], types[i]) < 0)
             _exit(1);
