@@ -299,7 +299,7 @@ int box_create(struct box_host *host, const struct plan *plan, const int *source
         r = err_at(e, errno, STEP_CLONE, 0, "init's links");
     if (r == 0) {
         r = process_clone_for(host->rootless ? 0 : box->ids.base,
-                              CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS, &box->init);
+                              CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS, &box->init, e);
         if (r == 0) {
             /* The other ends are not init's, or it would never hear that the others are gone. */
             fd_close(link[0]);
@@ -314,7 +314,7 @@ int box_create(struct box_host *host, const struct plan *plan, const int *source
                                          .one_id = box->ids.size == 1,
                                          .quiet = start != NULL });
         }
-        r = r < 0 ? err_at(e, -r, STEP_CLONE, 0, "namespaces") : 0;
+        r = r < 0 ? r : 0;
     }
     box->link = link[0];
     fd_close(link[1]);

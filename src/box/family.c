@@ -69,7 +69,7 @@ static int make_tree(struct box_host *host, const struct plan *plan, const int *
         r = err_at(e, errno, STEP_CLONE, 0, "init's link");
     if (r == 0) {
         r = process_clone_for(host->rootless ? 0 : box->ids.base,
-                              CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS, &box->init);
+                              CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS, &box->init, e);
         if (r == 0)
             init_run(&(struct init_job){ .stage = INIT_FAMILY,
                                          .plan = plan,
@@ -79,7 +79,7 @@ static int make_tree(struct box_host *host, const struct plan *plan, const int *
                                          .keeper = host->self,
                                          .wait_maps = host->rootless,
                                          .can_setgroups = host->can_setgroups, .one_id = box->ids.size == 1 });
-        r = r < 0 ? err_at(e, -r, STEP_CLONE, 0, "namespaces") : 0;
+        r = r < 0 ? r : 0;
     }
     box->link = link[0];
     fd_close(link[1]);

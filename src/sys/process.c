@@ -94,27 +94,33 @@ int process_clone(uint64_t flags, int cgroup, int pid_namespace, struct process 
     return r;
 }
 
-int process_clone_for(uid_t owner, uint64_t flags, struct process *ret)
+/* The effective id decides whose the namespace is. The file system id stays, so that the child can still work on our
+ * files, and so do the capabilities: if we are killed just then, the death signals of all our children are sent with our
+ * rights of that moment. Changing ids also disarms our own death signal and makes us undumpable; the first is put right
+ * again, the second is welcome. The child's new user namespace resets the bits. */
+int process_clone_for(uid_t owner, uint64_t flags, struct process *ret, struct err *e)
 {
-    int death_signal = 0;
+    int r, death_signal = 0;
     pid_t parent = getppid();
 
-    if (owner == 0)
-        return clone_plain(flags, -1, ret);
-    /* The effective id decides whose the namespace is. The file system id stays, so that the child can still work on
-     * our files, and so do the capabilities: if we are killed just then, the death signals of all our children are sent
-     * with our rights of that moment. Changing ids also disarms our own death signal and makes us undumpable; the
-     * first is put right again, the second is welcome. The child's new user namespace resets the bits. */
+    if (owner == 0) {
+        r = clone_plain(flags, -1, ret);
+        return r < 0 ? err_at(e, -r, STEP_CLONE, 0, "namespaces") : r;
+    }
     int bits = prctl(PR_GET_SECUREBITS, 0, 0, 0, 0);
-    if (bits < 0 || prctl(PR_GET_PDEATHSIG, &death_signal) < 0
-        || prctl(PR_SET_SECUREBITS, bits | SECBIT_NO_SETUID_FIXUP, 0, 0, 0) < 0)
-        return -errno;
-    int r = syscall(SYS_setresuid, -1, owner, -1) < 0 ? -errno : 0;
-    if (r == 0) {
+    if (bits < 0 || prctl(PR_GET_PDEATHSIG, &death_signal) < 0)
+        return err_at(e, errno, STEP_CLONE, 0, "own rights");
+    if (prctl(PR_SET_SECUREBITS, bits | SECBIT_NO_SETUID_FIXUP, 0, 0, 0) < 0)
+        return err_at(e, errno, STEP_CLONE, 0, "keeping the capabilities under another id (CAP_SETPCAP)");
+    if (syscall(SYS_setresuid, -1, owner, -1) < 0) {
+        r = err_at(e, errno, STEP_CLONE, 0, "the id that is to own the namespaces (CAP_SETUID)");
+    } else {
         (void)syscall(SYS_setfsuid, 0);
         r = clone_plain(flags, -1, ret);
         if (r == 0)
             return 0;
+        if (r < 0)
+            (void)err_at(e, -r, STEP_CLONE, 0, "namespaces");
         if (syscall(SYS_setresuid, -1, 0, -1) < 0 || prctl(PR_SET_PDEATHSIG, death_signal) < 0)
             _exit(125);     /* every later step would be taken as somebody else */
         if (death_signal && getppid() != parent)

@@ -26,8 +26,8 @@ struct process_end {
 MUST_CHECK int process_clone(uint64_t flags, int cgroup, int pid_namespace, struct process *ret);
 
 /* The same for a process with a new user namespace that belongs to owner: what the kernel counts per user (inotify
- * instances, for example) is then counted for that id alone. owner 0: the caller. Needs CAP_SETUID. */
-MUST_CHECK int process_clone_for(uid_t owner, uint64_t flags, struct process *ret);
+ * instances, for example) is then counted for that id alone. owner 0: the caller. Needs CAP_SETUID and CAP_SETPCAP. */
+MUST_CHECK int process_clone_for(uid_t owner, uint64_t flags, struct process *ret, struct err *e);
 
 /* 1 if it ended and was reaped, 0 if it still runs, or -errno. With block, waits. */
 MUST_CHECK int process_reap(struct process *process, int block, struct process_end *ret);

@@ -34,13 +34,17 @@ OWN_STATUS = (125, 126, 127)
 NEVER_FAIL = set("getpid getppid getuid geteuid getgid getegid gettid umask set_tid_address arch_prctl exit exit_group rt_sigreturn "
                  "restart_syscall alarm pause rt_sigaction rt_sigprocmask capget".split())
 
-# (role, call) -> the one problem that its failure may have, and why.
+# (role, call) -> the one problem that its failure may have, and why. WAY_BACK: only right after a clone.
+WAY_BACK = "not one line of error: ''"
 TOLERATED = {
     ("carrel", "access"): ("the command ran, but not as", "asks for the host's ld.so.cache, alternatives and fonts, without which a box can be"),
-    ("carrel", "setns"): ("not one line of error: ''", "the way back from the box's pid namespace: carrel leaves at once, whatever it did next would be wrong"),
-    ("carrel", "setresuid"): ("not one line of error: ''", "the way back to its own ids: likewise"),
-    ("carrel", "prctl"): ("not one line of error: ''", "likewise"),
+    ("carrel", "setns"): (WAY_BACK, "the way back from the box's pid namespace: carrel leaves at once, whatever it did next would be wrong"),
+    ("carrel", "setresuid"): (WAY_BACK, "the way back to its own ids: likewise"),
+    ("carrel", "prctl"): (WAY_BACK, "likewise"),
 }
+
+# (role, call) -> what the error must name, if the call fails anywhere but on the way back.
+NAMED = {("carrel", "prctl"): ("own rights", "CAP_SETPCAP"), ("carrel", "setresuid"): ("CAP_SETUID",)}
 
 
 def system_calls():
@@ -296,10 +300,27 @@ def jobs_of(way, reference, args):
     return [job for job in jobs if not only or (job[2] == only[0] and (len(only) == 1 or job[3] == int(only[1])))]
 
 
-def serious(job, problems):
-    """The problems without the one that is tolerated at this place."""
-    _, kind, role, _, name, _ = job
+def way_back(reference):
+    """The calls of carrel right after a clone, by which it becomes again what it was before."""
+    found, since = set(), None
+    for role, n, name, _ in reference.calls:
+        if role != "carrel":
+            continue
+        since = 0 if name == "clone3" else since + 1 if since is not None else None
+        if since and since <= 4:
+            found.add(n)
+    return found
+
+
+def serious(job, run, problems, reference):
+    """The problems without the one that is tolerated at this place, and with what the error should have said."""
+    _, kind, role, n, name, _ = job
     allowed, _ = TOLERATED.get((role, name), (None, None)) if kind == "fail" else (None, None)
+    if n not in way_back(reference):
+        allowed = None if allowed is WAY_BACK else allowed
+        words = NAMED.get((role, name)) if kind == "fail" and run.hit else None
+        if words and not any(word in run.stderr for word in words):
+            problems = [*problems, f"the error names none of {words}"]
     return [problem for problem in problems if not (allowed and problem.startswith(allowed))]
 
 
@@ -363,7 +384,7 @@ def test(args, place):
         run = Run(way, args.inject, kind, role, n, value)
         problems = judge(run, [references[name] for name in (way.name, way.fallback) if name in references], kind == "signal") if run.hit or run.hang else []
         end = "missed" if not run.hit else "ran" if run.executed else "refused"
-        problems = serious(job, problems)
+        problems = serious(job, run, problems, references[way.name])
         with lock:
             failed += bool(problems)
         return job, run, problems, end
