@@ -95,9 +95,9 @@ int process_clone(uint64_t flags, int cgroup, int pid_namespace, struct process 
 }
 
 /* The effective id decides whose the namespace is. The file system id stays, so that the child can still work on our
- * files, and so do the capabilities: if we are killed just then, the death signals of all our children are sent with our
- * rights of that moment. Changing ids also disarms our own death signal and makes us undumpable; the first is put right
- * again, the second is welcome. The child's new user namespace resets the bits. */
+ * files, and so do the capabilities: if we are killed just then, the death signals of all our children are sent with
+ * our rights of that moment. Changing ids also disarms our own death signal and makes us undumpable; the first is put
+ * right again, the second is welcome. The child's new user namespace resets the bits. */
 int process_clone_for(uid_t owner, uint64_t flags, struct process *ret, struct err *e)
 {
     int r, death_signal = 0;
