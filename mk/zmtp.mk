@@ -6,3 +6,5 @@ BRIDGE_SOURCES := guest/bridge/bridge.c $(wildcard src/zmtp/*.c) src/base/buf.c 
 $(BRIDGE): $(BRIDGE_SOURCES) $(wildcard src/zmtp/*.h src/base/*.h) | packages $(KERNEL_HEADERS)/linux
 	@mkdir -p $(@D)
 	$(call say,link,$@)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(BRIDGE_SOURCES)
+
+PURE_EXTRA      += $(wildcard src/zmtp/*.c)

@@ -181,8 +181,7 @@ static void on_kernel_message(struct zmtp *z, const struct iovec *part, size_t n
     if (channel == SHELL && is_ours)
         bridge.answered = true;
     /* That somebody has subscribed is a matter of ZeroMQ's, and not every client knows the word. */
-    bool is_welcome = channel == IOPUB && w.part[WIRE_PARENT].iov_len <= 2 &&
-                      memmem(w.part[WIRE_HEADER].iov_base, w.part[WIRE_HEADER].iov_len, "\"iopub_welcome\"", 15);
+    bool is_welcome = channel == IOPUB && memmem(w.part[WIRE_HEADER].iov_base, w.part[WIRE_HEADER].iov_len, "\"iopub_welcome\"", 15);
     if (!is_ours && !is_welcome)
         tell(&w, channel);
     if (!was_ready && is_ready())
