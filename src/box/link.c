@@ -36,6 +36,17 @@ int link_send(int link, const void *data, size_t size, const int *fds, size_t n_
     }
 }
 
+static ssize_t receive(int link, struct msghdr *message)
+{
+    ssize_t n;
+
+    /* A peer that ended without reading all is told as a reset, once, before what it said itself. */
+    while ((n = recvmsg(link, message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)) < 0 &&
+           (errno == EINTR || errno == ECONNRESET))
+        ;
+    return n < 0 ? -errno : n;
+}
+
 ssize_t link_receive_any(int link, void *data, size_t size, int *ret_fds, size_t n_fds, size_t *ret_n)
 {
     union {
@@ -46,17 +57,22 @@ ssize_t link_receive_any(int link, void *data, size_t size, int *ret_fds, size_t
     struct msghdr message = {
         .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control
     };
-    ssize_t n;
 
     *ret_n = 0;
     for (size_t i = 0; i < n_fds; i++)
         ret_fds[i] = -1;
-    /* A peer that ended without reading all is told as a reset, once, before what it said itself. */
-    while ((n = recvmsg(link, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)) < 0 &&
-           (errno == EINTR || errno == ECONNRESET))
-        ;
+    ssize_t n = receive(link, &message);
+    if (n == 0 && message.msg_controllen == 0) {
+        /* The kernel looks for a message first and for the end afterwards. If the peer said its last word and ended in
+         * between, the end is told before that word; told twice it is the end. (Nothing at all: the first was an empty
+         * message.) */
+        message.msg_controllen = sizeof control;
+        n = receive(link, &message);
+        if (n == -EAGAIN)
+            return 0;
+    }
     if (n < 0)
-        return -errno;
+        return n;
 
     struct cmsghdr *header = CMSG_FIRSTHDR(&message);
     if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
