@@ -114,7 +114,7 @@ int box_make_leaf(struct box_host *host, struct box *box, const struct cgroup_li
 
 /* A program may open /dev/stdout, which is the pipe by name: it must belong to the box's user. Only pipes: nothing else
  * is given away. */
-static void give_pipes(const struct box *box, const int stdio[3])
+void box_give_pipes(const struct box *box, const int stdio[3])
 {
     struct stat status;
 
@@ -293,7 +293,7 @@ int box_create(struct box_host *host, const struct plan *plan, const int *source
 
     box->root_device = status.st_dev;
     if (start)
-        give_pipes(box, start->stdio);
+        box_give_pipes(box, start->stdio);
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) < 0
         || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, gate) < 0)
         r = err_at(e, errno, STEP_CLONE, 0, "init's links");
@@ -409,26 +409,54 @@ int box_order_start(struct payload *payload, const struct start *start, struct e
     return r < 0 ? err_at(e, -r, STEP_CLONE, 0, "payload") : 0;
 }
 
+/* The box as a payload of another of its users sees it. */
+static int become_other(const struct box *box, const struct start *start, struct box *ret, struct err *e)
+{
+    bool is_known = box->ids.size > 1 ? ids_holds(&box->ids, start->uid) && ids_holds(&box->ids, start->gid)
+                                      : start->uid == box->uid && start->gid == box->gid;
+
+    if (!is_known)
+        return err_set(e, EINVAL, STEP_USAGE, "the box has no user %u or no group %u", start->uid, start->gid);
+    *ret = *box;
+    ret->uid = start->uid;
+    ret->gid = start->gid;
+    ret->keep_own = box->keep_own && (box->ids.size == 1 || (start->uid == box->uid && start->gid == box->gid));
+    return 0;
+}
+
+/* Stops what did not get its command. */
+static void abandon(struct payload *payload)
+{
+    struct process_end end;
+
+    (void)!process_signal(&payload->process, SIGKILL);
+    (void)!process_reap(&payload->process, 1, &end);
+    payload_done(payload);
+}
+
 int box_start(struct box *box, const struct start *start, struct payload *ret, struct err *e)
 {
     struct payload next = empty_box.first;
+    struct box other;
+    struct box *as = box;
     int r = 0;
 
     if (box->state != BOX_READY)
         return err_at(e, EBUSY, STEP_USAGE, 0, "the box is not ready");
-    give_pipes(box, start->stdio);
-    if (box->first.waiting) {
+    if (start->other_user) {
+        if ((r = become_other(box, start, &other, e)) < 0)
+            return r;
+        as = &other;
+    }
+    box_give_pipes(as, start->stdio);
+    if (box->first.waiting && !start->fresh && !start->other_user) {
         next = box->first;
         box->first = empty_box.first;
     } else {
-        r = spawn(box, NULL, -1, false, false, &next, e);
+        r = spawn(as, NULL, -1, false, false, &next, e);
     }
-    if (r == 0 && (r = box_order_start(&next, start, e)) < 0) {
-        struct process_end end;
-        (void)!process_signal(&next.process, SIGKILL);
-        (void)!process_reap(&next.process, 1, &end);
-        payload_done(&next);
-    }
+    if (r == 0 && (r = box_order_start(&next, start, e)) < 0)
+        abandon(&next);
     if (r < 0)
         return r;
     next.waiting = false;

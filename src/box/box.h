@@ -91,6 +91,10 @@ struct start {
     const struct command_spec *command;     /* NULL: it is packed (command.h) in packed */
     int                        packed;
     int                        stdio[3];
+    bool                       fresh;       /* not the payload that waits already */
+    bool                       other_user;  /* uid and gid in the box instead of the box's own; always a fresh one */
+    uid_t                      uid;
+    gid_t                      gid;
 };
 
 struct payload_end {

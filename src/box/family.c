@@ -28,6 +28,8 @@
 #include "box/payload.h"
 #include "box/tree.h"
 
+enum { CONTROL_BYTES = 8 << 20 };
+
 void family_plan(struct plan *plan)
 {
     size_t n = 0;
@@ -120,6 +122,10 @@ static int start_zygote(struct family *family, const struct start *start, struct
         return err_at(e, errno, STEP_CLONE, 0, "zygote's control");
     family->control = control[0];
     FD their_control = control[1];
+    /* Many boxes may be asked for at once, and a request has 8 KiB. Without the right to it, it stays as it is. */
+    int queue = CONTROL_BYTES;
+    if (setsockopt(family->control, SOL_SOCKET, SO_SNDBUFFORCE, &queue, sizeof queue) < 0)
+        (void)setsockopt(family->control, SOL_SOCKET, SO_SNDBUF, &queue, sizeof queue);
     /* A zygote that does not read must not stop the keeper. */
     if (fcntl(family->control, F_SETFL, O_NONBLOCK) < 0)
         return err_at(e, errno, STEP_CLONE, 0, "zygote's control");
@@ -209,22 +215,40 @@ int family_ready(struct family *family, int timeout_ms, struct err *e)
     }
 }
 
-void family_destroy(struct box_host *host, struct family *family)
+void family_stop(struct family *family)
 {
-    struct process_end end;
-
-    box_kill(&family->box);
     (void)!process_signal(&family->zygote, SIGKILL);
     family->control = fd_close(family->control);
     family->zygote_link = fd_close(family->zygote_link);
-    if (family->zygote.pidfd >= 0)
-        (void)!process_reap(&family->zygote, 1, &family->zygote_end);
-    /* Init ends when everybody in its pid namespace has been reaped, and who was born with CLONE_PARENT waits for us.
-     */
-    while (family->box.init.pidfd >= 0 && process_reap(&family->box.init, 0, &end) == 0) {
-        struct pollfd ended = { .fd = family->box.init.pidfd, .events = POLLIN };
+}
+
+void family_kill(struct family *family)
+{
+    family_stop(family);
+    box_kill(&family->box);
+}
+
+/* Init ends when everybody in its pid namespace has been reaped, and who was born with CLONE_PARENT waits for us. */
+int family_release(struct box_host *host, struct family *family)
+{
+    struct process_end end;
+
+    family_reap(family);
+    if (family->box.init.pidfd >= 0 && process_reap(&family->box.init, 0, &end) == 0) {
         family_sweep(family->box.ns.pid, family->box.init.pid);
-        (void)poll(&ended, 1, 5);
+        return 0;
     }
     box_release(host, &family->box);
+    return 1;
+}
+
+void family_destroy(struct box_host *host, struct family *family)
+{
+    family_kill(family);
+    if (family->zygote.pidfd >= 0)
+        (void)!process_reap(&family->zygote, 1, &family->zygote_end);
+    while (family_release(host, family) == 0) {
+        struct pollfd ended = { .fd = family->box.init.pidfd, .events = POLLIN };
+        (void)poll(&ended, 1, 5);
+    }
 }

@@ -44,21 +44,28 @@ MUST_CHECK int family_ready(struct family *family, int timeout_ms, struct err *e
 MUST_CHECK int family_box_create(struct box_host *host, struct family *family, const struct plan *plan,
                                  const int *source, bool freezer, struct box *ret, struct err *e);
 
-/* A box in which a fork has failed may hold strangers and must be destroyed. */
+/* A box in which a child was refused (EPERM, EPROTO) holds a stranger and must be destroyed. */
 MUST_CHECK int family_fork(struct box *box, struct payload *ret, struct err *e);
 /* 1: it is there, sealed, and waits; 0: not yet; -errno with the reason. Waits at most timeout_ms. */
 MUST_CHECK int family_forked(struct box *box, struct payload *payload, int timeout_ms, struct err *e);
-MUST_CHECK int family_order(struct payload *payload, const struct start *start, struct err *e);
+MUST_CHECK int family_order(const struct box *box, struct payload *payload, const struct start *start, struct err *e);
 
 /* Reaps the helpers of forks, and notices the zygote's end: then zygote.pidfd is -1. Cheap; called by every fork. */
 void           family_reap(struct family *family);
 
+/* Ends the zygote; its boxes live on. It is reaped by family_reap(). */
+void           family_stop(struct family *family);
 /* Ends the zygote and the tree. Its boxes must be gone. */
+void           family_kill(struct family *family);
+/* 1: all of it has ended, and nothing is left; 0: not yet, call it again. */
+MUST_CHECK int family_release(struct box_host *host, struct family *family);
+/* The last two, waiting in between. */
 void           family_destroy(struct box_host *host, struct family *family);
 
-/* For box.c: box_ready's last step; and for box_destroy: reaps what a hostile zygote left in a killed box as our
- * children. */
-MUST_CHECK int family_box_forked(struct box *box, bool block, struct err *e);
+/* Reaps what a hostile zygote left in a killed box as our children. The payloads that the caller holds must have been
+ * reaped. */
 void           family_box_sweep(struct box *box);
+/* For box.c: box_ready's last step. */
+MUST_CHECK int family_box_forked(struct box *box, bool block, struct err *e);
 
 #endif

@@ -34,8 +34,15 @@ void family_reap(struct family *family)
 
     for (;;) {
         info.si_pid = 0;
-        if (family->group == 0 ||
-            waitid(P_PGID, (id_t)family->group, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) < 0 || !info.si_pid)
+        if (family->group == 0)
+            return;
+        if (waitid(P_PGID, (id_t)family->group, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) < 0) {
+            /* Nobody is left in it, so its number may become another's. */
+            if (family->zygote.pidfd < 0)
+                family->group = 0;
+            return;
+        }
+        if (!info.si_pid)
             return;
         if (info.si_pid == family->zygote.pid)
             (void)!process_reap(&family->zygote, 0, &family->zygote_end);
@@ -218,14 +225,13 @@ int family_box_forked(struct box *box, bool block, struct err *e)
         return err_at(e, ETIMEDOUT, STEP_CLONE, 0, "the zygote gave no child in time");
     if (r <= 0)
         return r;
-    /* What init laid over parts of /proc stays on the root under its own name (.empty, .meminfo): read-only, and
-     * nobody's. */
     box->state = BOX_READY;
     return 1;
 }
 
-int family_order(struct payload *payload, const struct start *start, struct err *e)
+int family_order(const struct box *box, struct payload *payload, const struct start *start, struct err *e)
 {
+    box_give_pipes(box, start->stdio);
     int r = box_order_start(payload, start, e);
     if (r == 0)
         payload->waiting = false;
@@ -234,9 +240,6 @@ int family_order(struct payload *payload, const struct start *start, struct err 
 
 void family_box_sweep(struct box *box)
 {
-    struct pollfd ended = { .fd = box->init.pidfd, .events = POLLIN };
-
     family_reap(box->family);
     family_sweep(box->ns.pid, box->init.pid);
-    (void)poll(&ended, 1, 5);
 }

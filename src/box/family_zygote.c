@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "box/command.h"
 #include "box/family_impl.h"
 #include "box/payload.h"
 #include "policy/policy.h"
@@ -65,17 +66,23 @@ static int give_up_rights(const struct box *family, int keeper, struct err *e)
     return 0;
 }
 
-/* 0, 1, 2 and the control socket as 3. The link stays until exec. */
-static int place_fds(const struct zygote_job *job, int *link, int *ret_keeper, struct err *e)
+/* 0, 1, 2 and the control socket as 3. The link stays until exec, and so does a command that is packed. */
+static int place_fds(const struct zygote_job *job, int *link, int *ret_keeper, int *ret_packed, struct err *e)
 {
     FD null = open("/dev/null", O_RDWR | O_CLOEXEC);
     const int *stdio = job->start->stdio;
-    int high[6] = { stdio[0], stdio[1], stdio[2], job->control, *link, job->family->keeper };
+    int high[7] = { stdio[0],
+                    stdio[1],
+                    stdio[2],
+                    job->control,
+                    *link,
+                    job->family->keeper,
+                    job->start->command ? -1 : job->start->packed };
 
     if (null < 0)
         return err_at(e, errno, STEP_STDIO, 0, "/dev/null");
     /* First out of the way of the numbers that they get. */
-    for (size_t i = 0; i < 6; i++)
+    for (size_t i = 0; i < 7; i++)
         if ((high[i] = fcntl(high[i] >= 0 ? high[i] : null, F_DUPFD_CLOEXEC, ZYGOTE_CONTROL + 1)) < 0)
             return err_at(e, errno, STEP_STDIO, i, "descriptors");
     for (int i = 0; i <= ZYGOTE_CONTROL; i++)
@@ -84,27 +91,32 @@ static int place_fds(const struct zygote_job *job, int *link, int *ret_keeper, s
     null = -1;      /* it is closed with the others */
     *link = high[4];
     *ret_keeper = high[5];
-    return payload_keep_only((int[]){ ZYGOTE_CONTROL, high[4], high[5] }, 3, e);
+    *ret_packed = high[6];
+    return payload_keep_only((int[]){ ZYGOTE_CONTROL, high[4], high[5], high[6] }, 4, e);
 }
 
 static int run(const struct zygote_job *job, int *link, struct err *e)
 {
-    int keeper = -1, r = rights_hide();
+    struct command_spec unpacked;
+    int keeper = -1, packed = -1, r = rights_hide();
 
     if (r < 0)
         return err_at(e, -r, STEP_RIGHTS, 0, "hiding");
     if ((r = join(job->family, e)) < 0)
         return r;
-    if ((r = place_fds(job, link, &keeper, e)) < 0)
+    if ((r = place_fds(job, link, &keeper, &packed, e)) < 0)
         return r;
     if (chdir(BOX_HOME) < 0)
         return err_at(e, errno, STEP_WORKDIR, 0, BOX_HOME);
     umask(022);
     if ((r = give_up_rights(job->family, keeper, e)) < 0)
         return r;
+    if (!job->start->command && (r = command_unpack(packed, &unpacked)) < 0)
+        return err_at(e, -r, STEP_PROTOCOL, 0, "the zygote's command");
     fd_close(keeper);
+    fd_close(packed);
     payload_reset_signals();
-    return payload_exec(job->start->command, e);
+    return payload_exec(job->start->command ? job->start->command : &unpacked, e);
 }
 
 _Noreturn void zygote_run(const struct zygote_job *job)

@@ -63,6 +63,7 @@ static int attach(const struct plan *plan, const struct trees *trees, size_t i)
     case FROM_HOST:
     case FROM_DEVICE:
     case FROM_CALLER:
+    case FROM_LAYER:
     case FROM_MEMORY:
         return mountfd_attach(trees->mount[i], point, "");
     case FROM_OVERLAY:
@@ -89,14 +90,28 @@ static int attach(const struct plan *plan, const struct trees *trees, size_t i)
     return r < 0 ? r : mountfd_attach(made, point, "");
 }
 
+static const char *const sources[] = { ".nothing", ".empty", ".meminfo", ".cpuinfo" };
+enum { N_SOURCES = sizeof sources / sizeof *sources };
+
 static int unlink_sources(int root)
 {
-    static const char *const files[] = { ".empty", ".meminfo", ".cpuinfo" };
-
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-        if (unlinkat(root, files[i], 0) < 0 && errno != ENOENT)
+    for (size_t i = 0; i < N_SOURCES; i++)
+        if (unlinkat(root, sources[i], i == 0 ? AT_REMOVEDIR : 0) < 0 && errno != ENOENT)
             return -errno;
-    return unlinkat(root, ".nothing", AT_REMOVEDIR) < 0 && errno != ENOENT ? -errno : 0;
+    return 0;
+}
+
+/* What is yet to be attached must keep a name. Below the mount point of /proc nobody finds it. */
+static int hide_sources(int root)
+{
+    char hidden[32];
+
+    for (size_t i = 0; i < N_SOURCES; i++) {
+        snprintf(hidden, sizeof hidden, "proc/%s", sources[i]);
+        if (renameat(root, sources[i], root, hidden) < 0 && errno != ENOENT)
+            return -errno;
+    }
+    return 0;
 }
 
 static int forbid_nesting(struct err *e)
@@ -165,6 +180,8 @@ int init_build_early(const struct plan *plan, struct trees *trees, struct err *e
             (r = mountfd_clone(trees->root, mount->path, false, mount->flags, &trees->mount[i])) < 0)
             return err_at(e, -r, STEP_MOUNT, i, mount->path);
     }
+    if (r == 0 && (r = hide_sources(trees->root)) < 0)
+        return err_at(e, -r, STEP_ROOT, 0, "/");
     /* The kernel lets init mount a /proc only where it sees a whole one already. This one is of the family's processes.
      */
     if (r == 0) {

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -183,8 +184,11 @@ void box_destroy(struct box_host *host, struct box *box, struct process_end *ret
     if (box->has_leaf)
         (void)!cgroup_remove(&host->cgroups, &box->leaf);
     box->has_leaf = false;
-    while (box->family && box->init.pidfd >= 0 && process_reap(&box->init, 0, ret_init) == 0)
+    while (box->family && box->init.pidfd >= 0 && process_reap(&box->init, 0, ret_init) == 0) {
+        struct pollfd ended = { .fd = box->init.pidfd, .events = POLLIN };
         family_box_sweep(box);
+        (void)poll(&ended, 1, 5);
+    }
     if (box->init.pidfd >= 0)
         (void)!process_reap(&box->init, 1, ret_init);
     box_release(host, box);

@@ -16,6 +16,9 @@ MUST_CHECK int box_make_leaf(struct box_host *host, struct box *box, const struc
 /* Init's report: 1 ready, 0 nothing yet, -errno with the reason; -ECHILD if it ended without one. */
 MUST_CHECK int       box_init_report(struct box *box, bool block, struct err *e);
 
+/* Pipes become the box's user's. */
+void                 box_give_pipes(const struct box *box, const int stdio[3]);
+
 /* Gives a waiting payload its command. */
 MUST_CHECK int       box_order_start(struct payload *payload, const struct start *start, struct err *e);
 

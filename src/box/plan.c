@@ -339,10 +339,11 @@ static void plan_caller_mounts(struct maker *m, const struct box_spec *spec)
             mount_point(m, keep(m, "%s/%s", folder, rest), mount->is_file, true);
         else
             mount_point(m, target, mount->is_file, false);
-        add_mount(m, (struct plan_mount){ .source = FROM_CALLER, .index = (unsigned)i, .path = mount->source,
-                                          .target = target, .recursive = true,
-                                          .flags = TREE_NOSUID | TREE_NODEV | (mount->writable ? 0 : TREE_READONLY) });
-        if (mount->writable)
+        bool writable = mount->writable && !mount->is_layer;
+        add_mount(m, (struct plan_mount){ .source = mount->is_layer ? FROM_LAYER : FROM_CALLER, .index = (unsigned)i,
+                                          .path = mount->source, .target = target, .recursive = true,
+                                          .flags = TREE_NOSUID | TREE_NODEV | (writable ? 0 : TREE_READONLY) });
+        if (writable)
             add_rule(m, mount->target, LANDLOCK_WRITE);
     }
 }

@@ -54,6 +54,7 @@ enum plan_source {
     FROM_HOST,      /* path in the root directory or on the host */
     FROM_DEVICE,    /* a device node of the host's own /dev */
     FROM_CALLER,    /* the index-th mount of the spec */
+    FROM_LAYER,     /* likewise, of the host's own */
     FROM_SCRATCH,   /* a folder of the scratch tmpfs, or of the store that takes its place */
     FROM_MEMORY,    /* a tmpfs of its own, where the scratch is none */
     FROM_ROOT,      /* a file or folder of the new root itself, put over something in /proc */

@@ -23,6 +23,7 @@ struct mount_spec {
     const char *target;         /* absolute path in the box */
     bool        writable;
     bool        is_file;        /* found when the source was opened */
+    bool        is_layer;       /* the host's own, like /usr: read-only, and nobody's ids are mapped */
 };
 
 struct box_spec {

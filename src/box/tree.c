@@ -175,7 +175,7 @@ static int clone_caller(const struct box_host *host, const struct plan *plan, co
     }
     if (r < 0)
         return err_at(e, -r, STEP_TREE, mount->index, mount->path);
-    if (!keep_own && host->facts.can_map_ids)
+    if (mount->source == FROM_CALLER && !keep_own && host->facts.can_map_ids)
         r = map_caller(host, plan, ids, tree);
     if (r == -EINVAL && !(mount->flags & TREE_READONLY))
         return err_set(e, EINVAL, STEP_USAGE,
@@ -229,7 +229,7 @@ static int clone_all(const struct box_host *host, const struct plan *plan, const
                                mount->path);
         } else if (mount->source == FROM_MEMORY) {
             r = make_shared_memory(plan, ids, keep_own, &trees->mount[i]);
-        } else if (mount->source == FROM_CALLER) {
+        } else if (mount->source == FROM_CALLER || mount->source == FROM_LAYER) {
             r = clone_caller(host, plan, ids, keep_own, source[mount->index], mount, &trees->mount[i], e);
             if (r < 0)
                 return r;

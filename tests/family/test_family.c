@@ -66,7 +66,7 @@ static void make_family(const char *program)
 }
 
 /* Gives a command, waits for its end and returns what it wrote. */
-static const char *run(struct payload *payload, struct box *box, char **argv, int wanted)
+static const char *run(struct payload *payload, struct box *box, bool is_forked, char **argv, int wanted)
 {
     static char text[256];
     char *env[] = { "PATH=/usr/bin", NULL };
@@ -76,7 +76,7 @@ static const char *run(struct payload *payload, struct box *box, char **argv, in
 
     expect(pipe2(out, O_CLOEXEC) == 0, "pipe");
     struct start start = { .command = &command, .stdio = { -1, out[1], -1 } };
-    must(box ? box_start(box, &start, payload, &e) : family_order(payload, &start, &e), "order");
+    must(is_forked ? family_order(box, payload, &start, &e) : box_start(box, &start, payload, &e), "order");
     close(out[1]);
     size_t length = 0;
     for (ssize_t n; (n = read(out[0], text + length, sizeof text - 1 - length)) > 0;)
@@ -110,7 +110,7 @@ static void test_boxes_of_one_family_are_apart(void)
             "/bin/sh", "-c",
             "ls /tmp; echo x >/tmp/mine; cat /proc/sys/kernel/random/boot_id | wc -l; readlink /proc/self/ns/user", NULL
         };
-        snprintf(name[i], sizeof name[i], "%s", run(&payload, &box[i], argv, 0));
+        snprintf(name[i], sizeof name[i], "%s", run(&payload, &box[i], false, argv, 0));
         expect(strncmp(name[i], "1\nuser:", 7) == 0, "its files are its own");
         for (int k = 0; k < i; k++)
             expect(strcmp(name[i], name[k]) != 0, "its user namespace is its own");
@@ -139,13 +139,13 @@ static void test_a_box_takes_forked_and_executed_payloads(void)
     }
     /* The first payload of the box still waits; the others are used before it. */
     for (int i = 0; i < 3; i++) {
-        const char *text = run(&forked[i], NULL, random, 0);
+        const char *text = run(&forked[i], &box, true, random, 0);
         expect(strcmp(text, first) != 0, "random numbers differ");
         snprintf(first, sizeof first, "%s", text);
     }
-    (void)run(&executed, &box, leave, 0);
+    (void)run(&executed, &box, false, leave, 0);
     expect(!box.first.waiting, "the first is used up");
-    expect(strcmp(run(&executed, &box, ls, 3), "left\n") == 0, "an executed payload is in the same box");
+    expect(strcmp(run(&executed, &box, false, ls, 3), "left\n") == 0, "an executed payload is in the same box");
     box_destroy(&host, &box, &end);
 }
 
@@ -169,7 +169,7 @@ static void measure(void)
         expect(box_ready(&box, true, &e) == 1, "ready");
         create[i] = clock_monotonic_us() - start;
         start = clock_monotonic_us();
-        (void)run(&payload, &box, argv, 0);
+        (void)run(&payload, &box, false, argv, 0);
         wake[i] = clock_monotonic_us() - start;
         start = clock_monotonic_us();
         box_destroy(&host, &box, &end);
