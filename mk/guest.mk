@@ -13,3 +13,20 @@ venv-kernel: | packages
 	    mkdir -p $(BUILD) && /usr/bin/python3 -m venv $(VENV_KERNEL) && \
 	    $(VENV_KERNEL)/bin/pip install --quiet --disable-pip-version-check $(sort $(KERNEL_PACKAGES)) && \
 	    echo "$(sort $(KERNEL_PACKAGES))" >$(VENV_KERNEL)/.packages; }
+
+# --- what is copied to a machine: the package, and the zygote's library for every CPython (glibc; loaded through ctypes) ---
+GUEST           := $(BUILD)/guest
+GUEST_SOURCES   := $(wildcard guest/kernel/carrel_kernel/*.py)
+GUEST_PACKAGE   := $(GUEST_SOURCES:guest/kernel/%=$(GUEST)/%)
+GUEST_LIBRARY   := $(GUEST)/libcarrel-zygote.so
+GUEST_FILES     := $(GUEST_PACKAGE) $(GUEST_LIBRARY)
+all: $(GUEST_FILES)
+
+$(GUEST)/%.py: guest/kernel/%.py
+	@mkdir -p $(@D)
+	$(call say,copy,$@)install -m 644 $< $@
+
+$(GUEST_LIBRARY): $(ZYGOTE_LIBRARY) $(POLICY_GENERATED) $(wildcard guest/zygote/*.h src/box/*.h src/sys/*.h src/base/*.h) | packages
+	@mkdir -p $(@D)
+	$(call say,link,$@)$(HOSTCC) -O2 -g $(COMMON) $(HARDENING) -fPIC -fvisibility=hidden -ffunction-sections -fdata-sections -shared \
+	    -Wl,-z,noexecstack,-z,relro,-z,now,--gc-sections -o $@ $(ZYGOTE_LIBRARY) $(POLICY_GENERATED)

@@ -16,6 +16,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 struct zygote_child {
     int            argc;
@@ -34,6 +35,7 @@ void zygote_running(void);
 /* Instead: replaces the child by a program. Returns only after telling the keeper why it failed; end then. */
 void zygote_exec(char *const *argv, char *const *env);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

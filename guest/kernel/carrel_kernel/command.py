@@ -1,0 +1,59 @@
+"""The command line, and how a kernel that cannot start says so."""
+
+import argparse
+import json
+import os
+import sys
+
+CANNOT_START = 78
+OLDEST = (6, 17)
+
+
+def give_up(error, hint):
+    """One line for a program, on the standard error, and a status of its own."""
+    sys.stderr.write(json.dumps({"carrel": "kernel", "error": error, "hint": hint}) + "\n")
+    sys.stderr.flush()
+    sys.exit(CANNOT_START)
+
+
+def check_packages():
+    """Ends with the reason if this interpreter cannot be a kernel."""
+    if sys.version_info < (3, 8):
+        give_up("Python %d.%d is too old for a kernel" % sys.version_info[:2], "use Python 3.9 or newer")
+    install = "%s -m pip install 'ipykernel>=6.17'" % (sys.executable or "python3")
+    try:
+        import ipykernel
+    except ImportError as error:
+        give_up("%s has no ipykernel (%s)" % (sys.executable, error), install)
+    version = getattr(ipykernel, "version_info", None) or tuple(int(n) for n in ipykernel.__version__.split(".")[:2])
+    if tuple(version[:2]) < OLDEST:
+        give_up("ipykernel %s is too old" % ipykernel.__version__, install)
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(prog="carrel_kernel", description="an IPython kernel for a box")
+    commands = parser.add_subparsers(dest="command", required=True)
+    kernel = commands.add_parser("kernel", help="serve one kernel on descriptor 0")
+    zygote = commands.add_parser("zygote", help="import, warm up, and fork kernels at the keeper's word")
+    zygote.add_argument("--imports", default="IPython,numpy,pandas,matplotlib", help="comma-separated modules; what is not installed is left out")
+    for each in (kernel, zygote):
+        each.add_argument("--startup", metavar="DIR", help="a directory of .py and .ipy files, or a profile directory, to run before the first cell")
+    return parser.parse_args(arguments)
+
+
+def main(arguments):
+    options = parse(arguments)
+    sys.argv = [""]
+    os.environ.pop("JPY_PARENT_PID", None)
+    os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+    check_packages()
+    if options.command == "zygote":
+        from carrel_kernel import zygote
+
+        return zygote.main(options)
+    from carrel_kernel import app
+
+    kernel = app.make_kernel()
+    app.open_link(kernel, 0)
+    app.run_startup(kernel, options.startup)
+    app.serve(kernel)

@@ -1,0 +1,392 @@
+"""The kernel: ipykernel's own, with its dispatching of messages replaced.
+
+ipykernel has sockets, and a thread for each of control, output and heartbeat. Here is one socket and one thread:
+
+    link --> receive --> control queue \\
+                     \\-> shell queue ----> dispatcher: busy, handler of ipykernel, flush, idle --> link
+
+The dispatcher is one task of the event loop in which asynchronous cells and the tasks that they left behind run too. What handlers do
+is ipykernel's; they get a Channel in the place of a socket.
+
+SIGINT has one handler for good. It raises KeyboardInterrupt only while a handler runs: between cells an interrupt is none, and a reply
+is never lost to one."""
+
+import asyncio
+import collections
+import inspect
+import logging
+import os
+import signal
+import sys
+import threading
+import types
+
+from ipykernel.ipkernel import IPythonKernel
+from traitlets import Type
+
+from carrel_kernel import session as sessions
+from carrel_kernel.link import Closed
+from carrel_kernel.shell import Shell
+
+COMM_TYPES = ("comm_open", "comm_msg", "comm_close")
+SHELL, CONTROL, IOPUB, STDIN = (sessions.Channel(name) for name in ("shell", "control", "iopub", "stdin"))
+
+
+class Interrupted(Exception):
+    """A handler was interrupted where nobody else noticed."""
+
+
+class BoxKernel(IPythonKernel):
+    shell_class = Type(Shell)
+    _execute_sleep = 0
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.stdin_socket = STDIN
+        self.iopub_socket = IOPUB
+        # Of it ipykernel 7 asks only which thread the cells run in.
+        if "shell_channel_thread" in self.trait_names():
+            self.shell_channel_thread = types.SimpleNamespace(parent_thread=threading.main_thread())
+        parameters = inspect.signature(self.do_execute).parameters
+        self._execute_names = [n for n in ("cell_meta", "cell_id") if n in parameters]
+        self._queue = collections.deque()
+        self._controls = collections.deque()
+        self._interruptible = False
+        self._sigint_pending = None
+        self._is_fork = False
+        self._running = False               # a shell message is being handled
+        self._loop = self._io_loop = self._wake = None
+
+    # --- differences that clients see ---
+
+    _supports_kernel_subshells = False
+
+    @property
+    def kernel_info(self):
+        info = dict(super().kernel_info)
+        if "supported_features" in info:
+            info["supported_features"] = [f for f in info["supported_features"] if f not in ("debugger", "kernel subshells")]
+        info.pop("debugger", None)
+        return info
+
+    @property
+    def io_loop(self):
+        if self._io_loop is None:
+            from tornado.ioloop import IOLoop
+
+            self._io_loop = IOLoop.current()
+        return self._io_loop
+
+    async def do_debug_request(self, msg):
+        return {"type": "response", "request_seq": msg.get("seq", 0), "seq": 0, "success": False, "command": msg.get("command", ""),
+                "message": "this kernel has no debugger"}
+
+    async def _refuse_subshell(self, stream, ident, parent):
+        kind = parent["header"]["msg_type"].rsplit("_", 1)[0] + "_reply"
+        self.session.send(stream, kind, {"status": "error", "ename": "NotImplementedError", "evalue": "this kernel has no subshells",
+                                         "traceback": []}, parent, ident)
+
+    create_subshell_request = delete_subshell_request = list_subshell_request = _refuse_subshell
+
+    # --- serving ---
+
+    def begin(self, link):
+        """In the process that is to serve: signals, forks, the event loop."""
+        self._link = link
+        self._loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self._loop)
+        self._wake = asyncio.Event()
+        signal.signal(signal.SIGINT, self._on_sigint)
+
+    def run(self):
+        """Until the other side is gone, or a shutdown."""
+        self._publish_status("starting", "shell", parent={})
+        self._loop.add_reader(self._link.fd, self._on_readable)
+        dispatcher = self._loop.create_task(self._dispatch_all())
+        while True:
+            try:
+                self._loop.run_forever()
+                break
+            except KeyboardInterrupt:
+                continue            # raised in a task of an asynchronous cell, which has it too
+        return dispatcher
+
+    def _on_readable(self):
+        self._link.busy += 1
+        try:
+            self._take_one()
+        except Closed:
+            self._loop.stop()
+            self._loop.remove_reader(self._link.fd)
+        finally:
+            self._link.leave()
+
+    def _take_one(self):
+        data = self._link.receive()
+        if data is None:
+            return False
+        try:
+            channel, msg = sessions.parse(data)
+        except (ValueError, UnicodeDecodeError, RecursionError) as error:
+            self.log.warning("a message was dropped: %s", error)
+            return True
+        if channel == "shell":
+            if self._running and msg["header"]["msg_type"] in COMM_TYPES and not self._taking_input:
+                self._loop.create_task(self._dispatch_comm(msg))
+            else:
+                self._queue.append(msg)
+        elif channel == "control":
+            self._controls.append(msg)
+        elif channel == "stdin":
+            self._last_input = msg
+        self._wake.set()
+        if self._controls and self._running and not self._taking_input:
+            self._loop.create_task(self._dispatch_controls())
+        return True
+
+    async def _dispatch_all(self):
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._controls or self._queue:
+                await self._dispatch_controls()
+                if self._queue:
+                    self._running = True
+                    try:
+                        await self._dispatch(SHELL, self.shell_handlers, self._queue.popleft())
+                    finally:
+                        self._running = False
+
+    async def _dispatch_controls(self):
+        while self._controls:
+            await self._dispatch(CONTROL, self.control_handlers, self._controls.popleft())
+
+    async def _dispatch(self, channel, handlers, msg):
+        kind = msg["header"]["msg_type"]
+        self.set_parent([], msg, channel=channel.name)
+        self._publish_status("busy", channel.name)
+        if msg.get("abort"):
+            self._send_abort_reply(channel, msg, [])
+        elif kind == "execute_request":
+            await self.execute_request(channel, [], msg)
+        else:
+            await self._handle(handlers.get(kind), channel, kind, msg)
+        self._after_handler()
+        self._publish_status("idle", channel.name, parent=msg)
+
+    async def _handle(self, handler, channel, kind, msg):
+        if handler is None:
+            self.log.warning("a message of unknown type: %r", kind)
+            return
+        error = None
+        try:
+            self._interruptible = channel is SHELL
+            result = handler(channel, [], msg)
+            if inspect.isawaitable(result):
+                await result
+            self._interruptible = False
+        except KeyboardInterrupt:
+            self._interruptible = False
+            error = ("KeyboardInterrupt", "")
+        except Closed:
+            raise
+        except Exception as e:
+            self._interruptible = False
+            self.log.error("in a handler of %s:", kind, exc_info=True)
+            error = (type(e).__name__, safe_text(e))
+        if error and kind.endswith("_request"):
+            content = {"status": "error", "ename": error[0], "evalue": error[1], "traceback": []}
+            self.session.send(channel, kind[:-len("request")] + "reply", content, msg)
+
+    async def _dispatch_comm(self, msg):
+        """While an asynchronous cell waits, perhaps for this. The cell stays the parent of what it prints."""
+        parent = self.get_parent("shell")
+        self.set_parent([], msg)
+        try:
+            await self._handle(self.shell_handlers.get(msg["header"]["msg_type"]), IOPUB, "comm", msg)
+        finally:
+            self.set_parent([], parent)
+
+    def _after_handler(self):
+        if self._is_fork:
+            os._exit(0)             # a fork in a cell that came to the cell's end: one kernel is enough
+        self._interruptible = False
+        if signal.getsignal(signal.SIGINT) != self._on_sigint:
+            signal.signal(signal.SIGINT, self._on_sigint)
+        self.streams.flush()
+
+    # --- interrupts ---
+
+    def _on_sigint(self, *_):
+        if self._interruptible and self._link.may_raise():
+            raise KeyboardInterrupt
+
+    def pre_handler_hook(self):
+        pass
+
+    def post_handler_hook(self):
+        pass
+
+    # --- executing ---
+
+    async def execute_request(self, stream, ident, parent):
+        content = parent["content"]
+        code = content.get("code")
+        silent = bool(content.get("silent", False))
+        metadata = self.init_metadata(parent)
+        if not isinstance(code, str):
+            self._reply(stream, parent, metadata, failure("TypeError", "an execute_request needs code that is text", self.execution_count))
+            return
+        if not silent:
+            self._publish_execute_input(code, parent, self.execution_count)
+        reply = await self._execute(code, silent, parent)
+        if self._is_fork:
+            return
+        self.streams.flush()
+        self._reply(stream, parent, metadata, reply)
+        if not silent and reply["status"] == "error" and content.get("stop_on_error", True):
+            self._abort_queued()
+
+    def _reply(self, stream, parent, metadata, reply):
+        metadata = self.finish_metadata(parent, metadata, reply)
+        self.session.send(stream, "execute_reply", reply, parent, metadata=metadata)
+
+    async def _execute(self, code, silent, parent):
+        content, more = parent["content"], {}
+        if "cell_meta" in self._execute_names:
+            more["cell_meta"] = parent["metadata"]
+        if "cell_id" in self._execute_names:
+            more["cell_id"] = parent["metadata"].get("cellId")
+        expressions = content.get("user_expressions")
+        before = self.execution_count
+        try:
+            self._interruptible = True
+            reply = await self.do_execute(code, silent, content.get("store_history", not silent),
+                                          expressions if isinstance(expressions, dict) else {}, bool(content.get("allow_stdin", False)), **more)
+            self._interruptible = False
+            return reply
+        except Closed:
+            raise
+        except BaseException as e:
+            self._interruptible = False
+            if not isinstance(e, (KeyboardInterrupt, asyncio.CancelledError)):
+                self.log.error("in the execution of a cell:", exc_info=True)
+            name = "KeyboardInterrupt" if isinstance(e, asyncio.CancelledError) else type(e).__name__
+            reply = failure(name, safe_text(e), before)
+            if not silent:
+                self.session.send(IOPUB, "error", {k: reply[k] for k in ("ename", "evalue", "traceback")}, parent)
+            return reply
+
+    def _abort_queued(self):
+        """What was asked before the error became known is not done."""
+        try:
+            while self._take_one():
+                pass
+        except Closed:
+            pass
+        for msg in self._queue:
+            if msg["header"]["msg_type"] == "execute_request":
+                msg["abort"] = True
+
+    def _abort_queues(self, *_):
+        self._abort_queued()
+
+    # --- input ---
+
+    _taking_input = False
+    _last_input = None
+
+    def _input_request(self, prompt, ident, parent, password=False):
+        if threading.current_thread() is not threading.main_thread():
+            from IPython.core.error import StdinNotImplementedError
+
+            raise StdinNotImplementedError("input() can be called in the main thread only")
+        self.streams.flush()
+        self._last_input = None
+        self.session.send(STDIN, "input_request", {"prompt": prompt, "password": password}, parent)
+        self._taking_input = True
+        try:
+            return self._await_input()
+        finally:
+            self._taking_input = False
+
+    def _await_input(self):
+        while True:
+            try:
+                while self._last_input is None and self._take_one():
+                    pass
+            except Closed:
+                self.end(0)
+            reply, self._last_input = self._last_input, None
+            if reply is not None:
+                break
+            self._mind_controls()
+            self._link.wait()
+        value = reply["content"].get("value", "")
+        if value == "\x04":
+            raise EOFError
+        return value if isinstance(value, str) else str(value)
+
+    def _mind_controls(self):
+        """In the midst of input(), the event loop stands; two kinds must not wait for the answer."""
+        for msg in list(self._controls):
+            kind = msg["header"]["msg_type"]
+            if kind == "interrupt_request":
+                self._controls.remove(msg)
+                self.session.send(CONTROL, "interrupt_reply", {"status": "ok"}, msg)
+                raise KeyboardInterrupt
+            if kind == "shutdown_request":
+                raise KeyboardInterrupt
+
+    # --- the end ---
+
+    async def shutdown_request(self, stream, ident, parent):
+        restart = bool(parent["content"].get("restart", False))
+        content = {"status": "ok", "restart": restart}
+        self.session.send(stream, "shutdown_reply", content, parent)
+        self.session.send(IOPUB, "shutdown_reply", content, parent)
+        self._loop.stop()
+
+    def end(self, status):
+        """Ends the process, whatever threads there are."""
+        import atexit
+
+        try:
+            atexit._run_exitfuncs()
+            self.streams.flush()
+        except BaseException:
+            pass
+        os._exit(status)
+
+    # --- forks of the user's ---
+
+    def on_fork(self):
+        """In the child: the link is the parent's, and what it prints goes where the output of programs goes."""
+        self._is_fork = True
+        self.session.link = None
+        if self._link is not None:
+            self._link.close()
+        self.streams.out.go_direct()
+        self.streams.err.go_direct()
+
+
+def safe_text(error):
+    try:
+        return str(error)
+    except Exception:
+        return "<%s>" % type(error).__name__
+
+
+def failure(name, value, count):
+    return {"status": "error", "ename": name, "evalue": value, "traceback": [name + (": " + value if value else "")],
+            "execution_count": count, "user_expressions": {}, "payload": []}
+
+
+def make_log():
+    """To descriptor 2, where the box's own errors go, not into a cell."""
+    log = logging.getLogger("carrel_kernel")
+    if not log.handlers:
+        log.addHandler(logging.StreamHandler(sys.__stderr__))
+        log.propagate = False
+        log.setLevel(logging.WARNING)
+    return log

@@ -1,0 +1,94 @@
+"""IPython's shell for a box: no files in the home directory, no terminals, no threads."""
+
+import fnmatch
+import os
+import subprocess
+import sys
+
+from IPython.core.interactiveshell import InteractiveShellABC
+from IPython.core.profiledir import ProfileDir
+from ipykernel.zmqshell import ZMQInteractiveShell
+from traitlets import observe
+
+from carrel_kernel.history import MemoryHistory
+
+
+class QuietProfile(ProfileDir):
+    """A profile directory that is not made only because there might be one."""
+
+    @observe("location")
+    def _location_changed(self, change):
+        for name in ("security", "log", "startup", "pid", "static"):
+            setattr(self, name + "_dir", os.path.join(change["new"], name))
+
+    def _mkdir(self, path, mode=None):
+        return False
+
+    def check_dirs(self):
+        pass
+
+    check_log_dir = check_startup_dir = check_security_dir = check_pid_dir = check_static_dir = lambda self, change=None: None
+
+
+class MemoryStore(dict):
+    """What IPython keeps between sessions, for this session."""
+
+    def keys(self, pattern=None):
+        names = list(dict.keys(self))
+        return names if pattern is None else fnmatch.filter(names, pattern)
+
+    def uncache(self, *names):
+        pass
+
+
+class Shell(ZMQInteractiveShell):
+    def init_history(self):
+        self.history_manager = MemoryHistory(shell=self, parent=self)
+        self.configurables.append(self.history_manager)
+
+    def system_piped(self, cmd):
+        """A shell's command, with its output as ours. By pipes: a box may have no terminals to lend."""
+        if cmd.rstrip().endswith("&"):
+            raise OSError("Background processes not supported.")
+        command = self.var_expand(cmd, depth=1)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        process = subprocess.Popen(["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        try:
+            self._relay(process.stdout)
+            code = process.wait()
+        except KeyboardInterrupt:
+            code = self._end_process(process)
+        finally:
+            process.stdout.close()
+        sys.stdout.flush()
+        self.user_ns["_exit_code"] = code
+        if getattr(self, "system_raise_on_error", False) and code != 0:
+            raise subprocess.CalledProcessError(code, cmd)
+
+    system = system_piped
+
+    def _relay(self, pipe):
+        import codecs
+
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        while True:
+            data = os.read(pipe.fileno(), 65536)
+            text = decoder.decode(data, not data)
+            if text:
+                sys.stdout.write(text)
+            if not data:
+                return
+
+    def _end_process(self, process):
+        """It got the interrupt too, being of our process group; what does not mind is ended."""
+        for end, patience in ((process.terminate, 0.5), (process.kill, 0.5)):
+            try:
+                process.wait(patience)
+                break
+            except subprocess.TimeoutExpired:
+                end()
+        return process.wait()
+
+
+InteractiveShellABC.register(Shell)
