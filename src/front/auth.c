@@ -309,14 +309,17 @@ static int tcp_identity(struct auth *a, const struct http_request *r, struct ide
 {
     char storage[TOKEN_SECRET_SIZE];
     struct http_text field = http_head_get(&r->head, "authorization"), token;
-    int found = field.data ? token_from_field(field, &token) : token_from_query(r->head.query, storage, &token);
+    int found = field.data ? token_from_field(field, &token) : -ENOENT;
+    bool in_field = found != -ENOENT;
 
+    if (!in_field)
+        found = token_from_query(r->head.query, storage, &token);
     if (count_fields(&r->head, "authorization") > 1)
         return refuse(401, "the request has more than one Authorization", ret_why);
     if (found == 0)
         return check_token(a, token, ret, ret_why);
     if (found != -ENOENT)
-        return refuse(401, field.data ? "Authorization must be 'Bearer TOKEN'" : "token= has no token in it", ret_why);
+        return refuse(401, in_field ? "Authorization must be 'Bearer TOKEN'" : "token= has no token in it", ret_why);
     if (!a->allow_anonymous)
         return refuse(401, "a token is needed: Authorization: Bearer TOKEN", ret_why);
     if (!peer_is_loopback(r->peer))

@@ -19,7 +19,7 @@
 #define GIB (UINT64_C(1) << 30)
 
 enum kind { KIND_LISTEN, KIND_PATH, KIND_USER, KIND_BOOL, KIND_LEVEL, KIND_SIZE, KIND_CPUS, KIND_COUNT, KIND_SECONDS,
-            KIND_ORIGINS, KIND_ROOTS };
+            KIND_ORIGINS, KIND_ROOTS, KIND_NAMES };
 
 struct key {
     const char *name;
@@ -55,9 +55,15 @@ static const struct key keys[] = {
     { "quota.boxes", KIND_COUNT, AT(quota.boxes), 1, 1000000, "none" },
     { "quota.memory", KIND_SIZE, AT(quota.memory_bytes), 1 * MIB, 0, "none" },
     { "quota.cpus", KIND_CPUS, AT(quota.cpu_milli), 0, 0, "none" },
+    { "jupyter.cull_idle", KIND_SECONDS, AT(jupyter.cull_idle_s), 0, 0, "none" },
+    { "jupyter.cull_interval", KIND_SECONDS, AT(jupyter.cull_interval_s), 0, 0, NULL },
+    { "jupyter.cull_connected", KIND_BOOL, AT(jupyter.cull_connected), 0, 0, NULL },
+    { "jupyter.cull_busy", KIND_BOOL, AT(jupyter.cull_busy), 0, 0, NULL },
+    { "jupyter.max_kernels", KIND_COUNT, AT(jupyter.max_kernels), 1, 1000000, "none" },
+    { "jupyter.client_envs", KIND_NAMES, AT(jupyter.client_envs), 0, 0, NULL },
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
-static const char *const sections[] = { "defaults", "limits", "host", "pool", "quota", "templates" };
+static const char *const sections[] = { "defaults", "limits", "host", "pool", "quota", "jupyter", "templates" };
 enum { N_SECTIONS = sizeof sections / sizeof sections[0] };
 static const char roots_prefix[] = "roots.";
 
@@ -84,6 +90,7 @@ enum config_shape config_shape(const char *name)
         return CONFIG_UNKNOWN;
     switch (key->kind) {
     case KIND_ORIGINS:
+    case KIND_NAMES:
         return CONFIG_LIST;
     case KIND_ROOTS:
         return CONFIG_MAP;
@@ -268,6 +275,21 @@ int config_check_name(const char *section, const char *name, struct err *e)
     return 0;
 }
 
+/* Names of variables, with commas between them. */
+static int add_name(const struct key *key, const char *value, char *to, struct err *e)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
+    size_t n = strlen(to), length = strlen(value);
+
+    if (!length || (strcmp(value, "*") != 0 && strspn(value, letters) != length))
+        return err_set(e, EINVAL, STEP_USAGE, "%s: '%s' is not the name of a variable", key->name,
+                       parse_quote(value).text);
+    if (n + length + 2 > key->size)
+        return err_set(e, EINVAL, STEP_USAGE, "%s is too long; the most is %zu bytes", key->name, key->size - 1);
+    snprintf(to + n, key->size - n, "%s%s", n ? "," : "", value);
+    return 0;
+}
+
 /* A name that is there already gets the new path: a flag is stronger than the file. */
 static int set_root(struct config *c, const char *name, const char *path, struct err *e)
 {
@@ -314,6 +336,8 @@ int config_set(struct config *c, const char *name, const char *value, struct err
         return err_set(e, EINVAL, STEP_USAGE, "roots needs a name, as in roots.NAME=/path");
     case KIND_ORIGINS:
         return add_origin(c, value, e);
+    case KIND_NAMES:
+        return add_name(key, value, to, e);
     case KIND_BOOL:
         return set_bool(key, value, to, e);
     case KIND_LISTEN: /* "" means: no TCP */
@@ -372,6 +396,7 @@ void config_defaults(struct config *c, bool is_root)
         .default_cpu_milli = 1000,
         .pool_size = 2,
         .log_level = "info",
+        .jupyter.cull_interval_s = 300,
     };
     config_template_defaults(c);
     if (is_root) {

@@ -26,6 +26,14 @@ struct config_template {
     uint32_t pool;                      /* parked kernels that are kept ready; 0: none, and no family ahead of time */
 };
 
+/* The Jupyter door. */
+struct config_jupyter {
+    uint32_t cull_idle_s, cull_interval_s;  /* kernels that nobody used for so long are ended; 0: never */
+    bool     cull_connected, cull_busy;     /* even if a client is connected, or a cell runs */
+    uint32_t max_kernels;               /* of each identity; 0: no limit */
+    char     client_envs[1024];         /* comma list: variables of a client that reach its kernel besides KERNEL_*; "*" */
+};
+
 struct config {
     char     listen[128];               /* "127.0.0.1:7070"; "" = no TCP */
     char     socket[108];               /* unix socket of the API */
@@ -48,6 +56,7 @@ struct config {
     char     origin[CONFIG_ORIGINS][256];   /* browsers may come from these pages */
     char     log_level[16];
     char     guest[256];                /* directory of what runs in boxes (guest/); "" = not found. Not a key */
+    struct config_jupyter jupyter;
     uint32_t n_templates;               /* at least one, "python" */
     struct config_template template[CONFIG_TEMPLATES];
 };

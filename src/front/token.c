@@ -81,6 +81,8 @@ int token_from_field(struct http_text value, struct http_text *ret)
 
     for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++) {
         size_t n = strlen(schemes[i]);
+        if (value.size == n - 1 && strncasecmp(value.data, schemes[i], n - 1) == 0)
+            return -ENOENT;     /* Jupyter's gateway client says "token " when it has none */
         if (value.size <= n || strncasecmp(value.data, schemes[i], n) != 0)
             continue;
         *ret = http_text_trim((struct http_text){ value.data + n, value.size - n });

@@ -330,6 +330,7 @@ int websocket_accept(struct http_request *r, const struct websocket_config *conf
     w->config = *config;
     if (!w->config.ping_ms)
         w->config.ping_ms = 30000;
+    w->reader.any_text = config->any_text;
     w->reader.max_bytes = config->max_message_bytes ? config->max_message_bytes : (size_t)16 << 20;
     w->protocol = choose_protocol(&r->head, config->protocols);
     w->timer.on_expire = on_timer;

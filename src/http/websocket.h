@@ -10,6 +10,7 @@ struct websocket;
 struct websocket_config {
     const char *const *protocols;   /* ours, best first, NULL-terminated; or NULL for none */
     bool must_agree;                /* refuse a client that offers none of them */
+    bool any_text;                  /* text need not be UTF-8; on_message() sees to that itself */
     size_t max_message_bytes;       /* 0: 16 MiB */
     uint32_t ping_ms;               /* 0: 30,000; a client that has sent nothing for two of these is cut */
     void *owner;

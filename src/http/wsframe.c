@@ -164,7 +164,7 @@ static int end_frame(struct wsreader *w, const char **ret_data, size_t *ret_size
     if (r < 0)
         return r;
     w->message[w->size] = 0;
-    if (opcode == WS_TEXT && !wsframe_is_utf8(w->message, w->size))
+    if (opcode == WS_TEXT && !w->any_text && !wsframe_is_utf8(w->message, w->size))
         return -WS_BAD_DATA;
     *ret_data = w->message;
     *ret_size = w->size;

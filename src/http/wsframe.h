@@ -26,9 +26,10 @@ size_t wsframe_header(uint8_t header[static 10], enum wsframe_opcode opcode, siz
 
 bool wsframe_is_utf8(const char *data, size_t size);
 
-/* Puts messages together from masked frames. Zeroed apart from max_bytes = at the start. */
+/* Puts messages together from masked frames. Zeroed apart from max_bytes and any_text = at the start. */
 struct wsreader {
     size_t max_bytes;               /* of a message */
+    bool   any_text;                /* text need not be UTF-8 */
     /* Private: */
     uint8_t  header[WSFRAME_HEADER_MAX], n_header, opcode, message_opcode;
     bool     in_payload, fin;

@@ -220,6 +220,10 @@ static void test_anonymous_is_for_this_machine_only(void **state)
     assert_int_equal(who.scopes, SCOPE_ALL);
     assert_int_equal(ask_bearer("wrong"), 401);     /* who gives a token means it */
     assert_int_equal(ask_query("token="), 401);
+    /* Jupyter's gateway client sends the scheme also when it has no token. */
+    assert_int_equal(ask("127.0.0.1", 0, "GET / HTTP/1.1\r\n" HOST "Authorization: token \r\n\r\n"), 0);
+    assert_string_equal(who.name, "anonymous");
+    assert_int_equal(ask("127.0.0.1", 0, "GET /?token=wrong HTTP/1.1\r\n" HOST "Authorization: token \r\n\r\n"), 401);
     assert_int_equal(ask("127.0.0.1", 0, "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n"), 403);
     assert_int_equal(ask("127.0.0.1", 0, "POST / HTTP/1.1\r\n" HOST "Origin: http://evil.example\r\n\r\n"), 403);
     assert_int_equal(

@@ -129,6 +129,21 @@ static void test_what_a_client_may_not_send(void **state)
     expect(&binary, "B:\xff ", 100);
 }
 
+static void test_text_of_any_kind_where_that_is_wanted(void **state)
+{
+    struct bytes b = { 0 };
+    struct wsreader w = { .max_bytes = 100, .any_text = true };
+    size_t taken, size;
+    const char *data;
+    (void)state;
+
+    add_frame(&b, 0x81, "\x07\xc8\xff", 3);
+    assert_int_equal(wsreader_take(&w, b.data, b.size, &taken, &data, &size), WS_TEXT);
+    assert_int_equal(size, 3);
+    wsreader_done(&w);
+    expect(&b, "!1007", 100);
+}
+
 static void test_utf8(void **state)
 {
     static const char *const good[] = { "", "ascii only, longer than eight", "\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80",
@@ -180,6 +195,7 @@ int main(void)
         cmocka_unit_test(test_a_long_message),
         cmocka_unit_test(test_fragments_together_are_bounded),
         cmocka_unit_test(test_what_a_client_may_not_send),
+        cmocka_unit_test(test_text_of_any_kind_where_that_is_wanted),
         cmocka_unit_test(test_utf8),
         cmocka_unit_test(test_close_codes),
         cmocka_unit_test(test_headers_use_the_shortest_length),
