@@ -47,7 +47,7 @@ def test_input(box, data):
 
 
 def test_stream_yields_as_it_happens(box):
-    events = box.stream("echo one; read x; echo $x", stdin=True)
+    events = box.exec_stream("echo one; read x; echo $x", stdin=True)
     started = next(events)
     assert started["type"] == "started"
     assert event_bytes(next(events)) == b"one\n"
@@ -57,7 +57,7 @@ def test_stream_yields_as_it_happens(box):
 
 
 def test_closing_a_stream_ends_the_command(box):
-    events = box.stream(["sleep", "1000"])
+    events = box.exec_stream(["sleep", "1000"])
     command = box.get_exec(next(events)["exec"])
     events.close()
     assert command.wait().outcome == "killed"

@@ -1,10 +1,29 @@
 """Isolated boxes for code that nobody has read."""
+from __future__ import annotations
+
+from typing import Any
+
+from .asyncclient import AsyncBox, AsyncCarrel, AsyncKernel
+from .cells import CellError, CellFailed, Kernel, Output, Result
 from .client import Box, Carrel, Exec, ExecResult, event_bytes
-from .errors import (CarrelError, Conflict, ExecFailed, Forbidden, HostFull, InvalidRequest, NoSpace, NotFound, QuotaExceeded,
-                     Unauthorized, Unavailable, Unsupported)
+from .errors import (CarrelError, Conflict, ExecFailed, Forbidden, HostFull, InvalidRequest, KernelDied, KernelUnavailable, NoSpace, NotFound,
+                     QuotaExceeded, RunTimeout, Unauthorized, Unavailable, Unsupported)
 from .files import FileInfo, Files
 from .ports import Forward, Ports
 
-__all__ = ["Box", "Carrel", "CarrelError", "Conflict", "Exec", "ExecFailed", "ExecResult", "FileInfo", "Files", "Forbidden", "Forward",
-           "HostFull", "InvalidRequest", "NoSpace", "NotFound", "Ports", "QuotaExceeded", "Unauthorized", "Unavailable", "Unsupported",
-           "event_bytes"]
+__version__ = "0.1.0"
+__all__ = ["AsyncBox", "AsyncCarrel", "AsyncKernel", "Box", "Carrel", "CarrelError", "CellError", "CellFailed", "Conflict", "Exec",
+           "ExecFailed", "ExecResult", "FileInfo", "Files", "Forbidden", "Forward", "HostFull", "InvalidRequest", "Kernel", "KernelDied",
+           "KernelUnavailable", "NoSpace", "NotFound", "Output", "Ports", "QuotaExceeded", "Result", "RunTimeout", "Unauthorized",
+           "Unavailable", "Unsupported", "arun", "event_bytes", "run"]
+
+
+def run(code: str, **options: Any) -> Result:
+    """Runs a cell of Python in a box that is made for it and ends with it. Options as for Box and Box.run()."""
+    return Carrel().run(code, **options)
+
+
+async def arun(code: str, **options: Any) -> Result:
+    """The same for asyncio."""
+    async with AsyncCarrel() as server:
+        return await server.run(code, **options)

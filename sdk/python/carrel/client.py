@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Union
 
 from . import local
+from .cells import Answer, Collector, Kernel, Result, checked, result_of, run_body
 from .errors import CarrelError, Conflict, ExecFailed, NotFound
 from .files import Files
 from .ports import Ports
@@ -53,7 +54,7 @@ def _bytes_of(raw: Mapping[str, Any], key: str) -> bytes:
     return str(raw.get(key, "")).encode("utf-8", "surrogatepass")
 
 
-def _result(raw: Raw) -> ExecResult:
+def exec_result(raw: Raw) -> ExecResult:
     return ExecResult(
         id=raw["id"], outcome=raw.get("outcome"), exit_code=raw.get("exit_code"), signal=raw.get("signal"),
         stdout=raw.get("stdout", ""), stderr=raw.get("stderr", ""), wall_ms=raw.get("wall_ms", 0.0), cpu_ms=raw.get("cpu_ms", 0.0),
@@ -100,7 +101,7 @@ class Exec:
             if event["type"] in parts:
                 parts[event["type"]].append(event_bytes(event))
         out, err = b"".join(parts["stdout"]), b"".join(parts["stderr"])
-        result = _result({**self.refresh().raw, "stdout": out.decode("utf-8", "replace"), "stderr": err.decode("utf-8", "replace")})
+        result = exec_result({**self.refresh().raw, "stdout": out.decode("utf-8", "replace"), "stderr": err.decode("utf-8", "replace")})
         return replace(result, stdout_bytes=out, stderr_bytes=err)
 
     def write(self, data: bytes, close: bool = False) -> None:
@@ -131,7 +132,7 @@ def _envelope(fd: int) -> int:
     return theirs.detach()
 
 
-def _open_mounts(mounts: Sequence[Mount], opened: List[int]) -> List[Raw]:
+def open_mounts(mounts: Sequence[Mount], opened: List[int]) -> List[Raw]:
     """Opens what is to be mounted, with the rights of this process; the descriptors go to the server."""
     result = []
     for mount in mounts:
@@ -144,6 +145,15 @@ def _open_mounts(mounts: Sequence[Mount], opened: List[int]) -> List[Raw]:
         opened.append(_envelope(os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)))
         result.append({**mount, "source": source, "fd": len(opened) - 1})
     return result
+
+
+def create_body(**options: Any) -> Raw:
+    """The options of a box as the server wants them."""
+    limits = {k: options.pop(k) for k in ("memory", "cpus", "pids", "disk") if options.get(k) is not None}
+    body: Raw = {k: dict(v) if isinstance(v, Mapping) else v for k, v in options.items() if v is not None}
+    if limits:
+        body["limits"] = limits
+    return body
 
 
 class Box:
@@ -162,14 +172,10 @@ class Box:
         self._server = server or Carrel()
         self._transport = self._server._transport
         if _raw is None:
-            limits = {"memory": memory, "cpus": cpus, "pids": pids, "disk": disk}
-            body: Raw = {
-                "name": name, "profile": profile, "root": root, "writable_root": writable_root, "store": store,
-                "env": dict(env) if env else None, "labels": dict(labels) if labels else None, "ttl": ttl, "idle_timeout": idle_timeout,
-                "on_idle": on_idle, "hostname": hostname, "user": user, "requests": dict(requests) if requests else None,
-                "limits": {k: v for k, v in limits.items() if v is not None} or None,
-            }
-            _raw = self._create({k: v for k, v in body.items() if v is not None}, mounts or (), idempotency_key)
+            body = create_body(name=name, memory=memory, cpus=cpus, pids=pids, disk=disk, profile=profile, root=root,
+                               writable_root=writable_root, store=store, env=env, labels=labels, ttl=ttl, idle_timeout=idle_timeout,
+                               on_idle=on_idle, hostname=hostname, user=user, requests=requests)
+            _raw = self._create(body, mounts or (), idempotency_key)
         self.raw: Raw = _raw
         self.id: str = _raw["id"]
         self._owner = os.getpid()
@@ -180,7 +186,7 @@ class Box:
         opened: List[int] = []
         try:
             if mounts:
-                body["mounts"] = _open_mounts(mounts, opened)
+                body["mounts"] = open_mounts(mounts, opened)
             headers = {"Idempotency-Key": key} if key else None
             raw: Raw = self._transport.call("POST", "/v1/boxes", json_body=body, headers=headers, fds=opened)
             return raw
@@ -231,7 +237,7 @@ class Box:
         if isinstance(stdin, bytes):
             result = self._exec_bytes(argv, stdin, options)
         else:
-            result = _result(self._transport.call("POST", self._path + "/exec", json_body=_command(argv, stdin=stdin, **options)))
+            result = exec_result(self._transport.call("POST", self._path + "/exec", json_body=command_body(argv, stdin=stdin, **options)))
         return result.check() if check else result
 
     def _exec_bytes(self, argv: Sequence[str] | str, stdin: bytes, options: Mapping[str, Any]) -> ExecResult:
@@ -243,13 +249,48 @@ class Box:
             pass  # it ended, or closed its input, before it had read everything
         return command.wait()
 
-    def stream(self, argv: Sequence[str] | str, **options: Any) -> Iterator[Raw]:
+    def run(self, code: str, *, timeout: str | float | None = None, context: str | None = None, env: Mapping[str, str] | None = None,
+            on_dead: str | None = None, answer: Answer | None = None) -> Result:
+        """Runs a cell of Python in a kernel of the box and returns everything. Variables stay for the next cell of the same context.
+
+        A cell that raises is a result with `error`. A cell that runs longer than `timeout` seconds is interrupted and raises RunTimeout; a
+        kernel that dies raises KernelDied. The next cell gets a fresh kernel, or with on_dead="error" KernelDied again. `answer` is
+        called with the prompt of an input() and whether it asks for a password. `env` is for a kernel that starts now."""
+        options = {"timeout": timeout, "context": context, "env": env, "on_dead": on_dead, "allow_stdin": True if answer else None}
+        if answer is None:
+            return checked(result_of(self._transport.call("POST", self._path + "/run", json_body=run_body(code, options))))
+        collector = Collector()
+        for event in self.stream(code, **options):
+            collector.take(event)
+            if event.get("type") == "input_request":
+                said = answer(str(event.get("prompt", "")), bool(event.get("password")))
+                self.kernel(context or "default").input(said)
+        return checked(collector.result())
+
+    def stream(self, code: str, **options: Any) -> Iterator[Raw]:
+        """Runs a cell and yields its events as they happen: stdout, stderr, display, update_display, result, error, clear_output,
+        input_request, and at last outcome, which also tells of a timeout or a death. Options as for run(), and allow_stdin.
+        Ending the iteration early interrupts the cell."""
+        if not isinstance(code, str):
+            raise TypeError("stream() runs a cell of code; for a command there is exec_stream()")
+        return self._transport.lines("POST", self._path + "/run", json_body=run_body(code, options))
+
+    def kernel(self, context: str = "default") -> Kernel:
+        """A kernel of the box by its name; several live side by side, each with its own variables."""
+        return Kernel(self, context)
+
+    def kernels(self) -> List[Raw]:
+        """The kernels of the box that are there."""
+        kernels: List[Raw] = self._transport.call("GET", self._path + "/kernels")["kernels"]
+        return kernels
+
+    def exec_stream(self, argv: Sequence[str] | str, **options: Any) -> Iterator[Raw]:
         """Runs a command and yields its events as they happen. Ending the iteration early ends the command."""
-        return self._transport.lines("POST", self._path + "/exec", json_body=_command(argv, **options))
+        return self._transport.lines("POST", self._path + "/exec", json_body=command_body(argv, **options))
 
     def spawn(self, argv: Sequence[str] | str, **options: Any) -> Exec:
         """Starts a command in the background. stdin=True keeps its input open for Exec.write()."""
-        return Exec(self, self._transport.call("POST", self._path + "/exec", json_body={**_command(argv, **options), "background": True}))
+        return Exec(self, self._transport.call("POST", self._path + "/exec", json_body={**command_body(argv, **options), "background": True}))
 
     def execs(self) -> List[Exec]:
         """The commands of the box, newest first."""
@@ -303,7 +344,7 @@ class Box:
         self._transport.call("DELETE", self._path)
 
 
-def _command(argv: Sequence[str] | str, **options: Any) -> Raw:
+def command_body(argv: Sequence[str] | str, **options: Any) -> Raw:
     body: Raw = {"shell": argv} if isinstance(argv, str) else {"argv": list(argv)}
     body.update({k: v for k, v in options.items() if v is not None})
     if "env" in body:
@@ -311,11 +352,16 @@ def _command(argv: Sequence[str] | str, **options: Any) -> Raw:
     return body
 
 
+def one_shot_body(code: str, timeout: str | float | None, options: Raw) -> Raw:
+    """Of a cell together with its box."""
+    return {**run_body(code, {"timeout": timeout}), **create_body(**options)}
+
+
 class Carrel:
     """A server. Without url: the one that runs, or a private one that ends with this process."""
 
     def __init__(self, url: str | None = None, token: str | None = None, timeout: float | None = None):
-        self.url: str = url or local.running_server() or local.private_server().url
+        self.url: str = url or local.any_server()
         self._transport = Transport(self.url, token or os.environ.get("CARREL_TOKEN"), timeout)
 
     def __repr__(self) -> str:
@@ -326,6 +372,18 @@ class Carrel:
 
     def get(self, id_or_name: str) -> Box:
         return Box(server=self, _raw=self._transport.call("GET", f"/v1/boxes/{segment(id_or_name)}"))
+
+    def run(self, code: str, *, timeout: str | float | None = None, mounts: Sequence[Mount] | None = None, **options: Any) -> Result:
+        """Runs a cell of Python in a box that is made for it and ends with it. Options as for Box and Box.run()."""
+        body = one_shot_body(code, timeout, options)
+        opened: List[int] = []
+        try:
+            if mounts:
+                body["mounts"] = open_mounts(mounts, opened)
+            return checked(result_of(self._transport.call("POST", "/v1/run", json_body=body, fds=opened)))
+        finally:
+            for fd in opened:
+                os.close(fd)
 
     def list(self, labels: Mapping[str, str] | None = None) -> List[Box]:
         """The caller's boxes, newest first."""

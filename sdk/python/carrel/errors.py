@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Mapping
 
 if TYPE_CHECKING:
+    from .cells import Result
     from .client import ExecResult
 
 
@@ -67,6 +68,27 @@ class ExecFailed(CarrelError):
             what = f"{result.outcome}: " + (f"signal {result.signal}" if result.signal else f"exit code {result.exit_code}")
         super().__init__(what, code=result.outcome or "not_started")
         self.result = result
+
+
+class RunTimeout(CarrelError, TimeoutError):
+    """A cell ran longer than it was allowed to, and was interrupted. `result` has what it said until then. The kernel and its state are
+    still there, unless the message says otherwise."""
+
+    def __init__(self, message: str, result: "Result | None" = None):
+        super().__init__(message, code="timeout")
+        self.result = result
+
+
+class KernelDied(CarrelError, RuntimeError):
+    """The kernel ended, and its state is lost. `code` says why (oom, killed, exit, ...); `result` has what the cell said until then."""
+
+    def __init__(self, message: str, code: str = "dead", result: "Result | None" = None):
+        super().__init__(message, code=code)
+        self.result = result
+
+
+class KernelUnavailable(Unavailable):
+    """There can be no kernel: its interpreter lacks something. The message says what, and the fix."""
 
 
 _BY_CODE: dict[str, type[CarrelError]] = {"quota_exceeded": QuotaExceeded, "host_full": HostFull, "disk_full": NoSpace}

@@ -2,17 +2,19 @@
 from __future__ import annotations
 
 import atexit
+import importlib.util
 import os
 import shutil
 import signal
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 
-from .errors import Unavailable
+from .errors import KernelUnavailable, Unavailable
 
 # The server is this shell, after exec. A child of it waits for the end of a pipe whose other end this process has: that comes even if this process
 # is killed. A line on the pipe means that the server has ended already.
@@ -24,17 +26,23 @@ exec "$@"
 
 
 def find_binary() -> str:
-    """The carrel program: CARREL_BIN, beside this package, or on PATH."""
+    """The carrel program: CARREL_BIN, in this package, or on PATH (there also is a script of this package, which is not it)."""
     named = os.environ.get("CARREL_BIN")
     if named:
         return named
-    packaged = os.path.join(os.path.dirname(__file__), "bin", "carrel")
+    packaged = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "carrel")
     if os.access(packaged, os.X_OK):
         return packaged
-    found = shutil.which("carrel")
-    if not found:
-        raise Unavailable("the program 'carrel' is neither on PATH nor named by CARREL_BIN")
-    return found
+    for directory in os.get_exec_path():
+        found = os.path.join(directory, "carrel")
+        if os.path.isfile(found) and os.access(found, os.X_OK) and not _is_script(found):
+            return found
+    raise Unavailable("the program 'carrel' is neither in this package nor on PATH, nor does CARREL_BIN name it")
+
+
+def _is_script(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.read(2) == b"#!"
 
 
 def _served(path: str) -> bool:
@@ -60,6 +68,37 @@ def running_server() -> str | None:
     return next(("unix:" + path for path in places if os.path.exists(path) and _served(path)), None)
 
 
+def any_server() -> str:
+    """The URL of the server that runs, or of a private one."""
+    return running_server() or private_server().url
+
+
+def find_guest() -> str | None:
+    """What kernels need in a box: CARREL_GUEST, or in this package. None: the server knows better."""
+    if os.environ.get("CARREL_GUEST"):
+        return os.environ["CARREL_GUEST"]
+    packaged = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_guest")
+    return packaged if os.path.isdir(packaged) else None
+
+
+def require_kernel() -> None:
+    """KernelUnavailable if this interpreter cannot be a kernel."""
+    if importlib.util.find_spec("ipykernel") is None:
+        python = sys.executable or "python3"
+        raise KernelUnavailable(f"a kernel is this interpreter in a box, and ipykernel is not installed for it; the fix: "
+                                f"{python} -m pip install ipykernel (or install carrel[local])", code="no_ipykernel")
+
+
+def kernel_settings(startup: str | None = None) -> tuple[str, ...]:
+    """Settings of a private server whose kernels are the caller's own interpreter with the caller's own packages."""
+    settings = {}
+    if sys.executable:
+        settings["python"] = os.path.abspath(sys.executable)
+    if startup:
+        settings["startup"] = startup
+    return tuple(word for name, value in settings.items() for word in ("--set", f"templates.python.{name}={value}"))
+
+
 class PrivateServer:
     """A server of this process's own: started on demand, ended with the process, state thrown away."""
 
@@ -72,8 +111,10 @@ class PrivateServer:
         self._log = open(os.path.join(self.directory, "log"), "wb")
         command = [find_binary(), "serve", "--socket", self.socket, "--state", os.path.join(self.directory, "state"),
                    "--run", os.path.join(self.directory, "run"), *options]
+        guest = find_guest()
+        environment = {**os.environ, **({"CARREL_GUEST": guest} if guest else {})}
         self.process = subprocess.Popen(["/bin/sh", "-c", _GUARD, "sh", *command], stdin=subprocess.PIPE, stdout=self._log,
-                                        stderr=self._log, start_new_session=True)
+                                        stderr=self._log, start_new_session=True, env=environment)
         atexit.register(self.close)
         self._wait()
 
@@ -121,7 +162,7 @@ class PrivateServer:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-_private: PrivateServer | None = None
+_private: dict[str | None, PrivateServer] = {}     # by the directory of startup files
 _lock = threading.Lock()
 
 
@@ -133,13 +174,13 @@ def _new_lock() -> None:
 os.register_at_fork(after_in_child=_new_lock)
 
 
-def private_server() -> PrivateServer:
-    """The one of this process; a forked child shares that of its parent."""
-    global _private
+def private_server(startup: str | None = None) -> PrivateServer:
+    """The one of this process; a forked child shares that of its parent. With a directory of startup files: the one for those."""
     with _lock:
-        if _private is None or not _private.alive:
-            _private = PrivateServer()
-        return _private
+        server = _private.get(startup)
+        if server is None or not server.alive:
+            server = _private[startup] = PrivateServer(kernel_settings(startup))
+        return server
 
 
 def _ready(path: str) -> bool:

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from .errors import Unavailable, from_response
 
 Body = Union[bytes, IO[bytes], Iterable[bytes], None]
-_REPEATABLE = ("GET", "HEAD", "PUT", "DELETE")
+REPEATABLE = ("GET", "HEAD", "PUT", "DELETE")
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -136,7 +136,7 @@ class Transport:
              headers: Mapping[str, str] | None = None, fresh: bool = False, fds: Sequence[int] = ()) -> Answer:
         """Sends a request and returns the answer. Errors become exceptions."""
         if query:
-            pairs = {k: _text(v) for k, v in query.items() if v is not None}
+            pairs = {k: text_of(v) for k, v in query.items() if v is not None}
             path += "?" + urlencode(pairs, doseq=True) if pairs else ""
         while True:
             kept = None if fresh else self._kept()
@@ -155,14 +155,14 @@ class Transport:
                 else:
                     connection.close()
                     # The server may have closed a kept connection just now. What must not happen twice is not sent again.
-                    if kept is not None and method in _REPEATABLE and (body is None or isinstance(body, bytes)):
+                    if kept is not None and method in REPEATABLE and (body is None or isinstance(body, bytes)):
                         fresh = True
                         continue
                     raise Unavailable(f"cannot reach the server at {self.url}: {e or type(e).__name__}") from e
             break
         result = Answer(self, connection, response, keep=not fresh)
         if result.status >= 400:
-            raise from_response(result.status, _decode(result.all()))
+            raise from_response(result.status, decode(result.all()))
         return result
 
     @staticmethod
@@ -180,12 +180,12 @@ class Transport:
     def call(self, method: str, path: str, *, query: Mapping[str, Any] | None = None, json_body: Any = None,
              headers: Mapping[str, str] | None = None, fds: Sequence[int] = ()) -> Any:
         """A request with a JSON answer."""
-        body, extra = _encode(json_body, headers)
-        return _decode(self.open(method, path, query=query, body=body, headers=extra, fds=fds).all())
+        body, extra = encode(json_body, headers)
+        return decode(self.open(method, path, query=query, body=body, headers=extra, fds=fds).all())
 
     def lines(self, method: str, path: str, *, query: Mapping[str, Any] | None = None, json_body: Any = None) -> Iterator[dict[str, Any]]:
         """A request with an NDJSON answer, line by line as it comes. The request is sent at once; closing the iterator ends it."""
-        body, extra = _encode(json_body, {"Accept": "application/x-ndjson"})
+        body, extra = encode(json_body, {"Accept": "application/x-ndjson"})
         answer = self.open(method, path, query=query, body=body, headers=extra, fresh=True)
         return (json.loads(line) for line in answer.lines() if line.strip())
 
@@ -211,7 +211,7 @@ def file_path(path: str | os.PathLike[str]) -> str:
     return quote(os.fsencode(absolute(path)).lstrip(b"/"), safe="/")
 
 
-def _encode(json_body: Any, headers: Mapping[str, str] | None) -> tuple[bytes | None, dict[str, str]]:
+def encode(json_body: Any, headers: Mapping[str, str] | None) -> tuple[bytes | None, dict[str, str]]:
     extra = dict(headers or {})
     if json_body is None:
         return None, extra
@@ -219,13 +219,13 @@ def _encode(json_body: Any, headers: Mapping[str, str] | None) -> tuple[bytes | 
     return json.dumps(json_body).encode(), extra
 
 
-def _text(value: Any) -> Any:
+def text_of(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
     return value
 
 
-def _decode(data: bytes) -> Any:
+def decode(data: bytes) -> Any:
     if not data:
         return None
     try:

@@ -1,0 +1,251 @@
+"""The server and its boxes, for asyncio. No thread waits for an answer; only the start of a private server happens in one."""
+from __future__ import annotations
+
+import asyncio
+import os
+from types import TracebackType
+from typing import Any, AsyncIterator, Awaitable, Callable, List, Mapping, Sequence, Union
+
+from . import local
+from .aio import AsyncTransport
+from .cells import Collector, Raw, Result, checked, result_of, run_body
+from .client import ExecResult, Mount, command_body, create_body, exec_result, one_shot_body, open_mounts
+from .errors import CarrelError, NotFound
+from .transport import file_path, segment
+
+AsyncAnswerer = Callable[[str, bool], Union[str, Awaitable[str]]]
+
+
+async def _create(transport: AsyncTransport, path: str, body: Raw, mounts: Sequence[Mount], key: str | None = None) -> Raw:
+    opened: List[int] = []
+    try:
+        if mounts:
+            body["mounts"] = open_mounts(mounts, opened)
+        raw: Raw = await transport.call("POST", path, json_body=body, headers={"Idempotency-Key": key} if key else None, fds=opened)
+        return raw
+    finally:
+        for fd in opened:
+            os.close(fd)
+
+
+class AsyncFiles:
+    """Files of a box."""
+
+    def __init__(self, box: "AsyncBox"):
+        self._box = box
+
+    async def read(self, path: str | os.PathLike[str]) -> bytes:
+        answer = await self._box._transport.open("GET", f"{self._box._path}/files/{file_path(path)}")
+        return await answer.all()
+
+    async def write(self, path: str | os.PathLike[str], data: str | bytes) -> None:
+        body = data.encode() if isinstance(data, str) else data
+        answer = await self._box._transport.open("PUT", f"{self._box._path}/files/{file_path(path)}", body=body)
+        await answer.all()
+
+
+class AsyncKernel:
+    """A live interpreter in a box, by the name of its context. It starts with its first cell, or by start()."""
+
+    def __init__(self, box: "AsyncBox", context: str):
+        self._box = box
+        self.context = context
+
+    def __repr__(self) -> str:
+        return f"<AsyncKernel {self.context} of {self._box.id}>"
+
+    @property
+    def _path(self) -> str:
+        return f"{self._box._path}/kernels/{segment(self.context)}"
+
+    async def start(self, *, env: Mapping[str, str] | None = None, cwd: str | None = None, template: str | None = None) -> "AsyncKernel":
+        options = {"context": self.context, "env": dict(env) if env else None, "cwd": cwd, "template": template}
+        await self._box._transport.call("POST", f"{self._box._path}/kernels", json_body={k: v for k, v in options.items() if v is not None})
+        return self
+
+    async def info(self) -> Raw:
+        info: Raw = await self._box._transport.call("GET", self._path)
+        return info
+
+    async def run(self, code: str, **options: Any) -> Result:
+        return await self._box.run(code, context=self.context, **options)
+
+    def stream(self, code: str, **options: Any) -> AsyncIterator[Raw]:
+        return self._box.stream(code, context=self.context, **options)
+
+    async def interrupt(self) -> None:
+        await self._box._transport.call("POST", self._path + "/interrupt")
+
+    async def restart(self) -> None:
+        await self._box._transport.call("POST", self._path + "/restart")
+
+    async def input(self, value: str) -> None:
+        await self._box._transport.call("POST", self._path + "/input", json_body={"value": value})
+
+    async def delete(self) -> None:
+        await self._box._transport.call("DELETE", self._path)
+
+
+class AsyncBox:
+    """An isolated place to run code. `async with AsyncBox(memory="512M") as box:` makes it, and deletes it at the end; `await
+    AsyncCarrel().create(...)` makes one that stays. Options as for Box."""
+
+    def __init__(self, *, server: "AsyncCarrel | None" = None, _raw: Raw | None = None, **options: Any):
+        self._server = server
+        self._options = options
+        self._made = _raw
+
+    async def _make(self) -> "AsyncBox":
+        if self._server is None:
+            self._server = AsyncCarrel()
+        await self._server._ready()
+        if self._made is None:
+            options = dict(self._options)
+            mounts, key = options.pop("mounts", None) or (), options.pop("idempotency_key", None)
+            self._made = await _create(self._transport, "/v1/boxes", create_body(**options), mounts, key)
+        return self
+
+    @property
+    def _transport(self) -> AsyncTransport:
+        if self._server is None or self._server._transport is None:
+            raise RuntimeError("the box is not there yet: use 'async with AsyncBox(...)' or 'await AsyncCarrel().create(...)'")
+        return self._server._transport
+
+    @property
+    def raw(self) -> Raw:
+        if self._made is None:
+            raise RuntimeError("the box is not there yet: use 'async with AsyncBox(...)' or 'await AsyncCarrel().create(...)'")
+        return self._made
+
+    @property
+    def id(self) -> str:
+        return str(self.raw["id"])
+
+    @property
+    def name(self) -> str | None:
+        name: str | None = self.raw.get("name")
+        return name
+
+    @property
+    def files(self) -> AsyncFiles:
+        return AsyncFiles(self)
+
+    @property
+    def _path(self) -> str:
+        return f"/v1/boxes/{segment(self.id)}"
+
+    def __repr__(self) -> str:
+        return f"<AsyncBox {self._made.get('id') if self._made else 'not made yet'}>"
+
+    async def __aenter__(self) -> "AsyncBox":
+        return await self._make()
+
+    async def __aexit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            await self.delete()
+        except NotFound:
+            pass
+        except CarrelError:
+            if exc is None:     # else that is what the caller must see
+                raise
+
+    async def refresh(self) -> "AsyncBox":
+        self._made = await self._transport.call("GET", self._path)
+        return self
+
+    async def run(self, code: str, *, timeout: str | float | None = None, context: str | None = None,
+                  env: Mapping[str, str] | None = None, on_dead: str | None = None, answer: AsyncAnswerer | None = None) -> Result:
+        """As Box.run(). Cancelling it interrupts the cell."""
+        options = {"timeout": timeout, "context": context, "env": env, "on_dead": on_dead, "allow_stdin": True if answer else None}
+        if answer is None:
+            return checked(result_of(await self._transport.call("POST", self._path + "/run", json_body=run_body(code, options))))
+        collector = Collector()
+        async for event in self.stream(code, **options):
+            collector.take(event)
+            if event.get("type") == "input_request":
+                said = answer(str(event.get("prompt", "")), bool(event.get("password")))
+                await self.kernel(context or "default").input(said if isinstance(said, str) else await said)
+        return checked(collector.result())
+
+    def stream(self, code: str, **options: Any) -> AsyncIterator[Raw]:
+        """As Box.stream(); the request is sent with the first step. Use contextlib.aclosing to end it early."""
+        if not isinstance(code, str):
+            raise TypeError("stream() runs a cell of code; for a command there is exec_stream()")
+        return self._transport.lines("POST", self._path + "/run", json_body=run_body(code, options))
+
+    def kernel(self, context: str = "default") -> AsyncKernel:
+        return AsyncKernel(self, context)
+
+    async def kernels(self) -> List[Raw]:
+        kernels: List[Raw] = (await self._transport.call("GET", self._path + "/kernels"))["kernels"]
+        return kernels
+
+    async def exec(self, argv: Sequence[str] | str, *, check: bool = False, **options: Any) -> ExecResult:
+        """Runs a command to its end. A string is a line for the shell."""
+        result = exec_result(await self._transport.call("POST", self._path + "/exec", json_body=command_body(argv, **options)))
+        return result.check() if check else result
+
+    def exec_stream(self, argv: Sequence[str] | str, **options: Any) -> AsyncIterator[Raw]:
+        return self._transport.lines("POST", self._path + "/exec", json_body=command_body(argv, **options))
+
+    async def delete(self) -> None:
+        await self._transport.call("DELETE", self._path)
+
+
+class AsyncCarrel:
+    """A server. Without url: the one that runs, or a private one that ends with this process."""
+
+    def __init__(self, url: str | None = None, token: str | None = None):
+        self._token = token or os.environ.get("CARREL_TOKEN")
+        self._transport: AsyncTransport | None = AsyncTransport(url, self._token) if url else None
+
+    def __repr__(self) -> str:
+        return f"<AsyncCarrel {self._transport.url if self._transport else 'not connected yet'}>"
+
+    async def _ready(self) -> AsyncTransport:
+        if self._transport is None:
+            url = await asyncio.get_running_loop().run_in_executor(None, local.any_server)
+            self._transport = self._transport or AsyncTransport(url, self._token)
+        return self._transport
+
+    async def __aenter__(self) -> "AsyncCarrel":
+        await self._ready()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Closes the connections that are kept. Boxes stay."""
+        if self._transport is not None:
+            await self._transport.aclose()
+
+    async def create(self, **options: Any) -> AsyncBox:
+        return await AsyncBox(server=self, **options)._make()
+
+    async def get(self, id_or_name: str) -> AsyncBox:
+        transport = await self._ready()
+        return AsyncBox(server=self, _raw=await transport.call("GET", f"/v1/boxes/{segment(id_or_name)}"))
+
+    async def list(self, labels: Mapping[str, str] | None = None) -> List[AsyncBox]:
+        """The caller's boxes, newest first."""
+        transport = await self._ready()
+        boxes: List[AsyncBox] = []
+        cursor = None
+        while True:
+            query = {"label": [f"{k}={v}" for k, v in (labels or {}).items()] or None, "cursor": cursor, "limit": 500}
+            answer = await transport.call("GET", "/v1/boxes", query=query)
+            boxes += [AsyncBox(server=self, _raw=raw) for raw in answer["boxes"]]
+            cursor = answer.get("next")
+            if not cursor:
+                return boxes
+
+    async def run(self, code: str, *, timeout: str | float | None = None, mounts: Sequence[Mount] | None = None,
+                  **options: Any) -> Result:
+        """Runs a cell of Python in a box that is made for it and ends with it."""
+        transport = await self._ready()
+        return checked(result_of(await _create(transport, "/v1/run", one_shot_body(code, timeout, options), mounts or ())))
+
+    async def info(self) -> Raw:
+        info: Raw = await (await self._ready()).call("GET", "/v1/info")
+        return info

@@ -1,0 +1,240 @@
+"""What a cell of code gives back, and the kernels of a box."""
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping
+
+from .errors import CarrelError, KernelDied, KernelUnavailable, RunTimeout, Unavailable
+from .transport import segment
+
+if TYPE_CHECKING:
+    from .client import Box
+
+Raw = Dict[str, Any]
+Answer = Callable[[str, bool], str]
+
+# How a cell may end while its kernel goes on.
+_ALIVE = ("ok", "error", "timeout", "interrupted", "aborted")
+
+
+@dataclass(frozen=True)
+class CellError:
+    """The exception that ended a cell."""
+
+    name: str
+    value: str
+    traceback: List[str] = field(repr=False, default_factory=list)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.value}"
+
+
+@dataclass(frozen=True)
+class Output:
+    """One rich output: the value of the cell's last expression (kind "result") or something that it displayed (kind "display")."""
+
+    kind: str
+    data: Dict[str, Any]
+    metadata: Dict[str, Any] = field(repr=False, default_factory=dict)
+
+    @property
+    def text(self) -> str | None:
+        text: str | None = self.data.get("text/plain")
+        return text
+
+    @property
+    def html(self) -> str | None:
+        html: str | None = self.data.get("text/html")
+        return html
+
+    @property
+    def json(self) -> Any:
+        return self.data.get("application/json")
+
+    @property
+    def png(self) -> bytes | None:
+        encoded = self.data.get("image/png")
+        return None if encoded is None else base64.b64decode(encoded)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A cell that has ended. outcome: ok; error (the cell raised: see `error`); interrupted; timeout; or how its kernel died."""
+
+    outcome: str
+    stdout: str = ""
+    stderr: str = ""
+    results: List[Output] = field(default_factory=list)
+    error: CellError | None = None
+    execution_count: int | None = None
+    wall_ms: float = 0.0
+    cpu_ms: float = 0.0
+    memory_peak_bytes: int = 0
+    kernel: Raw = field(repr=False, default_factory=dict)
+    raw: Raw = field(repr=False, default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return self.outcome == "ok"
+
+    @property
+    def text(self) -> str | None:
+        """The value of the cell's last expression, as text."""
+        return next((o.text for o in reversed(self.results) if o.kind == "result"), None)
+
+    @property
+    def png(self) -> bytes | None:
+        """The first picture."""
+        return next((o.png for o in self.results if "image/png" in o.data), None)
+
+    @property
+    def pngs(self) -> List[bytes]:
+        return [png for png in (o.png for o in self.results) if png is not None]
+
+    @property
+    def bill(self) -> Dict[str, float]:
+        """What it cost."""
+        return {"wall_ms": self.wall_ms, "cpu_ms": self.cpu_ms, "memory_peak_bytes": self.memory_peak_bytes}
+
+    def check(self) -> "Result":
+        """Itself, or CellFailed if the cell raised or was interrupted."""
+        if not self.ok:
+            raise CellFailed(self)
+        return self
+
+
+class CellFailed(CarrelError):
+    """A cell raised an exception, or was interrupted. Only Result.check() raises this."""
+
+    def __init__(self, result: Result):
+        super().__init__(str(result.error or result.outcome), code=result.outcome)
+        self.result = result
+
+
+def cell_error(raw: Mapping[str, Any] | None) -> CellError | None:
+    if not raw or "name" not in raw:
+        return None
+    return CellError(str(raw["name"]), str(raw.get("value", "")), [str(line) for line in raw.get("traceback") or []])
+
+
+def result_of(raw: Raw) -> Result:
+    """From the server's one answer."""
+    return Result(
+        outcome=str(raw.get("outcome")), stdout=raw.get("stdout") or "", stderr=raw.get("stderr") or "",
+        results=[Output(str(o.get("type")), o.get("data") or {}, o.get("metadata") or {}) for o in raw.get("results") or []],
+        error=cell_error(raw.get("error")), execution_count=raw.get("execution_count"), wall_ms=raw.get("wall_ms") or 0.0,
+        cpu_ms=raw.get("cpu_ms") or 0.0, memory_peak_bytes=raw.get("memory_peak_bytes") or 0, kernel=raw.get("kernel") or {}, raw=raw)
+
+
+class Collector:
+    """Makes one result of a stream of events."""
+
+    def __init__(self) -> None:
+        self._text: Dict[str, List[str]] = {"stdout": [], "stderr": []}
+        self._results: List[Raw] = []
+        self._shown: Dict[str, List[Raw]] = {}      # by display id, for updates
+        self._error: Raw | None = None
+        self._end: Raw | None = None
+
+    def take(self, event: Raw) -> None:
+        kind = event.get("type")
+        if kind in self._text:
+            self._text[kind].append(event.get("text", ""))
+        elif kind in ("display", "result"):
+            shown = {"type": kind, "data": event.get("data"), "metadata": event.get("metadata")}
+            self._results.append(shown)
+            self._shown.setdefault(str((event.get("transient") or {}).get("display_id")), []).append(shown)
+        elif kind == "update_display":
+            for shown in self._shown.get(str((event.get("transient") or {}).get("display_id")), []):
+                shown.update(data=event.get("data"), metadata=event.get("metadata"))
+        elif kind == "error":
+            self._error = event
+        elif kind == "outcome":
+            self._end = event
+
+    def result(self) -> Result:
+        if self._end is None:
+            raise Unavailable("the server broke off in the middle of a cell")
+        return result_of({**self._end, "stdout": "".join(self._text["stdout"]), "stderr": "".join(self._text["stderr"]),
+                          "results": self._results, "error": self._error or self._end.get("error")})
+
+
+def _no_kernel(said: str) -> None:
+    """KernelUnavailable if the kernel's last words are that its interpreter lacks something."""
+    for line in said.splitlines():
+        if line.startswith('{"carrel"'):
+            try:
+                words = json.loads(line)
+            except ValueError:
+                continue
+            raise KernelUnavailable("; ".join(str(words[k]) for k in ("error", "hint") if words.get(k)), code="no_ipykernel")
+
+
+def checked(result: Result) -> Result:
+    """Itself; or the exception for a cell that did not come to an end of its own."""
+    dead = result.outcome not in _ALIVE or result.kernel.get("state") == "dead"
+    said = str(result.raw.get("message") or result.kernel.get("reason") or "")
+    if result.outcome == "timeout":
+        lost = "; the kernel did not react to an interrupt and was ended, its state is lost" if dead else ""
+        raise RunTimeout(f"the cell ran too long and was interrupted{lost}", result)
+    if dead:
+        _no_kernel(result.stderr)
+        raise KernelDied(f"the kernel died: {said or result.outcome}", result.outcome, result)
+    return result
+
+
+def run_body(code: str, options: Mapping[str, Any]) -> Raw:
+    body: Raw = {"code": code}
+    body.update({k: v for k, v in options.items() if v is not None})
+    if "env" in body:
+        body["env"] = dict(body["env"])
+    return body
+
+
+class Kernel:
+    """A live interpreter in a box, by the name of its context. It starts with its first cell, or by start()."""
+
+    def __init__(self, box: "Box", context: str):
+        self._box = box
+        self.context = context
+
+    def __repr__(self) -> str:
+        return f"<Kernel {self.context} of {self._box.id}>"
+
+    @property
+    def _path(self) -> str:
+        return f"{self._box._path}/kernels/{segment(self.context)}"
+
+    def start(self, *, env: Mapping[str, str] | None = None, cwd: str | None = None, template: str | None = None) -> "Kernel":
+        """Starts it, with an environment and a working directory of its own."""
+        options = {"context": self.context, "env": dict(env) if env else None, "cwd": cwd, "template": template}
+        self._box._transport.call("POST", f"{self._box._path}/kernels", json_body={k: v for k, v in options.items() if v is not None})
+        return self
+
+    def info(self) -> Raw:
+        info: Raw = self._box._transport.call("GET", self._path)
+        return info
+
+    def run(self, code: str, **options: Any) -> Result:
+        """As Box.run()."""
+        return self._box.run(code, context=self.context, **options)
+
+    def stream(self, code: str, **options: Any) -> Iterator[Raw]:
+        """As Box.stream()."""
+        return self._box.stream(code, context=self.context, **options)
+
+    def interrupt(self) -> None:
+        self._box._transport.call("POST", self._path + "/interrupt")
+
+    def restart(self) -> None:
+        """A new interpreter under the same name; the box and its files stay."""
+        self._box._transport.call("POST", self._path + "/restart")
+
+    def input(self, value: str) -> None:
+        """Answers an input_request event of stream(..., allow_stdin=True)."""
+        self._box._transport.call("POST", self._path + "/input", json_body={"value": value})
+
+    def delete(self) -> None:
+        self._box._transport.call("DELETE", self._path)

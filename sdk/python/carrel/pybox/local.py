@@ -1,0 +1,378 @@
+"""Kernels on this machine, each in a box of its own, of a server that belongs to this process."""
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from types import TracebackType
+from typing import Any, Dict, Generic, Iterator, List, Literal, Mapping, TypeVar
+from uuid import uuid4
+
+from .. import local as servers
+from ..asyncclient import AsyncBox, AsyncCarrel, AsyncKernel
+from ..cells import Collector, Kernel, checked
+from ..client import Box, Carrel
+from ..errors import KernelDied, NotFound
+from .base import BasePyBox, BasePyBoxManager
+from .schema import Assembly, PyBoxOut, text_env
+
+logger = logging.getLogger(__name__)
+
+_SPECS = (None, "", "python", "python3")
+_LIMITS = ("memory", "cpus", "pids", "disk", "idle_timeout", "ttl", "profile", "labels", "mounts")
+
+
+class _Cell:
+    """The events of one cell as pybox wants them."""
+
+    def __init__(self) -> None:
+        self._assembly = Assembly()
+        self._collector = Collector()
+
+    def take(self, event: Dict[str, Any]) -> None:
+        kind = event.get("type")
+        if kind in ("stdout", "stderr"):
+            self._assembly.text(str(kind), event.get("text", ""))
+        elif kind in ("display", "result"):
+            self._assembly.bundle(event.get("data") or {})
+        elif kind == "error":
+            self._assembly.failed(str(event.get("name")), str(event.get("value", "")), [str(t) for t in event.get("traceback") or []])
+        self._collector.take(event)
+
+    def finish(self) -> PyBoxOut:
+        checked(self._collector.result())
+        return self._assembly.finish()
+
+
+def _box_options(cwd: str | os.PathLike[str] | None, settings: Mapping[str, Any]) -> tuple[Dict[str, Any], str | None]:
+    """The options of the box for a kernel, and its working directory: that is mounted read-write at its own path."""
+    options = dict(settings)
+    if options.pop("kernel_name", None) not in _SPECS:
+        raise ValueError("a local kernel is this very interpreter, so kernel_name can only be 'python3'")
+    if options.pop("extra_arguments", None):
+        raise ValueError("extra_arguments are not passed on; for a profile directory there is LocalPyBoxManager(profile_dir=...)")
+    for name in options:
+        if name not in _LIMITS:
+            raise TypeError(f"start() has no option {name!r}; it takes cwd, env, kernel_name, {', '.join(_LIMITS)}")
+    if cwd is None:
+        return options, None
+    place = os.path.abspath(os.fspath(cwd))
+    if not os.path.isdir(place):
+        raise NotADirectoryError(f"cwd={place}: there is no such directory")
+    options["mounts"] = [*(options.get("mounts") or ()), {"source": place, "target": place, "writable": True}]
+    return options, place
+
+
+class LocalKernel:
+    """A kernel and the box that is only for it."""
+
+    def __init__(self, kernel_id: str, box: Box):
+        self.kernel_id = kernel_id
+        self.box = box
+        self.kernel: Kernel = box.kernel()
+
+    def is_alive(self) -> bool:
+        try:
+            return bool(self.kernel.info().get("state") != "dead")
+        except NotFound:
+            return False
+
+    def interrupt_kernel(self) -> None:
+        self.kernel.interrupt()
+
+    def restart_kernel(self) -> None:
+        self.kernel.restart()
+
+    def end(self) -> None:
+        try:
+            self.box.delete()
+        except NotFound:
+            pass
+
+
+class AsyncLocalKernel:
+    """The same for asyncio."""
+
+    def __init__(self, kernel_id: str, box: AsyncBox):
+        self.kernel_id = kernel_id
+        self.box = box
+        self.kernel: AsyncKernel = box.kernel()
+
+    async def is_alive(self) -> bool:
+        try:
+            return bool((await self.kernel.info()).get("state") != "dead")
+        except NotFound:
+            return False
+
+    async def interrupt_kernel(self) -> None:
+        await self.kernel.interrupt()
+
+    async def restart_kernel(self) -> None:
+        await self.kernel.restart()
+
+    async def end(self) -> None:
+        try:
+            await self.box.delete()
+        except NotFound:
+            pass
+
+
+K = TypeVar("K")
+
+
+class _Kernels(Generic[K]):
+    """The kernels of a manager by their ids; to be asked like jupyter_client's MultiKernelManager."""
+
+    def __init__(self, profile_dir: str | os.PathLike[str] | None = None, **settings: Any):
+        self.profile_dir = None if profile_dir is None else os.path.abspath(os.fspath(profile_dir))
+        if self.profile_dir is not None and not os.path.isdir(self.profile_dir):
+            raise NotADirectoryError(f"profile_dir={self.profile_dir}: there is no such directory")
+        self._settings = settings
+        self._kernels: Dict[str, K] = {}
+
+    def __contains__(self, kernel_id: object) -> bool:
+        return kernel_id in self._kernels
+
+    def __len__(self) -> int:
+        return len(self._kernels)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._kernels))
+
+    def list_kernel_ids(self) -> List[str]:
+        return list(self._kernels)
+
+    def get_kernel(self, kernel_id: str) -> K:
+        """KeyError if there is none."""
+        return self._kernels[kernel_id]
+
+    def _server(self) -> str:
+        servers.require_kernel()
+        return servers.private_server(startup=self.profile_dir).url
+
+
+class LocalKernels(_Kernels[LocalKernel]):
+    def start_kernel(self, kernel_id: str | None = None, *, cwd: str | os.PathLike[str] | None = None,
+                     env: Mapping[str, Any] | None = None, **settings: Any) -> str:
+        """A new kernel, or the one of that id if it lives."""
+        kernel_id = kernel_id or str(uuid4())
+        known = self._kernels.get(kernel_id)
+        if known is not None:
+            if known.is_alive():
+                return kernel_id
+            self.shutdown_kernel(kernel_id)
+        options, place = _box_options(cwd, {**self._settings, **settings})
+        kernel = LocalKernel(kernel_id, Carrel(self._server()).create(**options))
+        try:
+            kernel.kernel.start(env=text_env(env or {}), cwd=place)
+        except BaseException:
+            kernel.end()
+            raise
+        if self._kernels.setdefault(kernel_id, kernel) is not kernel:
+            kernel.end()      # somebody else started one of that id meanwhile
+        return kernel_id
+
+    def is_alive(self, kernel_id: str) -> bool:
+        return self.get_kernel(kernel_id).is_alive()
+
+    def interrupt_kernel(self, kernel_id: str) -> None:
+        self.get_kernel(kernel_id).interrupt_kernel()
+
+    def restart_kernel(self, kernel_id: str, now: bool = False) -> None:
+        self.get_kernel(kernel_id).restart_kernel()
+
+    def shutdown_kernel(self, kernel_id: str, now: bool = False, restart: bool = False) -> None:
+        if restart:
+            self.restart_kernel(kernel_id, now=now)
+        else:
+            self._kernels.pop(kernel_id).end()
+
+    def shutdown_all(self, now: bool = False) -> None:
+        for kernel_id in self:
+            self._kernels.pop(kernel_id).end()
+
+
+class AsyncLocalKernels(_Kernels[AsyncLocalKernel]):
+    async def start_kernel(self, kernel_id: str | None = None, *, cwd: str | os.PathLike[str] | None = None,
+                           env: Mapping[str, Any] | None = None, **settings: Any) -> str:
+        """A new kernel, or the one of that id if it lives."""
+        kernel_id = kernel_id or str(uuid4())
+        known = self._kernels.get(kernel_id)
+        if known is not None:
+            if await known.is_alive():
+                return kernel_id
+            await self.shutdown_kernel(kernel_id)
+        options, place = _box_options(cwd, {**self._settings, **settings})
+        url = await asyncio.get_running_loop().run_in_executor(None, self._server)
+        kernel = AsyncLocalKernel(kernel_id, await AsyncCarrel(url).create(**options))
+        try:
+            await kernel.kernel.start(env=text_env(env or {}), cwd=place)
+        except BaseException:
+            await kernel.end()
+            raise
+        if self._kernels.setdefault(kernel_id, kernel) is not kernel:
+            await kernel.end()      # somebody else started one of that id meanwhile
+        return kernel_id
+
+    async def is_alive(self, kernel_id: str) -> bool:
+        return await self.get_kernel(kernel_id).is_alive()
+
+    async def interrupt_kernel(self, kernel_id: str) -> None:
+        await self.get_kernel(kernel_id).interrupt_kernel()
+
+    async def restart_kernel(self, kernel_id: str, now: bool = False) -> None:
+        await self.get_kernel(kernel_id).restart_kernel()
+
+    async def shutdown_kernel(self, kernel_id: str, now: bool = False, restart: bool = False) -> None:
+        if restart:
+            await self.restart_kernel(kernel_id, now=now)
+        else:
+            await self._kernels.pop(kernel_id).end()
+
+    async def shutdown_all(self, now: bool = False) -> None:
+        for kernel_id in self:
+            await self._kernels.pop(kernel_id).end()
+
+
+def _lost(kernel_id: str, error: NotFound) -> KernelDied:
+    return KernelDied(f"kernel {kernel_id} has ended: {error}", "gone")
+
+
+class LocalPyBox(BasePyBox):
+    """A kernel in a box. As a context manager it ends both."""
+
+    def __init__(self, km: LocalKernel, mkm: LocalKernels | None = None):
+        self.km = km
+        self.mkm = mkm
+        self.client = km.kernel
+
+    @property
+    def kernel_id(self) -> str:
+        return self.km.kernel_id
+
+    def __enter__(self) -> "LocalPyBox":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> Literal[False]:
+        if self.mkm is None or self.kernel_id not in self.mkm:
+            self.km.end()
+        else:
+            self.mkm.shutdown_kernel(self.kernel_id, now=True)
+        return False
+
+    def run(self, code: str, timeout: float | None = 60, **kwargs: Any) -> PyBoxOut:
+        """Runs code. TimeoutError after `timeout` seconds: the code is interrupted, the kernel keeps its state. carrel.KernelDied
+        if the kernel ends, or has ended."""
+        cell = _Cell()
+        try:
+            for event in self.client.stream(code, timeout=timeout, on_dead="error"):
+                cell.take(event)
+        except NotFound as e:
+            raise _lost(self.kernel_id, e) from e
+        return cell.finish()
+
+
+class AsyncLocalPyBox(BasePyBox):
+    """A kernel in a box, for asyncio."""
+
+    def __init__(self, km: AsyncLocalKernel, mkm: AsyncLocalKernels | None = None):
+        self.km = km
+        self.mkm = mkm
+        self.client = km.kernel
+
+    @property
+    def kernel_id(self) -> str:
+        return self.km.kernel_id
+
+    async def __aenter__(self) -> "AsyncLocalPyBox":
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> Literal[False]:
+        if self.mkm is None or self.kernel_id not in self.mkm:
+            await self.km.end()
+        else:
+            await self.mkm.shutdown_kernel(self.kernel_id, now=True)
+        return False
+
+    async def run(self, code: str, timeout: float | None = 60, **kwargs: Any) -> PyBoxOut:
+        """As LocalPyBox.run(). Cancelling it interrupts the code."""
+        cell = _Cell()
+        events = self.client.stream(code, timeout=timeout, on_dead="error")
+        try:
+            async for event in events:
+                cell.take(event)
+        except NotFound as e:
+            raise _lost(self.kernel_id, e) from e
+        return cell.finish()
+
+
+class LocalPyBoxManager(BasePyBoxManager):
+    """Kernels of this interpreter with its packages, each in a box of its own. Needs no server and no rights.
+
+    `profile_dir` is an IPython profile directory; the files in its `startup` are run by each kernel first. Further options are limits of
+    the boxes: memory="2G", cpus=2, pids=100, idle_timeout="1h"."""
+
+    def __init__(self, kernel_manager: LocalKernels | None = None, profile_dir: str | os.PathLike[str] | None = None, **settings: Any):
+        if kernel_manager is not None and not isinstance(kernel_manager, LocalKernels):
+            raise TypeError("kernel_manager must be one of carrel.pybox: kernels of another have no box around them")
+        self.profile_dir = profile_dir
+        self.kernel_manager = LocalKernels(profile_dir, **settings) if kernel_manager is None else kernel_manager
+
+    def __enter__(self) -> "LocalPyBoxManager":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> Literal[False]:
+        self.cleanup(now=True)
+        return False
+
+    def cleanup(self, now: bool = True) -> None:
+        self.kernel_manager.shutdown_all(now=now)
+
+    def start(self, kernel_id: str | None = None, **kwargs: Any) -> LocalPyBox:
+        """The kernel of that id, or a new one. cwd= is mounted read-write, at its own path and with the caller's rights; env= adds
+        variables; limits as for the manager."""
+        started = self.kernel_manager.start_kernel(kernel_id, **kwargs)
+        return LocalPyBox(self.kernel_manager.get_kernel(started), self.kernel_manager)
+
+    def shutdown(self, kernel_id: str, *, now: bool = False, restart: bool = False, **kwargs: Any) -> None:
+        try:
+            self.kernel_manager.shutdown_kernel(kernel_id, now=now, restart=restart)
+        except KeyError:
+            logger.warning("kernel %s not found", kernel_id)
+
+    def shutdown_all(self, now: bool = False) -> None:
+        self.kernel_manager.shutdown_all(now=now)
+
+
+class AsyncLocalPyBoxManager(BasePyBoxManager):
+    """The same for asyncio."""
+
+    def __init__(self, async_kernel_manager: AsyncLocalKernels | None = None, profile_dir: str | os.PathLike[str] | None = None,
+                 **settings: Any):
+        if async_kernel_manager is not None and not isinstance(async_kernel_manager, AsyncLocalKernels):
+            raise TypeError("async_kernel_manager must be one of carrel.pybox: kernels of another have no box around them")
+        self.profile_dir = profile_dir
+        self.async_kernel_manager = AsyncLocalKernels(profile_dir, **settings) if async_kernel_manager is None else async_kernel_manager
+
+    async def __aenter__(self) -> "AsyncLocalPyBoxManager":
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> Literal[False]:
+        await self.acleanup(now=True)
+        return False
+
+    async def acleanup(self, now: bool = True) -> None:
+        await self.async_kernel_manager.shutdown_all(now=now)
+
+    async def start(self, kernel_id: str | None = None, **kwargs: Any) -> AsyncLocalPyBox:
+        started = await self.async_kernel_manager.start_kernel(kernel_id, **kwargs)
+        return AsyncLocalPyBox(self.async_kernel_manager.get_kernel(started), self.async_kernel_manager)
+
+    async def shutdown(self, kernel_id: str, *, now: bool = False, restart: bool = False, **kwargs: Any) -> None:
+        try:
+            await self.async_kernel_manager.shutdown_kernel(kernel_id, now=now, restart=restart)
+        except KeyError:
+            logger.warning("kernel %s not found", kernel_id)
+
+    async def shutdown_all(self, now: bool = False) -> None:
+        await self.async_kernel_manager.shutdown_all(now=now)
