@@ -1,6 +1,7 @@
 # ZeroMQ's wire protocol, and what speaks it: the bridge for stock kernels in a box.
 BRIDGE         := $(BUILD)/guest/carrel-bridge
 ALL_TARGETS    += $(BRIDGE)
+all: $(BRIDGE)
 BRIDGE_SOURCES := guest/bridge/bridge.c $(wildcard src/zmtp/*.c) src/base/buf.c src/base/fd.c src/base/err.c
 
 $(BRIDGE): $(BRIDGE_SOURCES) $(wildcard src/zmtp/*.h src/base/*.h) | packages $(KERNEL_HEADERS)/linux

@@ -4,10 +4,10 @@
  *
  * usage: carrel-bridge [--interrupt-by-message] -- COMMAND … {connection_file} …
  *
- * The link is standard input. The kernel is a child in the bridge's own process group, so a signal for the group reaches
- * it; the bridge itself ignores SIGINT, or makes a message of it for kernels that want one. Until the kernel has answered
- * on its shell and on iopub nothing is read from the link: a subscription takes a moment, and what is published before
- * it is lost. When the kernel ends, so does the bridge, in the same way. */
+ * The link is standard input. The kernel is a child in the bridge's own process group, so a signal for the group
+ * reaches it; the bridge itself ignores SIGINT, or makes a message of it for kernels that want one. Until the kernel
+ * has answered on its shell and on iopub nothing is read from the link: a subscription takes a moment, and what is
+ * published before it is lost. When the kernel ends, so does the bridge, in the same way. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -181,7 +181,8 @@ static void on_kernel_message(struct zmtp *z, const struct iovec *part, size_t n
     if (channel == SHELL && is_ours)
         bridge.answered = true;
     /* That somebody has subscribed is a matter of ZeroMQ's, and not every client knows the word. */
-    bool is_welcome = channel == IOPUB && memmem(w.part[WIRE_HEADER].iov_base, w.part[WIRE_HEADER].iov_len, "\"iopub_welcome\"", 15);
+    bool is_welcome =
+        channel == IOPUB && memmem(w.part[WIRE_HEADER].iov_base, w.part[WIRE_HEADER].iov_len, "\"iopub_welcome\"", 15);
     if (!is_ours && !is_welcome)
         tell(&w, channel);
     if (!was_ready && is_ready())

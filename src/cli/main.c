@@ -41,6 +41,8 @@ static const struct {
     { "rm", "delete boxes" },
     { "stats", "show what boxes use" },
     { "token", "make, list and revoke tokens" },
+    { "kernel", "be a kernel in a box for a Jupyter program" },
+    { "kernelspec", "make Jupyter programs use such kernels" },
 };
 
 /* Beside this program, or in ../libexec. Returns only if it is not there. */

@@ -18,6 +18,7 @@ struct client {
     const char   *usage;
     const char   *url;          /* --url, or NULL */
     bool          json;         /* --json */
+    bool          may_lack_server;      /* the command itself looks for one, or starts its own */
     struct server server;
 };
 

@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "base/fd.h"
 #include "base/parse.h"
 #include "client/client.h"
 #include "client/commands.h"
+#include "client/envelope.h"
 
 static const char usage[] =
     "usage: carrel create [OPTIONS]\n"
@@ -87,34 +87,6 @@ static int set_key(void *into, const char *value, struct err *e)
     return strpbrk(value, "\r\n") ? err_set(e, EINVAL, STEP_USAGE, "--key must be one line") : 0;
 }
 
-/* The opened directory in an envelope: a message in a socket pair that this process made, so that the keeper hears from
- * the kernel whose it is. */
-static int make_envelope(int fd, int *ret)
-{
-    union {
-        struct cmsghdr header;
-        char           space[CMSG_SPACE(sizeof(int))];
-    } control = { 0 };
-    char byte = 0;
-    struct iovec part = { .iov_base = &byte, .iov_len = 1 };
-    struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.space
-    };
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    int pair[2];
-
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-        return -errno;
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(header), &fd, sizeof fd);
-    int r = sendmsg(pair[0], &message, MSG_NOSIGNAL) < 0 ? -errno : 0;
-    fd_close(pair[0]);
-    *ret = r < 0 ? fd_close(pair[1]) : pair[1];
-    return r;
-}
-
 /* SRC:DST[:ro|rw]. It is opened here, with the rights of whoever asks, and handed over; a server may be root, and must
  * not open for anybody what only root may. */
 static int set_mount(void *into, const char *value, struct err *e)
@@ -140,7 +112,7 @@ static int set_mount(void *into, const char *value, struct err *e)
         json_pack("{s:s,s:s,s:b,s:i}", "source", path, "target", target, "writable", writable, "fd", (int)c->n_fds);
     if (!mount)
         return err_set(e, EINVAL, STEP_USAGE, "--mount: not UTF-8");
-    int r = make_envelope(fd, &c->fds[c->n_fds]);
+    int r = envelope_make(fd, &c->fds[c->n_fds]);
     if (r < 0) {
         json_decref(mount);
         return err_set(e, -r, STEP_USAGE, "--mount: %s", strerror(-r));

@@ -140,7 +140,7 @@ int client_begin(struct client *c, int argc, char **argv, const struct flag *fla
     if (status >= 0)
         return status;
     ret->at[ret->n] = NULL;
-    if (server_find(c->url, &c->server, &e) < 0)
+    if (!c->may_lack_server && server_find(c->url, &c->server, &e) < 0)
         return client_complain(&e);
     return -1;
 }

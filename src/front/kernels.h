@@ -2,12 +2,12 @@
  * which both sides speak Jupyter messages; its standard output and error are what its C code and its child processes
  * print, and are told as stream messages of the cell that runs.
  *
- * A message has the layout of v1.kernel.websocket.jupyter.org, so it goes to and from a WebSocket as it is. On the link it
- * travels in packets of struct kernel_packet and up to KERNEL_PACKET bytes; whoever comes new to a link (the next front)
- * skips packets until one with offset 0.
+ * A message has the layout of v1.kernel.websocket.jupyter.org, so it goes to and from a WebSocket as it is. On the link
+ * it travels in packets of struct kernel_packet and up to KERNEL_PACKET bytes; whoever comes new to a link (the next
+ * front) skips packets until one with offset 0.
  *
- * What a kernel says is a stranger's word: sizes, offsets, JSON and ids are checked before anybody sees a message, and a
- * kernel that breaks the rules is ended. */
+ * What a kernel says is a stranger's word: sizes, offsets, JSON and ids are checked before anybody sees a message, and
+ * a kernel that breaks the rules is ended. */
 #ifndef CARREL_FRONT_KERNELS_H
 #define CARREL_FRONT_KERNELS_H
 
@@ -63,7 +63,8 @@ struct iovec kernel_message_buffer(const struct kernel_message *m, unsigned i);
 /* Somebody who listens: a run, a WebSocket. Embedded in its owner. May detach (and end the kernel) in a callback. */
 struct kernel_client {
     struct kernel_client *next, **back;
-    /* True: it cannot take more for now (the message was taken); the kernel's link is not read until kernel_resume(). */
+    /* True: it cannot take more for now (the message was taken); the kernel's link is not read until kernel_resume().
+     */
     bool (*on_message)(struct kernel_client *c, struct kernel_message *m);
     void (*on_state)(struct kernel_client *c);  /* starting, idle, busy, restarting, dead */
     bool  paused;
@@ -97,15 +98,16 @@ struct kernel {
     void                 *private;              /* kernels.c's own: link, queues, ring */
 };
 
-/* Starts one in a running box. It is there at once (state starting); clients hear how it goes on. What is sent before it
- * runs is kept for it. */
+/* Starts one in a running box. It is there at once (state starting); clients hear how it goes on. What is sent before
+ * it runs is kept for it. */
 MUST_CHECK int kernel_start(struct box *box, const struct kernel_options *options, struct kernel **ret, struct err *e);
 /* By its id; owner NULL: anybody's. */
 struct kernel *kernel_find(struct front *front, const char *owner, const char *id);
 /* By its context's name in a box. */
 struct kernel *kernel_in_box(struct box *box, const char *name);
 
-/* after: a message's number; what the ring still has of later ones is told first, from inside the call. UINT64_MAX: none. */
+/* after: a message's number; what the ring still has of later ones is told first, from inside the call. UINT64_MAX:
+ * none. */
 void           kernel_attach(struct kernel *k, struct kernel_client *c, uint64_t after);
 void           kernel_detach(struct kernel_client *c);
 void           kernel_resume(struct kernel *k, struct kernel_client *c);

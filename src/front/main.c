@@ -29,6 +29,8 @@ static const struct {
     { "rm", client_rm },
     { "stats", client_stats },
     { "token", client_token },
+    { "kernel", client_kernel },
+    { "kernelspec", client_kernelspec },
 };
 
 int main(int argc, char **argv)

@@ -80,7 +80,7 @@ struct request_create {
     uint32_t            root;           /* 0: the host's /usr; else a root that the keeper's configuration names */
     uint32_t            owner_uid, owner_gid;   /* filled in by the keeper: who made the envelopes */
     uint32_t            n_mounts;
-    uint32_t            template;       /* 0: none; else one that the keeper's configuration names: its layers are there */
+    uint32_t template; /* 0: none; else one that the keeper's configuration names: its layers are there */
     uint32_t            family;         /* 0: none; else a family's slot + 1: the first payload is forked and waits */
     char                hostname[65];
     uint8_t             reserved[7];
@@ -99,7 +99,7 @@ struct request_start {
 
 enum start_way {
     START_EXEC,
-    START_FORK,     /* from the family's zygote: the child that waits already, or a new one. STARTED says which in code */
+    START_FORK, /* from the family's zygote: the child that waits already, or a new one. STARTED says which in code */
 };
 
 struct request_family {
@@ -137,19 +137,20 @@ enum event_type {
     /* First on a new connection. result: version; state 1: there can be stores, else err says why not; code: which
      * limits can be held (bit 0 memory, 1 processes, 2 processors). */
     EVENT_HELLO = 1,
-    EVENT_BOX,     /* after HELLO, for each box that is alive */
-    EVENT_PAYLOAD, /* after its BOX; fds: what is held for the front */
-    EVENT_SYNCED,  /* after the last of them */
-    EVENT_DONE,    /* the answer to a request; result 0 or -errno with err */
-    EVENT_READY,   /* a box is complete */
-    EVENT_STARTED, /* exec happened; fd: the PTY's master, if one was asked for */
-    EVENT_FAILED,  /* a payload never ran, err says why; like one that ended, it is to be forgotten */
-    EVENT_ENDED,   /* a payload ended */
-    EVENT_GONE,    /* a box is gone, and its store free; so is its slot; err says why if it was not asked for */
-    EVENT_FAMILY,  /* a family is ready (result 0), or after HELLO: one that is alive; box: its slot */
-    EVENT_FAMILY_GONE, /* its zygote has ended, or it was asked to; its boxes live on until they are destroyed; err: why */
-    EVENT_STORE,   /* after HELLO, for each store that there is: its number in token, what it takes of the disk in usage
-                    */
+    EVENT_BOX,         /* after HELLO, for each box that is alive */
+    EVENT_PAYLOAD,     /* after its BOX; fds: what is held for the front */
+    EVENT_SYNCED,      /* after the last of them */
+    EVENT_DONE,        /* the answer to a request; result 0 or -errno with err */
+    EVENT_READY,       /* a box is complete */
+    EVENT_STARTED,     /* exec happened; fd: the PTY's master, if one was asked for */
+    EVENT_FAILED,      /* a payload never ran, err says why; like one that ended, it is to be forgotten */
+    EVENT_ENDED,       /* a payload ended */
+    EVENT_GONE,        /* a box is gone, and its store free; so is its slot; err says why if it was not asked for */
+    EVENT_FAMILY,      /* a family is ready (result 0), or after HELLO: one that is alive; box: its slot */
+    EVENT_FAMILY_GONE, /* its zygote has ended, or it was asked to; its boxes live on until they are destroyed; err: why
+                        */
+    EVENT_STORE, /* after HELLO, for each store that there is: its number in token, what it takes of the disk in usage
+                  */
 };
 
 struct frame_usage {

@@ -1,7 +1,7 @@
 /* A connection begins with a greeting of 64 bytes each way, then a READY command each way, then frames:
  *
- *   flags (1: more frames of the message follow, 2: the size has 8 bytes, 4: a command), size (1 or 8 bytes, big endian),
- *   body
+ *   flags (1: more frames of the message follow, 2: the size has 8 bytes, 4: a command), size (1 or 8 bytes, big
+ * endian), body
  *
  * A SUB tells what it wants by messages that begin with a byte 1 (or 0: no longer). */
 #include "zmtp/zmtp.h"

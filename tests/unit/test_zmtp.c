@@ -23,16 +23,18 @@ static void test_signatures_are_those_of_the_standard(void **state)
     char key[131];
     (void)state;
 
-    check_hmac("Jefe", 4, "what do ya want for nothing?", "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+    check_hmac("Jefe", 4, "what do ya want for nothing?",
+               "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
     memset(key, 0x0b, 20);
     check_hmac(key, 20, "Hi There", "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
     memset(key, 0xaa, sizeof key);
     check_hmac(key, sizeof key, "Test Using Larger Than Block-Size Key - Hash Key First",
                "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
-    check_hmac(key, sizeof key,
-               "This is a test using a larger than block-size key and a larger than block-size data. The key needs to be "
-               "hashed before being used by the HMAC algorithm.",
-               "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2");
+    check_hmac(
+        key, sizeof key,
+        "This is a test using a larger than block-size key and a larger than block-size data. The key needs to be "
+        "hashed before being used by the HMAC algorithm.",
+        "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2");
 }
 
 /* ---- two ends ---- */

@@ -1,0 +1,161 @@
+/* this process --> guardian --> carrel-server serve
+ *
+ * The guardian holds nothing but the read end of a pipe. When the pipe closes, because this process has ended in
+ * whatever way, it ends the server, waits for it and removes the folder. It is in a session of its own, so that what a
+ * terminal or a notebook sends to our process group does not reach the server. */
+#define _GNU_SOURCE
+#include "client/private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+
+enum { START_MS = 15000, END_MS = 15000, POLL_MS = 5, ARGUMENTS = 64, SAID = 200 };
+
+static int remove_one(const char *path, const struct stat *status, int type, struct FTW *where)
+{
+    (void)status;
+    (void)type;
+    (void)where;
+    (void)remove(path);
+    return 0;
+}
+
+static _Noreturn void serve(const char *folder, char *const *settings)
+{
+    char socket[128], state[128], run[128], log[128];
+    char *argv[ARGUMENTS] = { "carrel-server", "serve", "--socket", socket, "--state", state, "--run", run };
+    size_t n = 8;
+
+    snprintf(socket, sizeof socket, "%s/carrel.sock", folder);
+    snprintf(state, sizeof state, "%s/state", folder);
+    snprintf(run, sizeof run, "%s/run", folder);
+    snprintf(log, sizeof log, "%s/log", folder);
+    for (; settings && *settings && n < ARGUMENTS - 2; settings++) {
+        argv[n++] = "--set";
+        argv[n++] = *settings;
+    }
+    int null = open("/dev/null", O_RDONLY), out = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    if (prctl(PR_SET_PDEATHSIG, SIGTERM) < 0 || null < 0 || out < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0 ||
+        dup2(out, 2) < 0)
+        _exit(125);
+    execv("/proc/self/exe", argv);
+    _exit(125);
+}
+
+static _Noreturn void guard(const char *folder, char *const *settings, int alive)
+{
+    sigset_t none;
+    pid_t parent = getpid();
+
+    (void)setsid();
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    signal(SIGTERM, SIG_IGN);
+    pid_t pid = fork();
+    if (pid == 0) {
+        signal(SIGTERM, SIG_DFL);
+        if (getppid() != parent)
+            _exit(125);
+        serve(folder, settings);
+    }
+    int pidfd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+    struct pollfd ends[2] = { { .fd = alive, .events = POLLIN }, { .fd = pidfd, .events = POLLIN } };
+    (void)syscall(SYS_close_range, 0, 2, 0);
+    while (pidfd >= 0 && poll(ends, 2, -1) < 0 && errno == EINTR)
+        ;
+    if (pidfd >= 0) {
+        (void)kill(pid, SIGTERM);
+        if (poll(&ends[1], 1, END_MS) == 0)
+            (void)kill(pid, SIGKILL);
+        (void)waitpid(pid, NULL, 0);
+    }
+    (void)nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    _exit(0);
+}
+
+static bool is_ready(const struct server *s)
+{
+    struct exchange *x = malloc(sizeof *x);
+    struct err ignored;
+    bool ready = x && access(s->address, F_OK) == 0 &&
+                 exchange_open(x, s, "GET", "/readyz", "Connection: close\r\n", EXCHANGE_NO_BODY, &ignored) == 0;
+
+    if (ready) {
+        ready = exchange_answer(x, &ignored) == 0 && x->status == 200;
+        exchange_close(x);
+    }
+    free(x);
+    return ready;
+}
+
+/* The last line of its log. */
+static void last_words(const char *folder, char said[SAID])
+{
+    char path[128], text[65536];
+
+    snprintf(path, sizeof path, "%s/log", folder);
+    snprintf(said, SAID, "it said nothing");
+    ssize_t n = fd_read_file(AT_FDCWD, path, text, sizeof text);
+    if (n <= 0)
+        return;
+    if (text[n - 1] == '\n')
+        text[n - 1] = '\0';
+    const char *line = strrchr(text, '\n');
+    snprintf(said, SAID, "%.190s", line ? line + 1 : text);
+}
+
+int private_server_start(struct private_server *p, char *const *settings, struct server *ret, struct err *e)
+{
+    char folder[] = "/tmp/carrel-XXXXXX", url[64], said[SAID];
+    int alive[2];
+
+    /* As root the front has an id of its own and must reach what is below; the state itself is closed to others. */
+    if (!mkdtemp(folder) || chmod(folder, 0711) < 0)
+        return err_set(e, errno, STEP_USAGE, "a folder for a server of our own: %s", strerror(errno));
+    if (pipe2(alive, O_CLOEXEC) < 0)
+        return err_set(e, errno, STEP_MEMORY, "pipe");
+    *p = (struct private_server){ .guardian = fork(), .alive = alive[1] };
+    if (p->guardian == 0) {
+        fd_close(alive[1]);
+        guard(folder, settings, alive[0]);
+    }
+    fd_close(alive[0]);
+    snprintf(url, sizeof url, "unix:%s/carrel.sock", folder);
+    int r = server_parse(url, ret, e);
+    uint64_t end = clock_monotonic_us() + START_MS * 1000ull;
+    while (r == 0 && !is_ready(ret)) {
+        if (p->guardian < 0 || waitpid(p->guardian, NULL, WNOHANG) != 0 || clock_monotonic_us() > end) {
+            last_words(folder, said);
+            r = err_set(e, ECHILD, STEP_USAGE, "a server of our own did not start: %s", said);
+        }
+        (void)poll(NULL, 0, POLL_MS);
+    }
+    if (r < 0)
+        private_server_end(p);
+    return r;
+}
+
+void private_server_end(struct private_server *p)
+{
+    if (p->guardian == 0)
+        return;
+    p->alive = fd_close(p->alive);
+    if (p->guardian > 0)
+        while (waitpid(p->guardian, NULL, 0) < 0 && errno == EINTR)
+            ;
+    p->guardian = 0;
+}

@@ -1,0 +1,20 @@
+/* A server of this process's own, for a command that needs one and finds none: started on demand, gone with the process
+ * even if that is killed, its state thrown away. */
+#ifndef CARREL_CLIENT_PRIVATE_H
+#define CARREL_CLIENT_PRIVATE_H
+
+#include <sys/types.h>
+
+#include "client/exchange.h"
+
+struct private_server {
+    pid_t guardian;     /* 0: none */
+    int   alive;        /* owned: a pipe whose closing tells the guardian that we are gone */
+};
+
+/* settings: for `carrel serve`, NULL-terminated; or NULL. Waits until it serves. */
+MUST_CHECK int private_server_start(struct private_server *p, char *const *settings, struct server *ret, struct err *e);
+/* Ends it with all its boxes. Does nothing to a zeroed one. */
+void           private_server_end(struct private_server *p);
+
+#endif
