@@ -197,13 +197,17 @@ void exec_release_input(struct exec *x)
         keeper_link_request(x->box->front->keeper, &q, sizeof q, NULL, 0, forget_answer, NULL);
 }
 
+static void forget_slot(struct box *box, unsigned slot)
+{
+    struct request_head q = { .type = REQUEST_FORGET, .box = box->slot, .payload = (uint16_t)slot };
+    keeper_link_request(box->front->keeper, &q, sizeof q, NULL, 0, forget_answer, NULL);
+}
+
 static void forget(struct exec *x)
 {
-    struct request_head q = { .type = REQUEST_FORGET, .box = x->box->slot, .payload = (uint16_t)x->slot };
-
     x->box->slots_used &= ~(UINT64_C(1) << x->slot);
     if (x->box->slot != BOX_NO_SLOT)
-        keeper_link_request(x->box->front->keeper, &q, sizeof q, NULL, 0, forget_answer, NULL);
+        forget_slot(x->box, x->slot);
 }
 
 void exec_end(struct exec *x)
@@ -234,14 +238,19 @@ static void on_asked(const struct event *event, int *fds, size_t n_fds, void *ar
 
     (void)fds;
     (void)n_fds;
-    if (event->result == 0 || x->state == EXEC_ENDED)
+    if (x->state == EXEC_ENDED)
         return;
-    x->failure = event->err;
-    x->box->slots_used &= ~(UINT64_C(1) << x->slot);
-    exec_end(x);
+    x->is_kept = event->result == 0;
+    if (!x->is_kept) {
+        x->failure = event->err;
+        x->box->slots_used &= ~(UINT64_C(1) << x->slot);
+        exec_end(x);
+    } else if (x->background) {
+        exec_changed(x);
+    }
 }
 
-static int ask_keeper(struct exec *x, const struct exec_options *o, int command, const int theirs[3], struct err *e)
+static void ask_keeper(struct exec *x, const struct exec_options *o, int command, const int theirs[3])
 {
     struct request_start q = {
         .head = { .type = REQUEST_START, .box = x->box->slot, .payload = (uint16_t)x->slot },
@@ -263,9 +272,7 @@ static int ask_keeper(struct exec *x, const struct exec_options *o, int command,
             q.n_held++;
             fds[n++] = ours[i];
         }
-    (void)e;
     keeper_link_request(x->box->front->keeper, &q, sizeof q, fds, n, on_asked, x);
-    return 0;
 }
 
 static struct exec *exec_new(struct box *box)
@@ -364,12 +371,12 @@ int exec_start(struct box *box, const struct exec_options *options, struct exec 
     box->running++;
     box_touch(box);
     front->metrics.execs_started++;
-    r = ask_keeper(x, options, command, theirs, e);
+    ask_keeper(x, options, command, theirs);
     for (int i = 0; i < 3; i++)
         fd_close(theirs[i]);
     forget_oldest(box);
     *ret = x;
-    return r;
+    return 0;
 }
 
 int exec_resize(struct exec *x, uint16_t rows, uint16_t columns, struct err *e)
@@ -450,12 +457,6 @@ static void resume(struct exec *x, const struct event *event, int *fds, size_t n
         ended(x, event);
     else if (is_orphan)
         (void)!exec_signal(x, SIGKILL, &ignored);
-}
-
-static void forget_slot(struct box *box, unsigned slot)
-{
-    struct request_head q = { .type = REQUEST_FORGET, .box = box->slot, .payload = (uint16_t)slot };
-    keeper_link_request(box->front->keeper, &q, sizeof q, NULL, 0, forget_answer, NULL);
 }
 
 /* A payload that is no exec of ours: a file helper of the last front, which ends by itself now, one whose end was noted

@@ -50,6 +50,7 @@ struct exec {
     enum exec_state       state;
     unsigned              slot;
     bool                  background, terminal;
+    bool                  is_kept;      /* the keeper has it: it goes on if this front dies */
     struct loop_fd out, err,
         in; /* fds owned: read ends, write end (or the terminal's master as out, with in a duplicate) */
     int                   log;          /* owned; -1: nothing was written yet, or the exec has ended */

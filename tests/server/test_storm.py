@@ -234,6 +234,38 @@ def test_a_foreground_command_ends_with_the_front_that_ran_it(stormy):
     s.close()
 
 
+def test_a_command_that_was_promised_is_not_lost_with_the_front(stormy):
+    """The keeper is busy, so that requests wait in the front, and with it they are gone: then nobody may have been told that they are accepted."""
+    client = stormy.token("alice")
+    box = make_box(client, limits={"memory": "256M", "disk": "32M", "pids": 100})
+    body = json.dumps({"argv": ["sleep", "1000"], "background": True})
+    asked = [client.raw_socket() for _ in range(40)]
+    keeper = stormy.keeper()
+    os.kill(keeper, signal.SIGSTOP)
+    try:
+        for s in asked:
+            s.sendall(f"POST {box}/exec HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {client.token}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        stored = lambda: stormy.rows("SELECT count(*) FROM execs")[0][0]
+        assert wait_for(lambda: stored() == len(asked)), stored()
+        os.kill(stormy.front(), signal.SIGKILL)
+    finally:
+        os.kill(keeper, signal.SIGCONT)
+    promised = []
+    for s in asked:
+        try:
+            answer = s.recv(65536)
+        except ConnectionResetError:
+            answer = b""
+        if answer.startswith(b"HTTP/1.1 202"):
+            promised.append(json.loads(answer.split(b"\r\n\r\n", 1)[1])["id"])
+        s.close()
+    assert wait_for(stormy.is_ready)
+    assert wait_for(lambda: {client.get(f"{box}/exec/{x}").json["state"] for x in promised} <= {"running"})
+    # The others run or say why not.
+    everything = lambda: client.get(box + "/exec").json["execs"]
+    assert wait_for(lambda: all(x["state"] == "running" or x["state"] == "ended" and x["error"] for x in everything())), everything()
+
+
 def test_every_slot_is_free_again_after_the_front_died_with_file_helpers_open(stormy):
     client = stormy.token("alice")
     box = make_box(client, limits={"memory": "256M", "disk": "64M", "pids": 200})

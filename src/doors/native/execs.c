@@ -41,7 +41,25 @@ static void run_on_change(struct exec_follower *f)
     reply_result(run->ask, run->exec);
 }
 
-static void run_and_answer(struct ask *a, struct exec *x)
+/* A command in the background is promised when the keeper has it; before that it would be lost with this front. */
+static void promise_on_change(struct exec_follower *f)
+{
+    struct run *run = (struct run *)((char *)f - offsetof(struct run, follower));
+
+    if (run->exec->state == EXEC_STARTING && !run->exec->is_kept)
+        return;
+    exec_unfollow(f);
+    run->ask->on_end = NULL;
+    reply_json(run->ask, 202, exec_json(run->exec));
+}
+
+static void promise_on_end(struct ask *a, enum http_end how)
+{
+    (void)how;
+    exec_unfollow(&((struct run *)a->work)->follower);
+}
+
+static void run_and_answer(struct ask *a, struct exec *x, bool background)
 {
     struct run *run = arena_alloc(&a->r->arena, sizeof *run);
     struct err ignored;
@@ -51,9 +69,11 @@ static void run_and_answer(struct ask *a, struct exec *x)
         http_request_abort(a->r);
         return;
     }
-    *run = (struct run){ .ask = a, .exec = x, .follower.on_change = run_on_change };
+    *run = (struct run){
+        .ask = a, .exec = x, .follower.on_change = background ? promise_on_change : run_on_change
+    };
     a->work = run;
-    a->on_end = run_on_end;
+    a->on_end = background ? promise_on_end : run_on_end;
     exec_follow(x, &run->follower);
 }
 
@@ -83,10 +103,8 @@ static void start(struct ask *a, json_t *root)
         (void)http_reply_header(a->r, "Location", place);
     if (stream)
         stream_output(a, x, 0, STREAM_FOLLOW | STREAM_STARTED | (c.options.background ? 0 : STREAM_KILL));
-    else if (c.options.background)
-        reply_json(a, 202, exec_json(x));
     else
-        run_and_answer(a, x);
+        run_and_answer(a, x, c.options.background);
 }
 
 void ask_exec_start(struct ask *a)
