@@ -30,3 +30,9 @@ $(GUEST_LIBRARY): $(ZYGOTE_LIBRARY) $(POLICY_GENERATED) $(wildcard guest/zygote/
 	@mkdir -p $(@D)
 	$(call say,link,$@)$(HOSTCC) -O2 -g $(COMMON) $(HARDENING) -fPIC -fvisibility=hidden -ffunction-sections -fdata-sections -shared \
 	    -Wl,-z,noexecstack,-z,relro,-z,now,--gc-sections -o $@ $(ZYGOTE_LIBRARY) $(POLICY_GENERATED)
+
+# --- the suite ---
+GUEST_DRIVER    := $(BUILD)/tests/guest_driver
+$(GUEST_DRIVER): tests/guest/driver.c $(filter-out $(foreach d,cli keeper files,$(BUILD)/obj/$(d)/%),$(ENGINE_OBJECTS))
+	@mkdir -p $(@D)
+	$(call say,link,$@)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^

@@ -172,3 +172,79 @@ class Kernel(Client):
             os.close(self.out_r)
             os.close(self.err_r)
         return status
+
+
+class Boxes:
+    """A family with a Python zygote, and its boxes, through tests/guest/driver.c."""
+
+    ASK = struct.Struct("<4i4000s")
+    ANSWER = struct.Struct("<2q200s")
+    PARK, START, EXEC, END = range(4)
+
+    def __init__(self, driver: str, layers: Sequence[str], argv: Sequence[str], timeout: float = 60) -> None:
+        ours, theirs = link()
+        self.socket = ours
+        self.errors_r, errors_w = os.pipe()
+
+        def place() -> None:
+            os.dup2(theirs.fileno(), 3, True)
+
+        self.process = subprocess.Popen([driver, ":".join(layers), *argv], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors_w,
+                                        preexec_fn=place, pass_fds=[3, theirs.fileno()])
+        theirs.close()
+        os.close(errors_w)
+        self.socket.settimeout(timeout)
+        if not self.socket.recv(4096):
+            raise RuntimeError(self.errors())
+
+    def errors(self) -> str:
+        return os.read(self.errors_r, 65536).decode()
+
+    def ask(self, kind: int, slot: int = 0, argv: Sequence[str] = (), env: Optional[Dict[str, str]] = None, fds: Sequence[int] = ()) -> Tuple[int, int]:
+        strings = [*argv, *("%s=%s" % pair for pair in (env or {}).items())]
+        data = self.ASK.pack(kind, slot, len(argv), len(env or {}), b"".join(s.encode() + b"\0" for s in strings))
+        socket.send_fds(self.socket, [data], list(fds))
+        answer = self.socket.recv(4096)
+        if not answer:
+            raise RuntimeError(self.errors())
+        value, us, text = self.ANSWER.unpack(answer)
+        if value < 0:
+            raise OSError(-value, text.rstrip(b"\0").decode())
+        return value, us
+
+    def park(self) -> int:
+        return self.ask(self.PARK)[0]
+
+    def close(self) -> None:
+        self.socket.close()
+        assert self.process.wait(60) == 0
+        os.close(self.errors_r)
+
+
+class BoxKernel(Kernel):
+    """A kernel in a box: forked from the zygote, or executed there."""
+
+    ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/home/box", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
+
+    def __init__(self, boxes: Boxes, slot: Optional[int] = None, env: Optional[Dict[str, str]] = None, argv: Sequence[str] = (), now: bool = True) -> None:
+        ours, theirs = link()
+        Client.__init__(self, ours)
+        self.boxes = boxes
+        self.slot = boxes.park() if slot is None else slot
+        self.out_r, out_w = os.pipe()
+        self.err_r, err_w = os.pipe()
+        self.pid, self.start_us = boxes.ask(boxes.EXEC if argv else boxes.START, self.slot, argv or ["kernel"], dict(self.ENV, **(env or {})),
+                                            [theirs.fileno(), out_w, err_w])
+        theirs.close()
+        os.close(out_w)
+        os.close(err_w)
+
+    def interrupt(self) -> None:
+        os.killpg(self.pid, signal.SIGINT)
+
+    def close(self) -> int:
+        self.socket.close()
+        self.boxes.ask(self.boxes.END, self.slot)
+        os.close(self.out_r)
+        os.close(self.err_r)
+        return 0

@@ -104,3 +104,50 @@ def serve(kernel):
         os.write(2, traceback.format_exc().encode("utf-8", "backslashreplace"))
         status = 1
     kernel.end(status)
+
+
+# --- without a client: for getting warm ---
+
+def run_quietly(kernel, kind, content):
+    """One message through the whole way of a shell message, with nobody to hear the answers."""
+    from carrel_kernel.kernel import SHELL
+
+    loop = kernel._loop
+    if loop is None:
+        import asyncio
+
+        loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+    header = {"msg_id": "warm", "msg_type": kind, "session": "warm", "username": "", "date": "", "version": "5.3"}
+    msg = {"header": header, "msg_id": "warm", "msg_type": kind, "parent_header": {}, "metadata": {}, "content": content, "buffers": []}
+    loop.run_until_complete(kernel._dispatch(SHELL, kernel.shell_handlers, msg))
+    if kernel._loop is None:
+        asyncio.set_event_loop(None)
+        loop.close()
+        kernel._io_loop = None
+
+
+class Clean:
+    """A shell's state before its first cell, to come back to after a cell that was none."""
+
+    def __init__(self, kernel):
+        shell = kernel.shell
+        self.kernel = kernel
+        self.names = dict(shell.user_ns)
+        self.hook = {name: getattr(shell.displayhook, name) for name in ("_", "__", "___") if hasattr(shell.displayhook, name)}
+
+    def restore(self):
+        shell = self.kernel.shell
+        for name in [name for name in shell.user_ns if name not in self.names]:
+            del shell.user_ns[name]
+        for name in ("_", "__", "___"):
+            if name in self.names:
+                shell.user_ns[name] = self.names[name]
+        shell.user_ns.get("_oh", {}).clear()
+        for name, value in self.hook.items():
+            setattr(shell.displayhook, name, value)
+        for name in ("outputs", "exceptions", "output_hist_reprs"):
+            held = getattr(shell.history_manager, name, None)
+            if held:
+                held.clear()
+        self.kernel.set_parent([], {})

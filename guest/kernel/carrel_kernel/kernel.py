@@ -39,6 +39,7 @@ class Interrupted(Exception):
 class BoxKernel(IPythonKernel):
     shell_class = Type(Shell)
     _execute_sleep = 0
+    after_first_cell = None
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -93,10 +94,15 @@ class BoxKernel(IPythonKernel):
     def begin(self, link):
         """In the process that is to serve: signals, forks, the event loop."""
         self._link = link
+        if self._loop is None:
+            self.begin_loop()
+        signal.signal(signal.SIGINT, self._on_sigint)
+
+    def begin_loop(self):
         self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
+        self._io_loop = None
         self._wake = asyncio.Event()
-        signal.signal(signal.SIGINT, self._on_sigint)
 
     def run(self):
         """Until the other side is gone, or a shutdown."""
@@ -211,14 +217,17 @@ class BoxKernel(IPythonKernel):
         if self._is_fork:
             os._exit(0)             # a fork in a cell that came to the cell's end: one kernel is enough
         self._interruptible = False
-        if signal.getsignal(signal.SIGINT) != self._on_sigint:
+        if self._link is not None and signal.getsignal(signal.SIGINT) != self._on_sigint:
             signal.signal(signal.SIGINT, self._on_sigint)
         self.streams.flush()
+        if self.after_first_cell is not None and self._link is not None:
+            self._loop.call_soon(self.after_first_cell)
+            self.after_first_cell = None
 
     # --- interrupts ---
 
     def _on_sigint(self, *_):
-        if self._interruptible and self._link.may_raise():
+        if self._interruptible and self._link is not None and self._link.may_raise():
             raise KeyboardInterrupt
 
     def pre_handler_hook(self):
@@ -279,6 +288,8 @@ class BoxKernel(IPythonKernel):
 
     def _abort_queued(self):
         """What was asked before the error became known is not done."""
+        if self._link is None:
+            return
         try:
             while self._take_one():
                 pass

@@ -46,6 +46,17 @@ class Shell(ZMQInteractiveShell):
         self.history_manager = MemoryHistory(shell=self, parent=self)
         self.configurables.append(self.history_manager)
 
+    def enable_gui(self, gui=None):
+        """As ipykernel's, which would look for the kernel in an application that is not here."""
+        from IPython.core.error import UsageError
+        from ipykernel.eventloops import enable_gui
+
+        try:
+            enable_gui(gui, self.kernel)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        self.active_eventloop = gui
+
     def system_piped(self, cmd):
         """A shell's command, with its output as ours. By pipes: a box may have no terminals to lend."""
         if cmd.rstrip().endswith("&"):

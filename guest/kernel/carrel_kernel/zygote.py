@@ -1,0 +1,227 @@
+"""The zygote: imports, makes the kernel, runs cells so that everything lazy has happened, forgets them, and forks at the keeper's word.
+
+    zygote:  imports, make_kernel, warm-up, reset, startup files, freeze, checks --> zygote_serve()
+    child:   (in its box, sealed) renew, a throw-away cell, wait for the command --> its environment, its link, serve
+
+All that the child touches before its command comes, its first cell need not copy: so it makes its random numbers and goes a cell's
+whole way already then; only what it opens would be closed again. Whatever would be the same in a sibling is made anew (renewal.py)."""
+
+import ctypes
+import gc
+import importlib
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+import threading
+
+from carrel_kernel import app, command, renewal
+
+THREAD_LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMEXPR_MAX_THREADS", "VECLIB_MAXIMUM_THREADS")
+CONTROL = 3                 # the keeper's socket
+LIBRARY = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "libcarrel-zygote.so")
+
+WARM_UP = [
+    ("", "1+1"),
+    ("", "print('a'); import sys; sys.stderr.write('b')"),
+    ("", "1/0"),
+    ("", "def f(x):\n    return [x, {'a': (1.5, None)}]\nclass C:\n    pass\nf(2), C()"),
+    ("", "import asyncio\nawait asyncio.sleep(0)"),
+    ("", "%time pass"),
+    ("numpy", "import numpy as np\nnp.arange(6).reshape(2, 3) * 1.5, np.random.default_rng(1).normal(), np.random.rand()"),
+    ("pandas", "import pandas as pd\npd.DataFrame({'a': [1, 2], 'b': [1.5, 2.5], 'c': ['x', 'y']}).describe()"),
+    ("pandas", "pd.DataFrame({'a': [1, 2, 3], 'c': ['x', 'y', 'x']}).groupby('c').a.mean()"),
+    ("matplotlib", "import matplotlib.pyplot as plt\nplt.plot([1, 2, 3], label='x'); plt.title('t'); plt.legend(); plt.show()"),
+    ("matplotlib", "plt.close('all')"),
+]
+
+
+class _Child(ctypes.Structure):
+    _fields_ = [("argc", ctypes.c_int), ("argv", ctypes.POINTER(ctypes.c_char_p)), ("env", ctypes.POINTER(ctypes.c_char_p)),
+                ("seed", ctypes.c_ubyte * 32)]
+
+
+def fail(error, hint=""):
+    sys.__stderr__.write(json.dumps({"carrel": "zygote", "error": error, "hint": hint}) + "\n")
+    sys.__stderr__.flush()
+    sys.exit(command.CANNOT_START)
+
+
+def note(text):
+    sys.__stderr__.write("zygote: " + text + "\n")
+    sys.__stderr__.flush()
+
+
+# --- what must hold before a fork ---
+
+def count_threads():
+    """Also those that only C knows. There may be no /proc here: then each number near ours is tried."""
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        pass
+    libc, pid = ctypes.CDLL(None), os.getpid()
+    tgkill = 234 if os.uname().machine == "x86_64" else 131
+    numbers = set(range(1, 2048)) | set(range(pid, pid + 512))
+    return sum(libc.syscall(tgkill, pid, tid, 0) == 0 for tid in numbers)
+
+
+def stray_descriptors():
+    import fcntl
+    import resource
+
+    found = []
+    for fd in range(CONTROL + 1, min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 4096)):
+        try:
+            fcntl.fcntl(fd, fcntl.F_GETFD)
+        except OSError:
+            continue
+        try:
+            found.append("%d (%s)" % (fd, os.readlink("/proc/self/fd/%d" % fd)))
+        except OSError:
+            found.append(str(fd))
+    return found
+
+
+def close_known_files():
+    """Libraries that keep a file open although they would open it again."""
+    manager = sys.modules.get("matplotlib.font_manager")
+    for name in ("_get_font", "get_font"):
+        clear = getattr(getattr(manager, name, None), "cache_clear", None)
+        if clear:
+            clear()
+    streams = sys.modules.get("IPython.utils.io")
+    null = getattr(streams, "devnull", None)
+    if null is not None and hasattr(null, "close"):
+        null.close()
+        streams.devnull = open(os.devnull, "w")
+        streams.devnull.close()
+
+
+# --- getting warm ---
+
+def import_all(names):
+    imported = []
+    for name in names:
+        if importlib.util.find_spec(name.split(".")[0]) is None:
+            note("%s is not installed" % name)
+            continue
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            note("import %s: %s: %s" % (name, type(error).__name__, error))
+            continue
+        imported.append(name)
+        if count_threads() > 1:
+            wait_for_threads()
+        if count_threads() > 1:
+            fail("importing %s started a thread, and a process with threads cannot be forked" % name,
+                 "leave %s out of the template's imports; kernels import it when they need it" % name)
+    return imported
+
+
+def wait_for_threads():
+    """A timer that was cancelled needs a moment to end."""
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread():
+            thread.join(1)
+
+
+def warm_up(kernel, imported):
+    if "matplotlib" in imported:
+        importlib.import_module("matplotlib.pyplot")
+        importlib.import_module("matplotlib_inline.backend_inline")
+    for needs, code in WARM_UP:
+        if not needs or needs in imported:
+            app.run_quietly(kernel, "execute_request", {"code": code, "stop_on_error": False})
+    # Twice: the second shows what the first changed.
+    for _ in range(2):
+        app.run_quietly(kernel, "kernel_info_request", {})
+        app.run_quietly(kernel, "complete_request", {"code": "import o", "cursor_pos": 8})
+        app.run_quietly(kernel, "complete_request", {"code": "pri", "cursor_pos": 3})
+        app.run_quietly(kernel, "inspect_request", {"code": "print", "cursor_pos": 3})
+        app.run_quietly(kernel, "execute_request", {"code": "1+1", "stop_on_error": False})
+
+
+def prepare(options):
+    limits = {name: os.environ.get(name) for name in THREAD_LIMITS}
+    os.environ.update(dict.fromkeys(THREAD_LIMITS, "1"))
+    directory = tempfile.mkdtemp(prefix="carrel-")
+    os.environ["MPLCONFIGDIR"] = directory
+    kernel = app.make_kernel()
+    imported = import_all([name.strip() for name in options.imports.split(",") if name.strip()])
+    warm_up(kernel, imported)
+    kernel.shell.reset(new_session=True)
+    app.run_startup(kernel, options.startup)
+    for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+        if hasattr(sys, name):
+            delattr(sys, name)
+    renewal.forget_paths()
+    close_known_files()
+    for name, value in limits.items():
+        os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
+    del os.environ["MPLCONFIGDIR"]
+    return kernel
+
+
+def main(options):
+    library = ctypes.PyDLL(LIBRARY)
+    kernel = prepare(options)
+    gc.collect()
+    wait_for_threads()
+    if count_threads() > 1:
+        fail("there are %d threads, and a process with threads cannot be forked" % count_threads(),
+             "something in the template's imports or startup files starts threads")
+    strays = stray_descriptors()
+    if strays:
+        fail("these descriptors are open: " + ", ".join(strays), "something in the template's imports or startup files keeps files open")
+    renew = renewal.Renewal()
+    clean = app.Clean(kernel)
+    gc.collect()
+    gc.freeze()
+
+    def warm(_):
+        try:
+            renew.run()
+            app.run_quietly(kernel, "execute_request", {"code": "1+1", "store_history": False})
+            clean.restore()
+        except BaseException:
+            import traceback
+
+            os.write(2, traceback.format_exc().encode("utf-8", "backslashreplace"))
+            os._exit(70)
+
+    callback = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(warm)
+    child = _Child()
+    library.zygote_serve.restype = ctypes.c_int
+    status = library.zygote_serve(callback, None, ctypes.byref(child))
+    if status < 0:
+        # The keeper is gone, or there was none: "zygote" is not for hands.
+        sys.exit(0 if status == -104 else "zygote: no keeper: " + os.strerror(-status))
+    become(kernel, child)
+    library.zygote_running()
+    app.open_link(kernel, 0)
+    kernel.after_first_cell = renewal.give_back_threads
+    app.serve(kernel)
+
+
+def become(kernel, child):
+    """The command's environment; its directory and descriptors are there already."""
+    environment, i = {}, 0
+    while child.env[i] is not None:
+        name, _, value = child.env[i].partition(b"=")
+        environment[name] = value
+        i += 1
+    zone = os.environ.get("TZ")
+    for name in list(os.environb):
+        if name not in environment:
+            del os.environb[name]
+    os.environb.update(environment)
+    os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+    kernel.shell.init_environment()
+    if os.environ.get("TZ") != zone:
+        import time
+
+        time.tzset()
+    kernel.shell.history_manager.dir_hist[:] = [os.getcwd()]
