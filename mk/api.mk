@@ -1,5 +1,6 @@
 # The API of a running server, over real sockets.
-TEST_TARGETS += api
+TEST_TARGETS    += api
+PYTHON_PACKAGES += prometheus-client
 
 # The description is part of the program; the compiler does not see that.
 $(BUILD)/server/obj/doors/native/openapi.o: src/doors/native/openapi.json

@@ -26,8 +26,8 @@ _carrel_client() {
         create) options+=' --name --memory --cpus --pids --disk --request-memory --request-cpus --profile --root --writable-root
             --store --mount --env --label --ttl --idle-timeout --on-idle --hostname --user --key' ;;
         ps) options+=' --gone --quiet --everybody --label --phase' ;;
-        exec) options+=' --interactive --tty --detach --env --workdir --timeout --output-limit' ;;
-        shell) options+=' --env --workdir' ;;
+        exec) options+=' --interactive --tty --detach --env --workdir --user --timeout --output-limit' ;;
+        shell) options+=' --env --workdir --user' ;;
         cp) options+=' --recursive' ;;
         logs | events) options+=' --follow' ;;
         rm) options+=' --all --label' ;;

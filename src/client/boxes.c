@@ -217,10 +217,67 @@ int client_stop(int argc, char **argv)
                     "POST", "/stop", argc, argv);
 }
 
+static const char start_usage[] =
+    "usage: carrel start BOX... [--json] [--url URL]\n"
+    "\n"
+    "Starts stopped boxes. What they had mounted is opened again, with your rights, and handed over.\n";
+
+/* What the box has mounted, opened anew. */
+static int open_again(const json_t *box, struct handover *h)
+{
+    const json_t *mount, *list = json_object_get(box, "mounts");
+    struct err e = { 0 };
+    size_t i;
+
+    json_array_foreach(list, i, mount) {
+        const char *what = show_format("the mount at %s (%s)", text_of(mount, "target"), text_of(mount, "source"));
+        if (handover_add(h, what, text_of(mount, "source"), text_of(mount, "target"),
+                         json_is_true(json_object_get(mount, "writable")), &e) < 0)
+            return client_complain(&e);
+    }
+    return 0;
+}
+
+static int start_one(const struct client *c, const char *name)
+{
+    json_t *box = NULL, *body = NULL, *answer = NULL;
+    struct handover h;
+    int status = EXIT_CLIENT;
+
+    if (client_call(c, "GET", target_box(name, ""), NULL, &box) < 0)
+        return EXIT_CLIENT;
+    handover_init(&h);
+    /* One that runs has them already. */
+    if (strcmp(text_of(box, "phase"), "running") == 0 || open_again(box, &h) == 0) {
+        if (h.n)
+            body = json_pack("{s:O}", "mounts", h.list);
+        if (client_call_with(c, "POST", target_box(name, "/start"), NULL, body, &h, &answer) == 0) {
+            if (c->json)
+                print_json(answer);
+            status = 0;
+        }
+    }
+    json_decref(answer);
+    json_decref(box);
+    handover_done(&h);
+    return status;
+}
+
 int client_start(int argc, char **argv)
 {
-    return for_each("start", "usage: carrel start BOX... [--json] [--url URL]\n\nStarts stopped boxes.\n", "POST",
-                    "/start", argc, argv);
+    struct client c = { .name = "start", .usage = start_usage };
+    struct words words;
+    int status = client_begin(&c, argc, argv, NULL, 0, NULL, false, &words);
+
+    if (status >= 0)
+        return status;
+    if (words.n == 0)
+        return client_misused(&c, "which box?");
+    status = 0;
+    for (int i = 0; i < words.n; i++)
+        if (start_one(&c, words.at[i]) != 0)
+            status = EXIT_CLIENT;
+    return status;
 }
 
 /* ---- rm ---- */

@@ -65,6 +65,25 @@ MUST_CHECK int client_ask(const struct client *c, const char *method, const char
 /* The same, but everything that is not a success is told, and -1 returned. ret may be NULL. */
 MUST_CHECK int client_call(const struct client *c, const char *method, const char *target, json_t *body, json_t **ret);
 
+/* --- handover.c: directories and files that this process may open, for a box of a server on this machine --- */
+struct handover {
+    json_t *list;                   /* owned: the mounts as the API wants them */
+    int     fd[EXCHANGE_FDS];       /* owned: each in an envelope (keeper/envelope.h) */
+    size_t  n;
+};
+void           handover_init(struct handover *h);
+void           handover_done(struct handover *h);
+/* Opens source with the rights of whoever runs this. what: how messages call it. */
+MUST_CHECK int handover_add(struct handover *h, const char *what, const char *source, const char *target,
+                            bool writable, struct err *e);
+
+/* As client_ask and client_call, with further header lines (each with its CRLF; NULL: none) and what is handed over
+ * (NULL: nothing). */
+MUST_CHECK int client_ask_with(const struct client *c, const char *method, const char *target, const char *fields,
+                               json_t *body, const struct handover *h, json_t **ret, struct err *e);
+MUST_CHECK int client_call_with(const struct client *c, const char *method, const char *target, const char *fields,
+                                json_t *body, const struct handover *h, json_t **ret);
+
 /* A URL: literal pieces, and values of which nothing but letters, digits and -._~ (and / in a path) is left as it is.
  */
 void           target_add(struct buf *target, const char *literal, const char *value);

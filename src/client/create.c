@@ -1,16 +1,13 @@
 /* carrel create: from options to the body of POST /v1/boxes. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fd.h"
 #include "base/parse.h"
 #include "client/client.h"
 #include "client/commands.h"
-#include "client/envelope.h"
 
 static const char usage[] =
     "usage: carrel create [OPTIONS]\n"
@@ -35,10 +32,9 @@ static const char usage[] =
     "  --json  --url URL\n";
 
 struct create {
-    json_t     *body, *limits, *requests, *env, *labels, *mounts;
-    const char *key;
-    int         fds[EXCHANGE_FDS];      /* owned: what is mounted */
-    size_t      n_fds;
+    json_t         *body, *limits, *requests, *env, *labels;
+    const char     *key;
+    struct handover mounts;
 };
 
 #define SETTER(function, call)                                                     \
@@ -87,12 +83,11 @@ static int set_key(void *into, const char *value, struct err *e)
     return strpbrk(value, "\r\n") ? err_set(e, EINVAL, STEP_USAGE, "--key must be one line") : 0;
 }
 
-/* SRC:DST[:ro|rw]. It is opened here, with the rights of whoever asks, and handed over; a server may be root, and must
- * not open for anybody what only root may. */
+/* SRC:DST[:ro|rw]. */
 static int set_mount(void *into, const char *value, struct err *e)
 {
     struct create *c = into;
-    char path[4096], target[4096];
+    char source[4096], target[4096], what[128];
     const char *first = strchr(value, ':'), *second = first ? strchr(first + 1, ':') : NULL;
     bool writable = second && strcmp(second, ":rw") == 0;
 
@@ -100,25 +95,10 @@ static int set_mount(void *into, const char *value, struct err *e)
         return err_set(e, EINVAL, STEP_USAGE,
                        "--mount wants SOURCE:TARGET, SOURCE:TARGET:ro or SOURCE:TARGET:rw, not '%s'",
                        parse_quote(value).text);
-    if (c->n_fds == EXCHANGE_FDS)
-        return err_set(e, EINVAL, STEP_USAGE, "a box may have %d mounts", EXCHANGE_FDS);
-    char source[4096];
     snprintf(source, sizeof source, "%.*s", (int)(first - value), value);
-    FD fd = realpath(source, path) ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY) : -1;
-    if (fd < 0)
-        return err_set(e, errno, STEP_USAGE, "--mount %s: %s", parse_quote(value).text, strerror(errno));
     snprintf(target, sizeof target, "%.*s", second ? (int)(second - first - 1) : (int)strlen(first + 1), first + 1);
-    json_t *mount =
-        json_pack("{s:s,s:s,s:b,s:i}", "source", path, "target", target, "writable", writable, "fd", (int)c->n_fds);
-    if (!mount)
-        return err_set(e, EINVAL, STEP_USAGE, "--mount: not UTF-8");
-    int r = envelope_make(fd, &c->fds[c->n_fds]);
-    if (r < 0) {
-        json_decref(mount);
-        return err_set(e, -r, STEP_USAGE, "--mount: %s", strerror(-r));
-    }
-    c->n_fds++;
-    return json_array_append_new(c->mounts, mount);
+    snprintf(what, sizeof what, "--mount %s", parse_quote(value).text);
+    return handover_add(&c->mounts, what, source, target, writable, e);
 }
 
 static void put_if_filled(json_t *body, const char *key, json_t *value)
@@ -130,40 +110,19 @@ static void put_if_filled(json_t *body, const char *key, json_t *value)
 
 static int send_create(struct client *c, struct create *o)
 {
-    struct err e = { 0 };
     json_t *answer = NULL;
-    char fields[512];
-    struct exchange *x = malloc(sizeof *x);
-    char *text = json_dumps(o->body, JSON_COMPACT);
-    int status = EXIT_CLIENT;
+    char field[400] = "";
 
-    snprintf(fields, sizeof fields, "Content-Type: application/json\r\nConnection: close\r\n%s%.300s%s",
-             o->key ? "Idempotency-Key: " : "", o->key ? o->key : "", o->key ? "\r\n" : "");
-    if (o->n_fds && !c->server.is_unix)
-        fputs("carrel: --mount needs a server on this machine, reached by its unix socket\n", stderr);
-    else if (!x || !text)
-        fputs("carrel: out of memory\n", stderr);
-    else if (exchange_open_with(x, &c->server, "POST", "/v1/boxes", fields, (int64_t)strlen(text), o->fds, o->n_fds,
-                                &e) < 0) {
-        client_complain(&e);
-    } else {
-        (void)!exchange_send(x, text, strlen(text));
-        if (exchange_answer(x, &e) < 0) {
-            client_complain(&e);
-        } else {
-            answer = client_read_json(x);
-            status = x->status < 300 ? 0 : client_refused(x->status, answer);
-        }
-        exchange_close(x);
-    }
-    if (status == 0 && c->json)
+    if (o->key)
+        snprintf(field, sizeof field, "Idempotency-Key: %.300s\r\n", o->key);
+    if (client_call_with(c, "POST", "/v1/boxes", field, json_incref(o->body), &o->mounts, &answer) < 0)
+        return EXIT_CLIENT;
+    if (c->json)
         print_json(answer);
-    else if (status == 0)
+    else
         puts(text_of(answer, "id"));
     json_decref(answer);
-    free(text);
-    free(x);
-    return status;
+    return 0;
 }
 
 int client_create(int argc, char **argv)
@@ -191,10 +150,10 @@ int client_create(int argc, char **argv)
         { "key", 0, true, set_key },
     };
     struct client c = { .name = "create", .usage = usage };
-    struct create o = { json_object(), json_object(), json_object(),
-                        json_object(), json_object(), json_array(),
-                        NULL,          { 0 },         0 };
+    struct create o = { json_object(), json_object(), json_object(), json_object(), json_object(), NULL, { 0 } };
     struct words words;
+
+    handover_init(&o.mounts);
     int status = client_begin(&c, argc, argv, flags, sizeof flags / sizeof *flags, &o, false, &words);
 
     if (status < 0 && words.n > 0)
@@ -204,11 +163,10 @@ int client_create(int argc, char **argv)
     put_if_filled(o.body, "requests", o.requests);
     put_if_filled(o.body, "env", o.env);
     put_if_filled(o.body, "labels", o.labels);
-    put_if_filled(o.body, "mounts", o.mounts);
+    put_if_filled(o.body, "mounts", json_incref(o.mounts.list));
     if (status < 0)
         status = send_create(&c, &o);
-    for (size_t i = 0; i < o.n_fds; i++)
-        fd_close(o.fds[i]);
+    handover_done(&o.mounts);
     json_decref(o.body);
     return status;
 }

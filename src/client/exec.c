@@ -30,13 +30,13 @@ static const char exec_usage[] = "usage: carrel exec [OPTIONS] BOX [--] COMMAND 
                                  "  -i                      hand on standard input\n"
                                  "  -t                      a terminal; every key is the command's\n"
                                  "  -d                      in the background: prints an id for 'carrel logs'\n"
-                                 "  --env K=V  --workdir DIR\n"
+                                 "  --env K=V  --workdir DIR  --user UID[:GID]\n"
                                  "  --timeout 30s  --output-limit 10M\n"
                                  "  --json                  one JSON object with outcome, bill and output\n"
                                  "  --url URL\n";
 
 static const char shell_usage[] =
-    "usage: carrel shell [--env K=V] [--workdir DIR] [--url URL] BOX\n"
+    "usage: carrel shell [--env K=V] [--workdir DIR] [--user UID[:GID]] [--url URL] BOX\n"
     "\n"
     "Opens a shell in a box, with a terminal if there is one here.\n";
 
@@ -80,6 +80,15 @@ static int set_workdir(void *into, const char *value, struct err *e)
     return json_object_set_new(((struct session *)into)->body, "cwd", json_string(value)) < 0
                ? err_set(e, EINVAL, STEP_USAGE, "--workdir is not UTF-8")
                : 0;
+}
+
+static int set_user(void *into, const char *value, struct err *e)
+{
+    uid_t uid;
+    gid_t gid;
+    int r = parse_user("--user", value, &uid, &gid, e);
+
+    return r < 0 ? r : json_object_set_new(((struct session *)into)->body, "user", json_string(value));
 }
 
 static int set_timeout(void *into, const char *value, struct err *e)
@@ -403,7 +412,7 @@ int client_exec(int argc, char **argv)
         { "interactive", 'i', false, set_interactive }, { "tty", 't', false, set_terminal },
         { "detach", 'd', false, set_background },       { "env", 'e', true, set_env },
         { "workdir", 'w', true, set_workdir },          { "timeout", 0, true, set_timeout },
-        { "output-limit", 0, true, set_output_limit },
+        { "output-limit", 0, true, set_output_limit },  { "user", 'u', true, set_user },
     };
     struct session *s = session_new("exec", exec_usage);
     struct words words;
@@ -431,10 +440,12 @@ int client_exec(int argc, char **argv)
 
 int client_shell(int argc, char **argv)
 {
-    static const struct flag flags[] = { { "env", 'e', true, set_env }, { "workdir", 'w', true, set_workdir } };
+    static const struct flag flags[] = { { "env", 'e', true, set_env },
+                                         { "workdir", 'w', true, set_workdir },
+                                         { "user", 'u', true, set_user } };
     struct session *s = session_new("shell", shell_usage);
     struct words words;
-    int status = client_begin(&s->client, argc, argv, flags, 2, s, false, &words);
+    int status = client_begin(&s->client, argc, argv, flags, 3, s, false, &words);
 
     if (status >= 0)
         return finish(s, status);

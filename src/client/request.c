@@ -67,21 +67,24 @@ json_t *client_read_json(struct exchange *x)
     return value;
 }
 
-int client_ask(const struct client *c, const char *method, const char *target, json_t *body, json_t **ret,
-               struct err *e)
+int client_ask_with(const struct client *c, const char *method, const char *target, const char *fields, json_t *body,
+                    const struct handover *h, json_t **ret, struct err *e)
 {
-    static const char fields[] = "Accept: application/json\r\nConnection: close\r\n",
-                      typed[] = "Content-Type: application/json\r\nAccept: application/json\r\nConnection: close\r\n";
+    char head[512];
     struct exchange *x = malloc(sizeof *x);
     char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
     bool posts = strcmp(method, "GET") != 0 && strcmp(method, "DELETE") != 0;
     int64_t size = text ? (int64_t)strlen(text) : posts ? 0 : EXCHANGE_NO_BODY;
 
     *ret = NULL;
+    snprintf(head, sizeof head, "%sAccept: application/json\r\nConnection: close\r\n%s",
+             text ? "Content-Type: application/json\r\n" : "", fields ? fields : "");
     int r = !x || (body && !text) ? err_set(e, ENOMEM, STEP_MEMORY, "out of memory, or a text is not UTF-8") : 0;
     json_decref(body);
+    if (r == 0 && h && h->n && !c->server.is_unix)
+        r = err_set(e, ENOTSUP, STEP_USAGE, "a mount needs a server on this machine, reached by its unix socket");
     if (r == 0)
-        r = exchange_open(x, &c->server, method, target, text ? typed : fields, size, e);
+        r = exchange_open_with(x, &c->server, method, target, head, size, h ? h->fd : NULL, h ? h->n : 0, e);
     if (r == 0) {
         if (text)
             (void)!exchange_send(x, text, (size_t)size);    /* if it fails, the answer says why */
@@ -97,11 +100,18 @@ int client_ask(const struct client *c, const char *method, const char *target, j
     return r;
 }
 
-int client_call(const struct client *c, const char *method, const char *target, json_t *body, json_t **ret)
+int client_ask(const struct client *c, const char *method, const char *target, json_t *body, json_t **ret,
+               struct err *e)
+{
+    return client_ask_with(c, method, target, NULL, body, NULL, ret, e);
+}
+
+int client_call_with(const struct client *c, const char *method, const char *target, const char *fields, json_t *body,
+                     const struct handover *h, json_t **ret)
 {
     struct err e = { 0 };
     json_t *answer = NULL;
-    int status = client_ask(c, method, target, body, &answer, &e);
+    int status = client_ask_with(c, method, target, fields, body, h, &answer, &e);
 
     if (status < 0)
         (void)client_complain(&e);
@@ -112,6 +122,11 @@ int client_call(const struct client *c, const char *method, const char *target, 
     else
         *ret = answer;
     return status >= 200 && status < 300 ? 0 : -1;
+}
+
+int client_call(const struct client *c, const char *method, const char *target, json_t *body, json_t **ret)
+{
+    return client_call_with(c, method, target, NULL, body, NULL, ret);
 }
 
 static bool is_plain(char c, bool in_path)

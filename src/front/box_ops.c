@@ -206,7 +206,7 @@ void box_raised(struct box *b, const struct err *e)
         return;
     }
     if (b->phase == PHASE_CREATING)
-        b->front->metrics.create_us_sum += (uint64_t)(front_now_ms() - b->created_ms) * 1000;
+        histogram_add(&b->front->metrics.create, loop_now_us() - b->created_us);
     b->ready_ms = front_now_ms();
     box_set_phase(b, PHASE_RUNNING, NULL, NULL);
     box_arm_timers(b);
@@ -343,6 +343,7 @@ int boxes_create(struct front *front, const char *owner, uid_t uid, gid_t gid, c
     b->owner_uid = uid;
     b->owner_gid = gid;
     b->created_ms = b->changed_ms = b->used_ms = front_now_ms();
+    b->created_us = loop_now_us();
     b->expires_ms = b->settings.ttl_s ? b->created_ms + (int64_t)b->settings.ttl_s * 1000 : 0;
     if (pool_take(front, &b->settings, &taken, &b->token))
         slot = taken;

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "front/box_private.h"
 #include "front/front.h"
@@ -112,8 +113,46 @@ int box_stop(struct box *b, const char *reason, box_callback *call, void *arg, s
     return 0;
 }
 
-int box_start(struct box *b, const int *mount_fd, uint32_t n_mounts, box_callback *call, void *arg, struct err *e)
+/* The descriptors in the order of the box's own mounts. */
+static int match_mounts(const struct box_settings *now, const struct box_settings *again, int fd[KEEPER_MOUNTS],
+                        const char *source[KEEPER_MOUNTS], struct err *e)
 {
+    if (now->n_mounts && !again->n_mounts)
+        return err_set(e, EINVAL, STEP_USAGE, "the box has %u mounts; they must be handed over again to start it",
+                       now->n_mounts);
+    for (uint32_t i = 0; i < now->n_mounts; i++) {
+        uint32_t k = 0;
+        while (k < again->n_mounts && strcmp(again->mount[k].target, now->mount[i].target) != 0)
+            k++;
+        if (k == again->n_mounts)
+            return err_set(e, EINVAL, STEP_USAGE, "the mount at %.150s must be handed over again to start the box",
+                           now->mount[i].target);
+        if (again->mount[k].writable != now->mount[i].writable)
+            return err_set(e, EINVAL, STEP_USAGE, "the mount at %.150s is %s, and stays so", now->mount[i].target,
+                           now->mount[i].writable ? "writable" : "read-only");
+        fd[i] = again->mount_fd[k];
+        source[i] = again->mount_source[k];
+    }
+    if (again->n_mounts != now->n_mounts)
+        return err_set(e, EINVAL, STEP_USAGE, "the box has %u mounts, and a start adds none", now->n_mounts);
+    return 0;
+}
+
+static void show_sources(struct box_settings *s, const char *const source[KEEPER_MOUNTS])
+{
+    for (uint32_t i = 0; i < s->n_mounts; i++) {
+        char *copy = strdup(source[i]);
+        if (copy) {
+            free(s->mount_source[i]);
+            s->mount_source[i] = copy;
+        }
+    }
+}
+
+int box_start(struct box *b, const struct box_settings *again, box_callback *call, void *arg, struct err *e)
+{
+    int fd[KEEPER_MOUNTS];
+    const char *source[KEEPER_MOUNTS];
     uint32_t slot;
 
     if (b->phase == PHASE_STARTING) {
@@ -122,16 +161,16 @@ int box_start(struct box *b, const int *mount_fd, uint32_t n_mounts, box_callbac
     }
     if (b->phase != PHASE_STOPPED)
         return err_set(e, EBUSY, STEP_USAGE, "the box is %s", phase_names[b->phase]);
-    if (n_mounts != b->settings.n_mounts)
-        return err_set(e, EINVAL, STEP_USAGE, "the box has %u mounts; they must be handed over again to start it",
-                       b->settings.n_mounts);
-    int r = box_admit_again(b, &slot, e);
+    int r = match_mounts(&b->settings, again, fd, source, e);
+    if (r == 0)
+        r = box_admit_again(b, &slot, e);
     if (r < 0)
         return r;
+    show_sources(&b->settings, source);
     box_take_slot(b, slot);
     b->used_ms = front_now_ms();
     box_set_phase(b, PHASE_STARTING, NULL, NULL);
     box_wait(b, call, arg);
-    box_ask_keeper(b, mount_fd);
+    box_ask_keeper(b, fd);
     return 0;
 }

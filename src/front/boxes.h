@@ -80,6 +80,7 @@ struct box {
     char                message[256];
     struct box_settings settings;
     int64_t             created_ms, changed_ms, ready_ms, expires_ms, used_ms;
+    uint64_t            created_us;     /* on this front's clock; 0: by an earlier one */
     bool                seen;           /* told by the keeper during reconciliation */
     struct exec        *execs;          /* newest first */
     unsigned            running;        /* execs that have not ended */
@@ -137,9 +138,9 @@ MUST_CHECK int box_update(struct box *b, const struct frame_limits *limits, json
 MUST_CHECK int box_delete(struct box *b, const char *reason, box_callback *call, void *arg, struct err *e);
 /* The processes end, the files stay; only of a box that is on_disk. */
 MUST_CHECK int box_stop(struct box *b, const char *reason, box_callback *call, void *arg, struct err *e);
-/* mount_fd: as many as the box has mounts, opened anew by the caller as for boxes_create; borrowed; NULL if there are
- * none. */
-MUST_CHECK int box_start(struct box *b, const int *mount_fd, uint32_t n_mounts, box_callback *call, void *arg,
+/* again: the box's mounts, opened anew by the caller as for boxes_create and found by their targets; borrowed. Nothing
+ * else of it counts. */
+MUST_CHECK int box_start(struct box *b, const struct box_settings *again, box_callback *call, void *arg,
                          struct err *e);
 MUST_CHECK int box_usage(struct box *b,
                          void (*call)(struct box *, const struct frame_usage *, const struct err *, void *), void *arg,

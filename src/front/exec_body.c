@@ -1,9 +1,85 @@
+/* A command as JSON: what the API shows, what the store keeps, and back after a restart. */
 #define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "front/box_private.h"
 #include "front/exec_private.h"
 #include "front/front.h"
+
+static json_t *time_json(int64_t ms)
+{
+    char text[32];
+
+    if (!ms)
+        return json_null();
+    front_time_text(ms, text);
+    return json_string(text);
+}
+
+static void add_end(const struct exec *x, json_t *o)
+{
+    const struct event *end = &x->end;
+
+    json_object_set_new(o, "exit_code", end->signal || x->failure.code ? json_null() : json_integer(end->code));
+    json_object_set_new(o, "signal", end->signal ? json_integer(end->signal) : json_null());
+    json_object_set_new(o, "wall_ms", json_real((double)end->wall_us / 1000));
+    json_object_set_new(o, "cpu_ms", json_real((double)end->cpu_us / 1000));
+    json_object_set_new(o, "memory_peak_bytes", json_integer((json_int_t)end->peak_bytes));
+    json_object_set_new(o, "box_usage",
+                        json_pack("{s:I,s:I,s:I}", "memory_peak_bytes", (json_int_t)end->usage.memory_peak_bytes,
+                                  "disk_bytes", (json_int_t)end->usage.disk_bytes, "pids_peak",
+                                  (json_int_t)end->usage.pids_peak));
+    if (x->failure.code) {
+        char text[256];
+        err_text(&x->failure, text, sizeof text);
+        json_object_set_new(o, "error",
+                            json_pack("{s:s,s:i,s:s}", "step", err_step_name(x->failure.step), "errno", x->failure.code,
+                                      "message", x->failure_text ? x->failure_text : text));
+    }
+}
+
+json_t *exec_json(const struct exec *x)
+{
+    static const char *const states[] = { "starting", "running", "ended" };
+    json_t *o = json_object();
+
+    json_object_set_new(o, "id", json_string(x->id));
+    json_object_set_new(o, "box", json_string(x->box->id));
+    json_object_set_new(o, "argv", json_incref(x->argv));
+    json_object_set_new(o, "cwd", x->cwd ? json_string(x->cwd) : json_null());
+    json_object_set_new(o, "user", x->user ? json_sprintf("%u:%u", x->user - 1, x->group - 1) : json_null());
+    json_object_set_new(o, "tty", json_boolean(x->terminal));
+    json_object_set_new(o, "background", json_boolean(x->background));
+    json_object_set_new(o, "delete_box", json_boolean(x->delete_box));
+    json_object_set_new(o, "state", json_string(states[x->state]));
+    json_object_set_new(o, "started_at", time_json(x->started_ms));
+    json_object_set_new(o, "ended_at", time_json(x->ended_ms));
+    json_object_set_new(o, "output_bytes", json_integer((json_int_t)x->output_bytes));
+    json_object_set_new(o, "output_limit", json_integer((json_int_t)x->output_limit));
+    json_object_set_new(o, "outcome", x->outcome ? json_string(x->outcome) : json_null());
+    json_object_set_new(o, "reason", x->reason ? json_string(x->reason) : json_null());
+    if (x->state == EXEC_ENDED)
+        add_end(x, o);
+    return o;
+}
+
+/* The message was made of step, noun and reason, and is kept as it was told. */
+static void read_failure(struct exec *x, json_t *error)
+{
+    const char *message = json_string_value(json_object_get(error, "message"));
+    const char *name = json_string_value(json_object_get(error, "step"));
+    int code = (int)json_integer_value(json_object_get(error, "errno"));
+    enum step step = STEP_NONE;
+
+    for (unsigned i = 0; name && i < STEP_COUNT; i++)
+        if (strcmp(err_step_name(i), name) == 0)
+            step = (enum step)i;
+    (void)err_set(&x->failure, code > 0 ? code : EIO, step, "%s", message ? message : "unknown");
+    x->failure_text = message ? strdup(message) : NULL;
+}
 
 void exec_from_json(struct exec *x, json_t *body)
 {
@@ -14,6 +90,7 @@ void exec_from_json(struct exec *x, json_t *body)
     x->cwd = cwd ? strdup(cwd) : NULL;
     x->terminal = json_is_true(json_object_get(body, "tty"));
     x->background = json_is_true(json_object_get(body, "background"));
+    x->delete_box = json_is_true(json_object_get(body, "delete_box"));
     x->started_ms = front_time_parse(json_string_value(json_object_get(body, "started_at")));
     x->ended_ms = front_time_parse(json_string_value(json_object_get(body, "ended_at")));
     x->output_limit = (uint64_t)json_integer_value(json_object_get(body, "output_limit"));
@@ -22,6 +99,10 @@ void exec_from_json(struct exec *x, json_t *body)
     x->end.wall_us = (uint64_t)(json_number_value(json_object_get(body, "wall_ms")) * 1000);
     x->end.cpu_us = (uint64_t)(json_number_value(json_object_get(body, "cpu_ms")) * 1000);
     x->end.peak_bytes = (uint64_t)json_integer_value(json_object_get(body, "memory_peak_bytes"));
+    json_t *usage = json_object_get(body, "box_usage");
+    x->end.usage.memory_peak_bytes = (uint64_t)json_integer_value(json_object_get(usage, "memory_peak_bytes"));
+    x->end.usage.disk_bytes = (uint64_t)json_integer_value(json_object_get(usage, "disk_bytes"));
+    x->end.usage.pids_peak = (uint32_t)json_integer_value(json_object_get(usage, "pids_peak"));
     for (int i = 0; outcome && i < 8; i++)
         if (strcmp(front_outcomes[i], outcome) == 0)
             x->outcome = front_outcomes[i];
@@ -30,9 +111,12 @@ void exec_from_json(struct exec *x, json_t *body)
                 : strcmp(reason, "stopped") == 0     ? "stopped"
                 : strcmp(reason, "output_lost") == 0 ? "output_lost"
                                                      : NULL;
+    const char *user = json_string_value(json_object_get(body, "user"));
+    if (!user || sscanf(user, "%u:%u", &x->user, &x->group) != 2)
+        x->user = x->group = 0;
+    else
+        x->user++, x->group++;
     json_t *error = json_object_get(body, "error");
-    if (error) {
-        const char *message = json_string_value(json_object_get(error, "message"));
-        (void)err_set(&x->failure, 5, STEP_NONE, "%s", message ? message : "unknown");
-    }
+    if (error)
+        read_failure(x, error);
 }

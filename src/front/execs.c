@@ -58,57 +58,6 @@ void exec_changed(struct exec *x)
     }
 }
 
-static json_t *time_json(int64_t ms)
-{
-    char text[32];
-
-    if (!ms)
-        return json_null();
-    front_time_text(ms, text);
-    return json_string(text);
-}
-
-static void add_end(const struct exec *x, json_t *o)
-{
-    const struct event *end = &x->end;
-
-    json_object_set_new(o, "exit_code", end->signal || x->failure.code ? json_null() : json_integer(end->code));
-    json_object_set_new(o, "signal", end->signal ? json_integer(end->signal) : json_null());
-    json_object_set_new(o, "wall_ms", json_real((double)end->wall_us / 1000));
-    json_object_set_new(o, "cpu_ms", json_real((double)end->cpu_us / 1000));
-    json_object_set_new(o, "memory_peak_bytes", json_integer((json_int_t)end->peak_bytes));
-    if (x->failure.code) {
-        char text[256];
-        err_text(&x->failure, text, sizeof text);
-        json_object_set_new(o, "error",
-                            json_pack("{s:s,s:i,s:s}", "step", err_step_name(x->failure.step), "errno", x->failure.code,
-                                      "message", text));
-    }
-}
-
-json_t *exec_json(const struct exec *x)
-{
-    static const char *const states[] = { "starting", "running", "ended" };
-    json_t *o = json_object();
-
-    json_object_set_new(o, "id", json_string(x->id));
-    json_object_set_new(o, "box", json_string(x->box->id));
-    json_object_set_new(o, "argv", json_incref(x->argv));
-    json_object_set_new(o, "cwd", x->cwd ? json_string(x->cwd) : json_null());
-    json_object_set_new(o, "tty", json_boolean(x->terminal));
-    json_object_set_new(o, "background", json_boolean(x->background));
-    json_object_set_new(o, "state", json_string(states[x->state]));
-    json_object_set_new(o, "started_at", time_json(x->started_ms));
-    json_object_set_new(o, "ended_at", time_json(x->ended_ms));
-    json_object_set_new(o, "output_bytes", json_integer((json_int_t)x->output_bytes));
-    json_object_set_new(o, "output_limit", json_integer((json_int_t)x->output_limit));
-    json_object_set_new(o, "outcome", x->outcome ? json_string(x->outcome) : json_null());
-    json_object_set_new(o, "reason", x->reason ? json_string(x->reason) : json_null());
-    if (x->state == EXEC_ENDED)
-        add_end(x, o);
-    return o;
-}
-
 void exec_save(struct exec *x)
 {
     struct err e;
@@ -213,6 +162,7 @@ static void forget(struct exec *x)
 void exec_end(struct exec *x)
 {
     struct front *front = x->box->front;
+    struct err ignored;
 
     if (x->state == EXEC_ENDED)
         return;
@@ -224,11 +174,14 @@ void exec_end(struct exec *x)
     if (x->outcome)
         for (unsigned i = 0; i < 8; i++)
             front->metrics.outcome[i] += strcmp(x->outcome, front_outcomes[i]) == 0;
-    front->metrics.exec_us_sum += x->end.wall_us;
+    if (x->outcome)
+        histogram_add(&front->metrics.exec, x->end.wall_us);
     front->metrics.execs_failed += x->failure.code != 0;
     box_touch(x->box);
     box_event_with(x->box, x, "exec_ended", json_pack("{s:s,s:s?}", "exec", x->id, "outcome", x->outcome));
     exec_changed(x);
+    if (x->delete_box)
+        (void)!box_delete(x->box, "command_ended", NULL, NULL, &ignored);       /* it may be going already */
 }
 
 /* The keeper's answer to the request: if it failed, there is no payload. */
@@ -256,6 +209,8 @@ static void ask_keeper(struct exec *x, const struct exec_options *o, int command
         .head = { .type = REQUEST_START, .box = x->box->slot, .payload = (uint16_t)x->slot },
         .token = x->number,
         .timeout_ms = o->timeout_ms,
+        .user = o->user,
+        .group = o->group,
     };
     int fds[8];
     size_t n = 0;
@@ -293,6 +248,7 @@ static void exec_free(struct exec *x)
     fd_close(x->log);
     json_decref(x->argv);
     free(x->cwd);
+    free(x->failure_text);
     free(x);
 }
 
@@ -348,12 +304,16 @@ int exec_start(struct box *box, const struct exec_options *options, struct exec 
     x->slot = slot;
     x->background = options->background;
     x->terminal = options->terminal;
+    x->delete_box = options->delete_box;
     x->output_limit = options->output_bytes ? options->output_bytes : front->config.output_limit_bytes;
     x->argv = json_array();
     for (char **a = options->argv; *a; a++)
         json_array_append_new(x->argv, json_string(*a) ?: json_string("?"));
     x->cwd = options->cwd ? strdup(options->cwd) : NULL;
+    x->user = options->user;
+    x->group = options->group;
     x->started_ms = front_now_ms();
+    x->started_us = loop_now_us();
     x->rows = options->rows;
     x->columns = options->columns;
     r = options->terminal ? 0 : exec_streams_open(x, options->with_stdin, theirs, e);
@@ -518,6 +478,8 @@ void execs_on_keeper_event(struct box *box, const struct event *event, int *fds,
     }
     if (event->type == EVENT_STARTED) {
         x->state = EXEC_RUNNING;
+        if (x->started_us)
+            histogram_add(&box->front->metrics.exec_start, loop_now_us() - x->started_us);
         if (x->terminal && n_fds > 0)
             exec_streams_adopt(x, fds, n_fds, 0);
         if (x->early_signal)

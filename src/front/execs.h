@@ -31,7 +31,9 @@ struct exec_options {
     const char *cwd;                /* NULL: the home directory */
     bool        terminal;
     uint16_t    rows, columns;      /* 0: not told */
+    uint32_t    user, group;        /* 0: the box's own; else the id in the box, plus one */
     bool        background;
+    bool        delete_box;         /* when it has ended */
     bool        with_stdin;         /* else /dev/null */
     uint64_t    timeout_ms, output_bytes;
 };
@@ -49,7 +51,7 @@ struct exec {
     uint64_t              number;
     enum exec_state       state;
     unsigned              slot;
-    bool                  background, terminal;
+    bool                  background, terminal, delete_box;
     bool                  is_kept;      /* the keeper has it: it goes on if this front dies */
     struct loop_fd out, err,
         in; /* fds owned: read ends, write end (or the terminal's master as out, with in a duplicate) */
@@ -67,11 +69,13 @@ struct exec {
     int                   early_signal; /* asked for while it started; 0: none */
     json_t               *argv;         /* owned: for show */
     char                 *cwd;          /* owned or NULL */
+    uint32_t              user, group;  /* as in struct exec_options */
     int64_t               started_ms, ended_ms;
     uint64_t              started_us;
     /* Once ended: */
     struct event          end;
     struct err            failure;      /* it never ran; code 0: it did */
+    char                 *failure_text; /* owned: what was told of it before a restart; NULL: failure says all */
     const char           *outcome;      /* one of front_outcomes, or NULL if it never ran */
     const char *reason; /* "stopped": its box was; "output_lost": the end of its output could not be stored; or NULL */
     struct exec_follower *followers;

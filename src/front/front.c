@@ -13,6 +13,22 @@
 
 const char *const front_outcomes[8] = { "ok", "error", "timeout", "oom", "pids", "disk", "output_limit", "killed" };
 
+const uint32_t histogram_bound_us[HISTOGRAM_BOUNDS] = { 100,    250,    500,     1000,    2500,    5000,
+                                                        10000,  25000,  50000,   100000,  250000,  500000,
+                                                        1000000, 5000000, 30000000, 300000000 };
+
+void histogram_add(struct histogram *h, uint64_t us)
+{
+    size_t i = 0;
+
+    while (i < HISTOGRAM_BOUNDS && us > histogram_bound_us[i])
+        i++;
+    if (i < HISTOGRAM_BOUNDS)
+        h->bucket[i]++;
+    h->count++;
+    h->sum_us += us;
+}
+
 int64_t front_now_ms(void)
 {
     struct timespec now;

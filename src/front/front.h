@@ -16,13 +16,20 @@ struct auth;
 struct keeper_link;
 struct store;
 
+/* How often something took how long. A bucket counts what took at most its bound and more than the one before. */
+enum { HISTOGRAM_BOUNDS = 16 };
+extern const uint32_t histogram_bound_us[HISTOGRAM_BOUNDS];
+struct histogram {
+    uint64_t count, sum_us, bucket[HISTOGRAM_BOUNDS];
+};
+void histogram_add(struct histogram *h, uint64_t us);
+
 /* Numbers for /metrics; only ever counted up unless the name says otherwise. */
 struct metrics {
     uint64_t requests, requests_refused, boxes_created, boxes_failed, execs_started, execs_failed, output_bytes,
         keeper_losses;
     uint64_t outcome[8];            /* by OUTCOME_NAMES */
-    uint64_t create_us_sum, exec_us_sum;
-    uint64_t create_us_bucket[12], exec_us_bucket[12];      /* METRIC_BUCKETS_US, cumulative when shown */
+    struct histogram request, create, exec_start, exec;
 };
 
 struct front {

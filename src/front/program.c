@@ -165,6 +165,8 @@ static void on_access(const struct http_access *a, void *owner)
     char status[16], us[24], method[16], target[256];
 
     front->metrics.requests_refused += a->status >= 400;
+    if (a->status != 101)       /* a WebSocket's life is no request's time */
+        histogram_add(&front->metrics.request, a->duration_us);
     if (strcmp(front->config.log_level, "debug") != 0 && a->status < 500)
         return;
     snprintf(status, sizeof status, "%d", a->status);

@@ -48,6 +48,12 @@ def test_cwd_and_stdin(run):
     assert run("wc -c", stdin=big)["stdout"].strip() == "3000000"
 
 
+def test_a_user_that_cannot_be_is_refused(alice, box):
+    for user in ("root", "", "1:2:3", "-1", 65535, 70000, {"uid": 1}, True):
+        answer = alice.post(box + "/exec", {"argv": ["true"], "user": user})
+        assert answer.status == 400 and "user" in answer.json["error"]["message"], user
+
+
 def test_a_program_that_is_not_there_is_told(alice, box):
     answer = alice.post(box + "/exec", {"argv": ["/no/such/program"]})
     assert answer.status == 200 and answer.json["outcome"] is None

@@ -139,3 +139,53 @@ def test_a_keeper_that_is_killed_takes_its_boxes_and_a_new_one_comes(private):
     new = root.post("/v1/boxes", {})
     assert new.status == 201
     assert root.post(f"/v1/boxes/{new.json['id']}/exec", {"argv": ["true"]}).json["outcome"] == "ok"
+
+
+def test_a_command_that_failed_is_told_with_the_same_words_after_a_restart(private):
+    root = Client(private.socket)
+    path = "/v1/boxes/" + root.post("/v1/boxes", {}).json["id"]
+    xs = [root.post(path + "/exec", body).json["id"] for body in ({"argv": ["/no/such/program"]}, {"argv": ["true"], "cwd": "/no/such/folder"})]
+    before = [root.get(f"{path}/exec/{x}").json for x in xs]
+    assert before[0]["error"]["step"] == "exec" and before[0]["error"]["errno"] == 2
+    old = private.front_pid()
+    os.kill(old, signal.SIGKILL)
+    assert wait_for(lambda: private.is_ready() and private.front_pid() != old)
+    assert [root.get(f"{path}/exec/{x}").json for x in xs] == before
+    root.delete(path)
+
+
+def test_a_box_may_end_with_its_command(alice, make_box):
+    for how in ({"argv": ["true"]}, {"argv": ["/no/such/program"]}, {"argv": ["sleep", "1000"], "timeout": "100ms"}):
+        path = "/v1/boxes/" + make_box()["id"]
+        answer = alice.post(path + "/exec", {**how, "delete_box": True})
+        assert answer.status == 200 and answer.json["delete_box"] is True
+        assert wait_for(lambda: alice.get(path).json["phase"] == "deleted")
+        assert alice.get(path).json["reason"] == "command_ended"
+
+
+def test_a_box_ends_with_its_command_when_the_client_vanishes(alice, make_box):
+    path = "/v1/boxes/" + make_box()["id"]
+    stream = alice.open("POST", path + "/exec?stream=true", {"argv": ["sleep", "1000"], "delete_box": True})
+    json.loads(stream.readline())
+    stream.connection.close()
+    stream.close()
+    assert wait_for(lambda: alice.get(path).json["phase"] == "deleted")
+
+
+def test_a_box_ends_with_its_command_after_a_restart(private):
+    root = Client(private.socket)
+    path = "/v1/boxes/" + root.post("/v1/boxes", {}).json["id"]
+    stream = root.open("POST", path + "/exec?stream=true", {"argv": ["sleep", "1000"], "delete_box": True})
+    json.loads(stream.readline())
+    old = private.front_pid()
+    os.kill(old, signal.SIGKILL)
+    assert wait_for(lambda: private.is_ready() and private.front_pid() != old)
+    assert wait_for(lambda: root.get(path).json["phase"] == "deleted")
+
+
+def test_ending_a_box_needs_the_right_to(server, admin, make_box):
+    only_exec = token(server, admin, "alice", scopes=["exec", "boxes:read"])
+    path = "/v1/boxes/" + make_box()["id"]
+    refused = only_exec.post(path + "/exec", {"argv": ["true"], "delete_box": True})
+    assert refused.status == 403 and "boxes:write" in refused.json["error"]["message"]
+    assert only_exec.get(path).json["phase"] == "running"

@@ -3,6 +3,7 @@ import pathlib
 import re
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from conftest import wait_for
 
@@ -95,10 +96,41 @@ def test_answers_fit_their_description(openapi, alice, admin, box):
     check(alice.get(box + "/files/tmp/f?stat=true").json, {"$ref": "#/components/schemas/FileEntry"}, openapi)
 
 
+def histograms(admin):
+    """The families of /metrics as Prometheus' own parser reads them; of each histogram its buckets, its count and its sum."""
+    found = {}
+    for family in text_string_to_metric_families(admin.get("/metrics").body.decode()):
+        if family.type == "histogram":
+            buckets = [(float(s.labels["le"]), s.value) for s in family.samples if s.name.endswith("_bucket")]
+            rest = {s.name[len(family.name):]: s.value for s in family.samples if not s.labels}
+            found[family.name] = (buckets, rest["_count"], rest["_sum"])
+    return found
+
+
 def test_metrics_are_prometheus_text(admin, alice, box):
     text = admin.get("/metrics").body.decode()
     for line in text.splitlines():
-        assert re.fullmatch(r'# (HELP|TYPE) carrel_\w+ .+|carrel_\w+(\{\w+="\w+"\})? [0-9.]+', line), line
-    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
-    assert float(values['carrel_boxes{phase="running"}']) >= 1 and float(values["carrel_resident_bytes"]) > 1 << 20
-    assert float(values["carrel_requests_total"]) > 0
+        assert re.fullmatch(r'# (HELP|TYPE) carrel_\w+ .+|carrel_\w+(\{\w+="[\w.+-]+"\})? [0-9.]+', line), line
+    families = {f.name: f for f in text_string_to_metric_families(text)}
+    running = [s.value for s in families["carrel_boxes"].samples if s.labels == {"phase": "running"}]
+    assert running[0] >= 1 and families["carrel_resident_bytes"].samples[0].value > 1 << 20
+    assert families["carrel_requests"].samples[0].value > 0
+    assert all(f.type in ("counter", "gauge", "histogram") and f.documentation for f in families.values())
+
+
+def test_latencies_are_histograms(admin, alice, make_box):
+    before = histograms(admin)
+    path = "/v1/boxes/" + make_box()["id"]
+    assert alice.post(path + "/exec", {"argv": ["sleep", "0.3"]}).json["outcome"] == "ok"
+    after = histograms(admin)
+    assert set(after) == {"carrel_request_seconds", "carrel_create_seconds", "carrel_exec_start_seconds", "carrel_exec_seconds"}
+    for name, (buckets, count, total) in after.items():
+        bounds, values = [b for b, _ in buckets], [v for _, v in buckets]
+        assert bounds == sorted(set(bounds)) and bounds[-1] == float("inf"), name
+        assert values == sorted(values) and values[-1] == count, name
+        assert total >= before[name][2] and count > before[name][1], name
+    slow = {name: [a - b for (_, a), (_, b) in zip(after[name][0], before[name][0])] for name in after}
+    assert after["carrel_exec_seconds"][2] - before["carrel_exec_seconds"][2] >= 0.3
+    bounds = [b for b, _ in after["carrel_exec_seconds"][0]]
+    assert slow["carrel_exec_seconds"][bounds.index(0.25)] == 0 and slow["carrel_exec_seconds"][-1] == 1
+    assert slow["carrel_create_seconds"][-1] == 1 and slow["carrel_exec_start_seconds"][-1] == 1

@@ -1,6 +1,8 @@
 import json
 import time
 
+import pytest
+
 from server import USER, wait_for
 
 
@@ -109,6 +111,32 @@ def test_mount_is_read_only_unless_asked(server, tmp_path):
     assert made.returncode == 0, made.stderr
     assert server.carrel("exec", "m", "cat", "/data/f").stdout == "hello\n"
     assert server.carrel("exec", "m", "touch", "/data/g").returncode != 0
+
+
+def test_start_hands_the_mounts_over_again(server, tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "f").write_text(name)
+    made = server.carrel("create", "--name", "m", "--store", "disk", "--mount", f"{tmp_path}/a:/a", "--mount", f"{tmp_path}/b:/b:rw")
+    if "store" in made.stderr:
+        pytest.skip(made.stderr)
+    assert made.returncode == 0, made.stderr
+    assert server.carrel("exec", "m", "touch", "kept").returncode == 0
+    for _ in range(2):
+        assert server.carrel("stop", "m").returncode == 0
+        bare = server.request("POST", "/v1/boxes/m/start")
+        assert bare[0] == 400 and "handed over again" in bare[1]["error"]["message"]
+        started = server.carrel("start", "m")
+        assert started.returncode == 0, started.stderr
+        assert server.carrel("exec", "m", "sh", "-c", "cat /a/f /b/f; ls").stdout == "abkept\n"
+        assert server.carrel("exec", "m", "touch", "/a/g").returncode != 0
+        assert server.carrel("exec", "m", "touch", "/b/g").returncode == 0
+    assert server.carrel("start", "m").returncode == 0
+    server.carrel("stop", "m")
+    (tmp_path / "a").rename(tmp_path / "c")
+    gone = server.carrel("start", "m")
+    assert gone.returncode == 125 and "/a" in gone.stderr and "No such file" in gone.stderr
+    assert server.carrel("rm", "m").returncode == 0
 
 
 def test_a_mount_uses_the_callers_rights(server):

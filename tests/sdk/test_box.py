@@ -126,6 +126,17 @@ def test_a_key_makes_creation_repeatable(carrel):
     assert carrel.create(idempotency_key="k").id == carrel.create(idempotency_key="k").id
 
 
+def test_start_opens_the_mounts_again(carrel, tmp_path):
+    (tmp_path / "f").write_text("x")
+    with carrel.create(mounts=[f"{tmp_path}:/data:rw"], store="disk") as box:
+        box.exec("echo y >kept", check=True)
+        box.stop()
+        assert box.phase == "stopped"
+        box.start()
+        assert box.exec("cat /data/f kept; touch /data/g", check=True).stdout == "xy\n"
+        assert (tmp_path / "g").exists()
+
+
 def test_mounts_are_opened_by_the_caller(carrel, tmp_path):
     (tmp_path / "f").write_text("hello")
     with carrel.create(mounts=[f"{tmp_path}:/data"]) as box:

@@ -231,9 +231,9 @@ class Box:
 
     def exec(self, argv: Sequence[str] | str, *, cwd: str | None = None, env: Mapping[str, str] | None = None,
              timeout: str | float | None = None, stdin: str | bytes | None = None, output_limit: str | int | None = None,
-             check: bool = False) -> ExecResult:
-        """Runs a command to its end. A string is a line for the shell."""
-        options = {"cwd": cwd, "env": env, "timeout": timeout, "output_limit": output_limit}
+             user: str | int | None = None, check: bool = False) -> ExecResult:
+        """Runs a command to its end. A string is a line for the shell. user: "UID[:GID]" in the box, if not the box's own."""
+        options = {"cwd": cwd, "env": env, "timeout": timeout, "output_limit": output_limit, "user": user}
         if isinstance(stdin, bytes):
             result = self._exec_bytes(argv, stdin, options)
         else:
@@ -316,7 +316,17 @@ class Box:
         self._act("stop")
 
     def start(self) -> None:
-        self._act("start")
+        """Starts it again. What it had mounted is opened anew, with the rights of this process."""
+        self.refresh()
+        opened: List[int] = []
+        try:
+            body: Raw = {}
+            if self.raw["mounts"] and self.raw["phase"] != "running":
+                body["mounts"] = _open_mounts(self.raw["mounts"], opened)
+            self.raw = self._transport.call("POST", f"{self._path}/start", json_body=body, fds=opened)
+        finally:
+            for fd in opened:
+                os.close(fd)
 
     def update(self, **changes: Any) -> None:
         """Changes limits (a mapping), ttl, idle_timeout or labels."""

@@ -183,6 +183,35 @@ int body_duration(const char *name, json_t *value, uint64_t *ret_ms, struct err 
     return 0;
 }
 
+int body_user(const char *name, json_t *v, uint32_t *ret_uid, uint32_t *ret_gid, struct err *e)
+{
+    uid_t uid;
+    gid_t gid;
+
+    if (json_is_integer(v) && json_integer_value(v) >= 0 && json_integer_value(v) < PARSE_ID_MAX) {
+        *ret_uid = *ret_gid = (uint32_t)json_integer_value(v);
+        return 0;
+    }
+    if (json_is_object(v)) {
+        int r = body_count("user.uid", json_object_get(v, "uid"), 0, PARSE_ID_MAX - 1, ret_uid, e);
+        if (r == 0)
+            r = body_count("user.gid", json_object_get(v, "gid"), 0, PARSE_ID_MAX - 1, ret_gid, e);
+        if (r == 0 && json_object_size(v) != 2)
+            r = err_set(e, EINVAL, STEP_USAGE, "%s has unknown fields: only uid and gid are known", name);
+        return r;
+    }
+    if (!json_is_string(v))
+        return err_set(e, EINVAL, STEP_USAGE, "%s must be a number or a text like \"1000:1000\"", name);
+    int r = parse_user(name, json_string_value(v), &uid, &gid, e);
+    if (r < 0)
+        return r;
+    if (uid >= PARSE_ID_MAX || gid >= PARSE_ID_MAX)
+        return err_set(e, EINVAL, STEP_USAGE, "%s must be below %d", name, PARSE_ID_MAX);
+    *ret_uid = uid;
+    *ret_gid = gid;
+    return 0;
+}
+
 int body_mode_text(const char *name, const char *text, uint32_t *ret, struct err *e)
 {
     uint32_t mode = 0;

@@ -322,15 +322,25 @@ void ask_box_stop(struct ask *a)
     finish(a, box_stop(a->box, "asked", on_changed, a, &e), &e);
 }
 
+static void start(struct ask *a, json_t *root)
+{
+    struct create_body c = { .ask = a };
+    struct err e = { 0 };
+    int r = settings_read_mounts(&c, root, &e);
+
+    if (r == 0 && a->box->phase == PHASE_RUNNING) {
+        reply_box(a, 200, a->box);
+    } else {
+        if (r == 0)
+            r = box_start(a->box, &c.settings, on_changed, a, &e);
+        finish(a, r, &e);
+    }
+    box_settings_done(&c.settings);
+}
+
 void ask_box_start(struct ask *a)
 {
-    struct err e = { 0 };
-
-    if (a->box->phase == PHASE_RUNNING) {
-        reply_box(a, 200, a->box);
-        return;
-    }
-    finish(a, box_start(a->box, NULL, 0, on_changed, a, &e), &e);
+    body_json(a, BODY_SMALL, start);
 }
 
 static void on_deleted(struct box *box, const struct err *e, void *arg)

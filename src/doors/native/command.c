@@ -95,9 +95,27 @@ static int take_stdin(const char *name, json_t *v, void *into, struct err *e)
     return 0;
 }
 
+static int take_user(const char *name, json_t *v, void *into, struct err *e)
+{
+    struct command *c = into;
+    uint32_t uid, gid;
+    int r = json_is_null(v) ? 1 : body_user(name, v, &uid, &gid, e);
+
+    if (r == 0) {
+        c->options.user = uid + 1;
+        c->options.group = gid + 1;
+    }
+    return r < 0 ? r : 0;
+}
+
 static int take_background(const char *name, json_t *v, void *into, struct err *e)
 {
     return body_bool(name, v, &((struct command *)into)->options.background, e);
+}
+
+static int take_delete_box(const char *name, json_t *v, void *into, struct err *e)
+{
+    return body_bool(name, v, &((struct command *)into)->options.delete_box, e);
 }
 
 static int check(struct command *c, struct err *e)
@@ -107,6 +125,8 @@ static int check(struct command *c, struct err *e)
                        c->argv ? "argv and shell exclude each other" : "argv or shell is missing");
     if ((c->rows || c->columns) && !c->options.terminal)
         return err_set(e, EINVAL, STEP_USAGE, "rows and cols are for a command with \"tty\": true");
+    if (c->options.delete_box && !(c->ask->who.scopes & SCOPE_WRITE))
+        return err_set(e, EPERM, STEP_USAGE, "delete_box needs the scope boxes:write");
     c->options.rows = (uint16_t)c->rows;
     c->options.columns = (uint16_t)c->columns;
     return 0;
@@ -118,6 +138,7 @@ int command_read(struct command *c, json_t *root, struct err *e)
         { "argv", take_argv },
         { "shell", take_shell },
         { "cwd", take_cwd },
+        { "user", take_user },
         { "env", take_env },
         { "timeout", take_timeout },
         { "output_limit", take_output_limit },
@@ -126,6 +147,7 @@ int command_read(struct command *c, json_t *root, struct err *e)
         { "cols", take_columns },
         { "stdin", take_stdin },
         { "background", take_background },
+        { "delete_box", take_delete_box },
     };
     int r = body_fields(root, "", fields, sizeof fields / sizeof *fields, c, e);
 

@@ -84,6 +84,8 @@ MUST_CHECK int body_cpus(const char *name, json_t *value, uint32_t *ret, struct 
 MUST_CHECK int body_count(const char *name, json_t *value, uint32_t least, uint32_t most, uint32_t *ret, struct err *e);
 MUST_CHECK int body_duration(const char *name, json_t *value, uint64_t *ret_ms, struct err *e);     /* 0: none */
 MUST_CHECK int body_mode(const char *name, json_t *value, uint32_t *ret, struct err *e);            /* "0644" or 420 */
+/* 1000, "1000:1000" or {"uid":1000,"gid":1000}. */
+MUST_CHECK int body_user(const char *name, json_t *value, uint32_t *ret_uid, uint32_t *ret_gid, struct err *e);
 MUST_CHECK int body_env(const char *name, json_t *value, struct err *e);
 MUST_CHECK int body_labels(const char *name, json_t *value, struct err *e);
 bool           body_name_is_valid(const char *name);
@@ -96,6 +98,8 @@ struct create_body {
     struct box_settings settings;
 };
 MUST_CHECK int settings_read(struct create_body *c, json_t *root, struct err *e);
+/* A body in which only mounts may be. What was read is the caller's to drop, also on failure. */
+MUST_CHECK int settings_read_mounts(struct create_body *c, json_t *root, struct err *e);
 /* Limits alone, for PATCH: those that are not told stay 0. */
 MUST_CHECK int settings_limits(const char *name, json_t *value, struct frame_limits *into, struct err *e);
 MUST_CHECK int settings_check_limits(const struct config *config, const struct frame_limits *limits, struct err *e);

@@ -62,10 +62,25 @@ static void metric(struct buf *b, const char *name, const char *kind, const char
                (unsigned long long)value);
 }
 
-static void seconds(struct buf *b, const char *name, const char *help, uint64_t us)
+static void add_seconds(struct buf *b, uint64_t us)
 {
-    buf_printf(b, "# HELP carrel_%s %s\n# TYPE carrel_%s counter\ncarrel_%s %llu.%06llu\n", name, help, name, name,
-               (unsigned long long)us / 1000000, (unsigned long long)us % 1000000);
+    buf_printf(b, "%llu.%06llu", (unsigned long long)us / 1000000, (unsigned long long)us % 1000000);
+}
+
+/* Cumulative, as Prometheus wants it; the last bucket holds all. */
+static void histogram(struct buf *b, const char *name, const char *help, const struct histogram *h)
+{
+    uint64_t sum = 0;
+
+    buf_printf(b, "# HELP carrel_%s %s\n# TYPE carrel_%s histogram\n", name, help, name);
+    for (size_t i = 0; i < HISTOGRAM_BOUNDS; i++) {
+        sum += h->bucket[i];
+        buf_printf(b, "carrel_%s_bucket{le=\"%g\"} %llu\n", name, (double)histogram_bound_us[i] / 1e6,
+                   (unsigned long long)sum);
+    }
+    buf_printf(b, "carrel_%s_bucket{le=\"+Inf\"} %llu\ncarrel_%s_sum ", name, (unsigned long long)h->count, name);
+    add_seconds(b, h->sum_us);
+    buf_printf(b, "\ncarrel_%s_count %llu\n", name, (unsigned long long)h->count);
 }
 
 static uint64_t resident_bytes(void)
@@ -107,8 +122,10 @@ void ask_metrics(struct ask *a)
     metric(&b, "execs_failed_total", "counter", "Commands that never ran.", m->execs_failed);
     metric(&b, "output_bytes_total", "counter", "Bytes that commands wrote.", m->output_bytes);
     metric(&b, "keeper_losses_total", "counter", "Times that the keeper went away.", m->keeper_losses);
-    seconds(&b, "create_seconds_total", "Time from asking for a box to its being ready, in all.", m->create_us_sum);
-    seconds(&b, "exec_seconds_total", "Time that commands ran, in all.", m->exec_us_sum);
+    histogram(&b, "request_seconds", "Time from a request's head to the last byte of its answer.", &m->request);
+    histogram(&b, "create_seconds", "Time from asking for a box to its being ready.", &m->create);
+    histogram(&b, "exec_start_seconds", "Time from asking for a command to its start.", &m->exec_start);
+    histogram(&b, "exec_seconds", "Time that commands ran.", &m->exec);
     buf_add_text(&b, "# HELP carrel_exec_outcomes_total Commands that ended, by outcome.\n# TYPE "
                      "carrel_exec_outcomes_total counter\n");
     for (unsigned i = 0; i < 8; i++)

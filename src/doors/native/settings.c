@@ -204,31 +204,7 @@ static int take_hostname(const char *name, json_t *v, void *into, struct err *e)
 static int take_user(const char *name, json_t *v, void *into, struct err *e)
 {
     struct box_settings *s = &((struct create_body *)into)->settings;
-    uid_t uid;
-    gid_t gid;
-
-    if (json_is_integer(v) && json_integer_value(v) >= 0 && json_integer_value(v) < PARSE_ID_MAX) {
-        s->uid = s->gid = (uint32_t)json_integer_value(v);
-        return 0;
-    }
-    if (json_is_object(v)) {
-        int r = body_count("user.uid", json_object_get(v, "uid"), 0, PARSE_ID_MAX - 1, &s->uid, e);
-        if (r == 0)
-            r = body_count("user.gid", json_object_get(v, "gid"), 0, PARSE_ID_MAX - 1, &s->gid, e);
-        if (r == 0 && json_object_size(v) != 2)
-            r = err_set(e, EINVAL, STEP_USAGE, "%s has unknown fields: only uid and gid are known", name);
-        return r;
-    }
-    if (!json_is_string(v))
-        return err_set(e, EINVAL, STEP_USAGE, "%s must be a number or a text like \"1000:1000\"", name);
-    int r = parse_user(name, json_string_value(v), &uid, &gid, e);
-    if (r < 0)
-        return r;
-    if (uid >= PARSE_ID_MAX || gid >= PARSE_ID_MAX)
-        return err_set(e, EINVAL, STEP_USAGE, "%s must be below %d", name, PARSE_ID_MAX);
-    s->uid = uid;
-    s->gid = gid;
-    return 0;
+    return body_user(name, v, &s->uid, &s->gid, e);
 }
 
 static int take_writable_root(const char *name, json_t *v, void *into, struct err *e)
@@ -343,6 +319,14 @@ static int take_mounts(const char *name, json_t *v, void *into, struct err *e)
         snprintf(s->mount[i].target, sizeof s->mount[i].target, "%s", m.target);
     }
     return 0;
+}
+
+int settings_read_mounts(struct create_body *c, json_t *root, struct err *e)
+{
+    static const struct body_field fields[] = { { "mounts", take_mounts } };
+
+    box_settings_init(&c->settings);
+    return body_fields(root, "", fields, 1, c, e);
 }
 
 static int check_requests(const struct config *config, const struct box_settings *s, struct err *e)
