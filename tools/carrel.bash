@@ -33,9 +33,11 @@ _carrel_client() {
         rm) options+=' --all --label' ;;
         stats) options+=' --watch' ;;
         token) options+=' --scope --expires' ;;
+        kernel) options+=' -f --python --template --memory --cpus --pids --disk --env --no-mount' ;;
+        kernelspec) options='--name --display-name --user --prefix --python --memory --cpus --help' ;;
     esac
-    if [[ $command == config || $command == token ]] && ((COMP_CWORD == 2)); then
-        [[ $command == config ]] && options=check || options='create list revoke'
+    if [[ ' config token kernelspec ' == *" $command "* ]] && ((COMP_CWORD == 2)); then
+        case $command in config) options=check ;; token) options='create list revoke' ;; *) options='install remove' ;; esac
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
     elif [[ $cur == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
@@ -57,7 +59,7 @@ _carrel() {
 
     if ((COMP_CWORD == 1)); then
         mapfile -t COMPREPLY < <(compgen -W 'run plan doctor gc serve config create ps exec shell cp logs events
-            forward pause resume stop start rm stats token help --version --help' -- "$cur")
+            forward pause resume stop start rm stats token kernel kernelspec help --version --help' -- "$cur")
         return
     fi
     case $command in
