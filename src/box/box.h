@@ -109,7 +109,7 @@ struct box_usage {
     bool                disk_full;
 };
 
-/* rootless is decided here: without CAP_SYS_ADMIN the process enters a user namespace of its own. */
+/* rootless is decided here: without root's capabilities the process enters a user namespace of its own. */
 MUST_CHECK int box_host_open(struct box_host *ret, struct err *e);
 /* Does nothing to a zeroed host. */
 void           box_host_close(struct box_host *host);

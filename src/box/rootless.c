@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <pwd.h>
 #include <sched.h>
 #include <stdio.h>
@@ -17,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "sys/rights.h"
 
 struct range {
     unsigned long first, count;
@@ -24,11 +24,7 @@ struct range {
 
 bool rootless_needed(void)
 {
-    struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
-    struct __user_cap_data_struct data[2] = { 0 };
-    const uint32_t needed = 1u << CAP_SYS_ADMIN | 1u << CAP_SETUID | 1u << CAP_SETGID;
-
-    return geteuid() != 0 || (syscall(SYS_capget, &header, data) == 0 && (data[0].effective & needed) != needed);
+    return geteuid() != 0 || rights_lacking() != NULL;
 }
 
 /* The user's line in /etc/subuid or /etc/subgid: "name:first:count" or "uid:first:count". */

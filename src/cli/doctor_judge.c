@@ -151,11 +151,9 @@ static void judge_ids(struct doctor *d)
     uint64_t count = ids->uid_count < ids->gid_count ? ids->uid_count : ids->gid_count;
     struct doctor_row *row = add(d, users, "rights", DOCTOR_OK);
 
-    SAY(row->found, "%s%s",
-        f->is_keeper_root ? "root"
-        : f->uid == 0     ? "root without CAP_SYS_ADMIN"
-                          : "an ordinary user",
-        f->is_first_user_namespace ? "" : ", inside a user namespace");
+    bool weak = f->uid == 0 && !f->is_keeper_root;
+    SAY(row->found, "%s%s%s", f->is_keeper_root ? "root" : weak ? "root without " : "an ordinary user",
+        weak && f->lacks ? f->lacks : "", f->is_first_user_namespace ? "" : ", inside a user namespace");
     row = add(d, users, "id ranges", DOCTOR_OK);
     if (f->is_keeper_root && !ids->owner[0]) {
         SAY(row->found, "default range; reserve one with a line 'carrel:FIRST:COUNT' in /etc/subuid and /etc/subgid");

@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pwd.h>
@@ -307,15 +306,6 @@ static void probe_clone(struct notes *notes)
 
 /* What is read, not tried. */
 
-static bool has_keeper_capabilities(void)
-{
-    struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
-    struct __user_cap_data_struct data[2] = { 0 };
-    const uint32_t needed = 1U << CAP_SYS_ADMIN | 1U << CAP_SETUID | 1U << CAP_SETGID;
-
-    return geteuid() == 0 && syscall(SYS_capget, &header, data) == 0 && (data[0].effective & needed) == needed;
-}
-
 static bool is_first_user_namespace(void)
 {
     char text[256];
@@ -403,7 +393,8 @@ int features_probe(struct features *ret, struct err *e)
     struct notes *notes = mmap(NULL, sizeof *notes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (notes == MAP_FAILED)
         return err_at(e, errno, STEP_MEMORY, 0, "a page for the probes");
-    *ret = (struct features){ .uid = getuid(), .is_keeper_root = has_keeper_capabilities() };
+    *ret = (struct features){ .uid = getuid(), .lacks = rights_lacking() };
+    ret->is_keeper_root = geteuid() == 0 && !ret->lacks;
     notes->keeper_root = ret->is_keeper_root;
     notes->uid = geteuid();
     notes->gid = getegid();

@@ -56,7 +56,8 @@ struct features {
     char     release[65];
     unsigned major, minor;
     uid_t    uid;
-    bool     is_keeper_root;            /* uid 0 with CAP_SYS_ADMIN, CAP_SETUID, CAP_SETGID */
+    bool     is_keeper_root;            /* uid 0 with all capabilities that a keeper needs */
+    const char *lacks;                  /* the first of those that is not there, or NULL */
     bool     is_first_user_namespace;
     bool     has_dev_shm;
     int      error[FEATURE_COUNT];      /* 0: works, else errno */

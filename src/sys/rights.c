@@ -15,6 +15,27 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+const char *rights_lacking(void)
+{
+    static const struct {
+        int         number;
+        const char *name;
+    } needed[] = {
+        { CAP_SYS_ADMIN, "CAP_SYS_ADMIN" },       { CAP_SETUID, "CAP_SETUID" },   { CAP_SETGID, "CAP_SETGID" },
+        { CAP_SETPCAP, "CAP_SETPCAP" },           { CAP_KILL, "CAP_KILL" },       { CAP_CHOWN, "CAP_CHOWN" },
+        { CAP_DAC_OVERRIDE, "CAP_DAC_OVERRIDE" }, { CAP_MKNOD, "CAP_MKNOD" },     { CAP_SYS_PTRACE, "CAP_SYS_PTRACE" },
+    };
+    struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+    struct __user_cap_data_struct data[2] = { 0 };
+
+    if (syscall(SYS_capget, &header, data) < 0)
+        return "any";
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        if (!(data[0].effective >> needed[i].number & 1))
+            return needed[i].name;
+    return NULL;
+}
+
 int rights_become(uid_t uid, gid_t gid, int can_setgroups)
 {
     /* Leaving uid 0 must not take the capabilities that the next steps need; they are given up one step later, all at

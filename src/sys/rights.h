@@ -1,4 +1,5 @@
-/* Giving up rights, one step each. Only async-signal-safe calls; all return 0 or -errno. None of them can be undone. */
+/* Giving up rights, one step each, and looking at them. Only async-signal-safe calls; all return 0 or -errno. None of
+ * them can be undone. */
 #ifndef CARREL_SYS_RIGHTS_H
 #define CARREL_SYS_RIGHTS_H
 
@@ -7,6 +8,10 @@
 #include <sys/types.h>
 
 #include "base/err.h"
+
+/* The name of a capability that a keeper needs to make boxes as root and that this process lacks, or NULL. Without it
+ * root makes them as an ordinary user does: in a user namespace of its own, where it has all. */
+const char *rights_lacking(void);
 
 /* Becomes uid and gid without supplementary groups. can_setgroups is false in a user namespace where setgroups is
  * denied. */

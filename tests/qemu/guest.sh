@@ -73,6 +73,7 @@ run_suite() {
     cd /carrel || return 97
     (
         echo $BASHPID > /sys/fs/cgroup/test.slice/suite.scope/cgroup.procs || exit 97
+        [ "$name" != boot ] || "${enter[@]}" $CARREL doctor
         # INT, so that pytest still tells what has failed.
         cd "$HOME" && exec timeout -s INT -k 20 "$limit" "${enter[@]}" /usr/bin/python3 -m pytest -p no:cacheprovider \
             -v --tb=short -rs --durations=5 --rootdir /carrel "$target"
