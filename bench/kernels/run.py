@@ -308,9 +308,9 @@ class Bench:
         self.row("memory of an idle kernel, all counted", (used - kernel_memory()) / n / MIB, "MiB", 6)
 
     def cycle(self, server):
-        end, count = time.monotonic() + self.options.seconds, 0
-        readers = [Server.connect(server) for _ in range(4)]
-                counts = [0] * 4
+        end = time.monotonic() + self.options.seconds
+        readers = [server.connect() for _ in range(4)]
+        counts = [0] * 4
 
         def work(i):
             c = readers[i]
@@ -330,8 +330,7 @@ class Bench:
         threads = [threading.Thread(target=work, args=[i]) for i in range(4)]
         [t.start() for t in threads]
         [t.join() for t in threads]
-        count = sum(counts)
-        self.row("create -> run -> destroy, 4 in flight", count / self.options.seconds, "/s", 250, at_most=False)
+        self.row("create -> run -> destroy, 4 in flight", sum(counts) / self.options.seconds, "/s", 250, at_most=False)
 
 
 def main():
