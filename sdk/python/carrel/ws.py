@@ -240,6 +240,7 @@ class WebSocket(_Common):
     def __init__(self, url: str, *, headers: Mapping[str, str] | None = None, subprotocols: tuple[str, ...] = (),
                  unix: str | None = None, timeout: float | None = 30, max_size: int = MAX_MESSAGE):
         super().__init__(max_size)
+        self._early = b""               # what came right behind the handshake
         handshake = Handshake(url, headers, subprotocols, unix)
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
@@ -262,7 +263,7 @@ class WebSocket(_Common):
             data += self._receive(deadline)
         head, _, rest = data.partition(b"\r\n\r\n")
         handshake.check(head, rest)
-        self._ready += self._frames.feed(rest)
+        self._early = rest
 
     def __enter__(self) -> "WebSocket":
         return self
@@ -279,6 +280,9 @@ class WebSocket(_Common):
             raise self._closed from e
 
     def _receive(self, deadline: float | None) -> bytes:
+        if self._early:
+            data, self._early = self._early, b""
+            return data
         left = PING_AFTER if deadline is None else min(deadline - time.monotonic(), PING_AFTER)
         if left <= 0:
             raise TimeoutError("no message in time")
