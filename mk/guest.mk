@@ -36,3 +36,19 @@ GUEST_DRIVER    := $(BUILD)/tests/guest_driver
 $(GUEST_DRIVER): tests/guest/driver.c $(filter-out $(foreach d,cli keeper files,$(BUILD)/obj/$(d)/%),$(ENGINE_OBJECTS))
 	@mkdir -p $(@D)
 	$(call say,link,$@)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^
+
+# The oldest that is supported: what Debian 12 has.
+VENV_KERNEL_OLD := $(BUILD)/venv-kernel-old
+OLD_PACKAGES    := ipykernel==6.17.1 ipython==8.5.0 'traitlets<5.10'
+TEST_TARGETS    += guest
+
+.PHONY: guest venv-kernel-old
+venv-kernel-old: | packages
+	@test "$$(cat $(VENV_KERNEL_OLD)/.packages 2>/dev/null)" = "$(OLD_PACKAGES)" || { \
+	    mkdir -p $(BUILD) && /usr/bin/python3 -m venv $(VENV_KERNEL_OLD) && \
+	    $(VENV_KERNEL_OLD)/bin/pip install --quiet --disable-pip-version-check $(OLD_PACKAGES) && \
+	    echo "$(OLD_PACKAGES)" >$(VENV_KERNEL_OLD)/.packages; }
+
+## guest: the IPython kernel and its zygote, plainly and in boxes, with the newest and the oldest ipykernel
+guest: $(GUEST_FILES) $(GUEST_DRIVER) | venv-kernel venv-kernel-old
+	@CARREL_BUILD=$(abspath $(BUILD)) timeout 600 $(KERNEL_PYTHON) -B -m pytest -q -p no:cacheprovider tests/guest $(GUEST_ARGS)

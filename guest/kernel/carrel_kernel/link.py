@@ -73,7 +73,7 @@ class Link:
         self.busy = 0
         self.waiting = False
         self.interrupted = False
-        self.after = None               # called when the main thread is through; by whom it was put off
+        self.after = None               # to be called when the main thread is through
 
     # --- signals ---
 
@@ -84,10 +84,8 @@ class Link:
             return False
         return True
 
-    def enter(self):
-        self.busy += 1
-
     def leave(self):
+        """The end of what began with `busy += 1`."""
         self.busy -= 1
         if self.busy:
             return
@@ -100,7 +98,8 @@ class Link:
 
     # --- out ---
 
-    def send(self, data):
+    def send(self, data, depth=0):
+        """depth: how deep the caller is in `busy` already, and would not mind an interrupt while this waits."""
         if threading.get_ident() != self.main:
             with self.lock:
                 self._send(data, False)
@@ -108,7 +107,7 @@ class Link:
         self.busy += 1
         try:
             with self.lock:
-                self._send(data, self.busy == 1)
+                self._send(data, self.busy == 1 + depth)
         finally:
             self.leave()
 

@@ -138,13 +138,13 @@ class LinkSession(Session):
             self._last_parent = (header, packed)
         return packed
 
-    def send_stream(self, channel, name, text, parent):
+    def send_stream(self, channel, name, text, parent, depth=0):
         """A stream message, for which there is a shorter way."""
         if self.link is None:
             return
         content = pack.dumps({"name": name, "text": text})
         parts = [pack.dumps(self.msg_header("stream")), self._parent(parent), b"{}", content]
-        self.link.send(links.pack(channel.bytes, parts))
+        self.link.send(links.pack(channel.bytes, parts), depth)
 
 
 def parse(data):

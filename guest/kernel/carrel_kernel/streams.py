@@ -127,22 +127,30 @@ class Stream(io.TextIOBase):
             self.write(line)
 
     def flush(self):
-        parts = self._parts
-        if not parts or self._direct:
-            return
         link = self.session.link
+        if not self._parts or self._direct:
+            return
+        if link is None:
+            del self._parts[:]
+            self._size = 0
+        elif threading.get_ident() != link.main:
+            self._send(0)
+        else:
+            link.busy += 1              # no interrupt here, and no timer's flush in the midst of this one
+            try:
+                self._send(1)
+            finally:
+                link.leave()
+
+    def _send(self, depth):
         with self._lock:
+            parts = self._parts
             count = len(parts)
             text = "".join(parts[:count])
             del parts[:count]
             self._size = 0
-            if link is None:
-                return
-            if len(text) <= CHUNK:
-                self.session.send_stream(self._channel, self._kind, text, self.parent_header)
-                return
             for start in range(0, len(text), CHUNK):
-                self.session.send_stream(self._channel, self._kind, text[start:start + CHUNK], self.parent_header)
+                self.session.send_stream(self._channel, self._kind, text[start:start + CHUNK], self.parent_header, depth)
 
     # --- what a kernel's has ---
 

@@ -1,0 +1,58 @@
+"""The ways to get a kernel: `new` and `old` plainly, with ipykernel 7 and 6; `box` forked from a zygote into a box; `cold` executed in one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+from typing import Dict, Iterator, List, Optional, Sequence
+
+from client import Boxes, BoxKernel, Kernel
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("CARREL_BUILD", REPOSITORY / "build")).resolve()
+GUEST = BUILD / "guest"
+PROGRAM = str(GUEST / "carrel_kernel")
+VENV = {"new": BUILD / "venv-kernel", "old": BUILD / "venv-kernel-old"}
+DRIVER = str(BUILD / "tests/guest_driver")
+IMPORTS = "IPython,numpy,pandas,matplotlib"
+ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
+
+
+def python(way: str = "new") -> str:
+    return str(VENV[way] / "bin/python")
+
+
+def plain(way: str = "new", arguments: Sequence[str] = (), env: Optional[Dict[str, str]] = None, cwd: Optional[str] = None) -> Kernel:
+    return Kernel([python(way), "-B", PROGRAM, "kernel", *arguments], env=dict(ENV, **(env or {})), cwd=cwd)
+
+
+def boxes(imports: str = IMPORTS, arguments: Sequence[str] = (), layers: Sequence[str] = (), way: str = "new") -> Boxes:
+    everything: List[str] = [str(VENV[way]), str(GUEST), *layers]
+    return Boxes(DRIVER, everything, [python(way), "-B", PROGRAM, "zygote", "--imports", imports, *arguments])
+
+
+def cold(family: Boxes) -> BoxKernel:
+    return BoxKernel(family, argv=[python(), "-B", PROGRAM, "kernel"])
+
+
+@contextlib.contextmanager
+def kernel(way: str, family: Optional[Boxes] = None) -> Iterator[Kernel]:
+    if way in VENV:
+        k = plain(way)
+        try:
+            yield k
+        finally:
+            k.close()
+        return
+    own = family is None
+    family = boxes(imports="IPython") if family is None else family
+    try:
+        k = cold(family) if way == "cold" else BoxKernel(family)
+        try:
+            yield k
+        finally:
+            k.close()
+    finally:
+        if own:
+            family.close()
