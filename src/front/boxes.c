@@ -17,6 +17,7 @@
 #include "front/exec_private.h"
 #include "front/front.h"
 #include "front/keeper_link.h"
+#include "front/kernels.h"
 #include "front/store.h"
 
 const char *const phase_names[PHASE_COUNT] = {
@@ -291,6 +292,7 @@ void box_take_slot(struct box *b, uint32_t slot)
 void box_end(struct box *b, enum phase phase, const char *reason, const char *message)
 {
     execs_lost(b, reason);
+    kernels_on_box_end(b);
     loop_timer_cancel(b->front->loop, &b->ttl_timer);
     loop_timer_cancel(b->front->loop, &b->idle_timer);
     box_release_slot(b);
@@ -316,7 +318,7 @@ static void on_idle(struct loop_timer *t)
     int64_t left = b->used_ms + (int64_t)b->settings.idle_s * 1000 - front_now_ms();
     struct err e;
 
-    if (b->running > 0)
+    if (b->running > kernels_idle(b))
         left = (int64_t)b->settings.idle_s * 1000;
     if (left > 0) {
         loop_timer_set(b->front->loop, t, (uint64_t)left);
@@ -376,6 +378,7 @@ void box_free(struct box *b)
     loop_timer_cancel(b->front->loop, &b->ttl_timer);
     loop_timer_cancel(b->front->loop, &b->idle_timer);
     loop_task_cancel(b->front->loop, &b->raise_task);
+    kernels_on_box_end(b);
     execs_free(b);
     while (b->waiters) {
         struct box_waiter *w = b->waiters;

@@ -14,6 +14,7 @@
 
 struct front;
 struct exec;
+struct kernel;
 
 enum phase {
     PHASE_CREATING,
@@ -83,7 +84,9 @@ struct box {
     uint64_t            created_us;     /* on this front's clock; 0: by an earlier one */
     bool                seen;           /* told by the keeper during reconciliation */
     struct exec        *execs;          /* newest first */
+    struct kernel      *kernels;        /* newest first */
     unsigned            running;        /* execs that have not ended */
+    uint64_t            billed_us;      /* processor time when a cell was last billed */
     uint64_t            slots_used;     /* bit per payload slot */
     uint64_t            slots_foreign;  /* of them: what an earlier front started and this one does not know */
     struct loop_timer   ttl_timer, idle_timer;

@@ -8,6 +8,7 @@
 #include "front/box_private.h"
 #include "front/exec_private.h"
 #include "front/front.h"
+#include "front/kernels.h"
 
 static json_t *time_json(int64_t ms)
 {
@@ -61,9 +62,20 @@ json_t *exec_json(const struct exec *x)
     json_object_set_new(o, "output_limit", json_integer((json_int_t)x->output_limit));
     json_object_set_new(o, "outcome", x->outcome ? json_string(x->outcome) : json_null());
     json_object_set_new(o, "reason", x->reason ? json_string(x->reason) : json_null());
+    if (x->about_kernel)
+        json_object_set(o, "kernel", json_object_get(x->about_kernel, "name"));
     if (x->state == EXEC_ENDED)
         add_end(x, o);
     return o;
+}
+
+json_t *exec_row_json(const struct exec *x)
+{
+    json_t *body = exec_json(x);
+
+    if (x->about_kernel)
+        json_object_set_new(body, "_", json_pack("{s:O,s:s?}", "kernel", x->about_kernel, "way", x->way));
+    return body;
 }
 
 /* The message was made of step, noun and reason, and is kept as it was told. */
@@ -116,6 +128,12 @@ void exec_from_json(struct exec *x, json_t *body)
         x->user = x->group = 0;
     else
         x->user++, x->group++;
+    json_t *hidden = json_object_get(body, "_");
+    const char *way = json_string_value(json_object_get(hidden, "way"));
+    x->about_kernel = json_incref(json_object_get(hidden, "kernel"));
+    for (int i = 0; way && i <= KERNEL_PARKED; i++)
+        if (strcmp(kernel_way_names[i], way) == 0)
+            x->way = kernel_way_names[i];
     json_t *error = json_object_get(body, "error");
     if (error)
         read_failure(x, error);

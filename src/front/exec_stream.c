@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -14,11 +15,14 @@
 #include "front/box_private.h"
 #include "front/exec_private.h"
 #include "front/front.h"
+#include "front/kernels.h"
 
 enum {
     FRAME_MAX = 1 << 20,
     PIPE_BYTES = 1 << 18,
     TERMINAL_BYTES = 16384,
+    RAW_BYTES = 65536,
+    RAW_TURN = 16,
     ROOM_RETRY_MS = 250,
     ROOM_PATIENCE_MS = 10000
 };
@@ -68,10 +72,23 @@ static int watch(struct exec *x, struct loop_fd *w, int fd, uint32_t events)
     return r;
 }
 
-int exec_streams_open(struct exec *x, bool with_stdin, int ret_theirs[3], struct err *e)
+static int make_link(int *ret_ours, int *ret_theirs)
+{
+    int pair[2];
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return -errno;
+    *ret_ours = pair[0];
+    *ret_theirs = pair[1];
+    return 0;
+}
+
+int exec_streams_open(struct exec *x, const struct exec_options *o, int ret_theirs[3], struct err *e)
 {
     int ours[3] = { -1, -1, -1 };
-    int r = with_stdin ? make_pipe(&ours[0], &ret_theirs[0], false) : 0;
+    int r = o->link         ? make_link(&x->link, &ret_theirs[0])
+            : o->with_stdin ? make_pipe(&ours[0], &ret_theirs[0], false)
+                            : 0;
 
     if (r == 0)
         r = make_pipe(&ours[1], &ret_theirs[1], true);
@@ -111,7 +128,9 @@ void exec_streams_adopt(struct exec *x, int *fds, size_t n_fds, size_t n_held)
     }
     if (n_held < 2 || n_held > 3 || n_fds < n_held)
         return;
-    if (n_held == 3)
+    if (n_held == 3 && x->about_kernel)
+        x->link = TAKE_FD(fds[0]);
+    else if (n_held == 3)
         x->in.fd = TAKE_FD(fds[0]);
     adopt_pipe(x, &x->out, &fds[n_held - 2]);
     adopt_pipe(x, &x->err, &fds[n_held - 1]);
@@ -211,9 +230,31 @@ static bool take_terminal(struct exec *x)
     return true;
 }
 
+/* What a kernel prints goes to whoever listens to it, and is nowhere stored. */
+static bool take_raw(struct exec *x, struct loop_fd *w, uint8_t stream)
+{
+    char data[RAW_BYTES];
+    ssize_t n = w->fd < 0 ? -1 : read(w->fd, data, sizeof data);
+
+    if (n <= 0)
+        return false;
+    x->output_bytes += (uint64_t)n;
+    x->box->front->metrics.output_bytes += (uint64_t)n;
+    kernels_on_output(x, stream - 1u, data, (size_t)n);
+    return true;
+}
+
 static bool take(struct exec *x, struct loop_fd *w, uint8_t stream)
 {
-    return x->terminal ? take_terminal(x) : take_pipe(x, w, stream);
+    return x->terminal ? take_terminal(x) : x->about_kernel ? take_raw(x, w, stream) : take_pipe(x, w, stream);
+}
+
+void exec_streams_pull(struct exec *x)
+{
+    for (int i = 0; i < RAW_TURN && take_raw(x, &x->out, 1); i++)
+        ;
+    for (int i = 0; i < RAW_TURN && take_raw(x, &x->err, 2); i++)
+        ;
 }
 
 static void on_stream(struct exec *x, struct loop_fd *w, uint8_t stream, uint32_t events)
@@ -248,16 +289,28 @@ static void watch_again(struct exec *x, struct loop_fd *w)
         close_stream(x, w);
 }
 
+void exec_streams_hold(struct exec *x, bool hold)
+{
+    if (hold) {
+        loop_fd_remove(x->box->front->loop, &x->out);
+        loop_fd_remove(x->box->front->loop, &x->err);
+    } else {
+        watch_again(x, &x->out);
+        watch_again(x, &x->err);
+    }
+}
+
 static void take_all(struct exec *x)
 {
     /* A frame may be owed to either; the one that is served first does not matter. */
     bool more;
+    int turns = 0;
 
     x->stuck = false;
     do {
         more = take(x, &x->out, 1);
         more |= !x->terminal && take(x, &x->err, 2);
-    } while (more && !x->stuck);
+    } while (more && !x->stuck && (!x->about_kernel || ++turns < RAW_TURN));
 }
 
 static void on_room(struct loop_timer *t)

@@ -5,12 +5,10 @@
 #include "front/execs.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -19,9 +17,10 @@
 #include "front/exec_private.h"
 #include "front/front.h"
 #include "front/keeper_link.h"
+#include "front/kernels.h"
 #include "front/store.h"
 
-enum { COMMAND_BYTES_MAX = 8 << 20, EXECS_KEPT = 256 };
+enum { EXECS_KEPT = 256 };
 
 struct exec *exec_find(struct box *box, const char *id)
 {
@@ -61,7 +60,7 @@ void exec_changed(struct exec *x)
 void exec_save(struct exec *x)
 {
     struct err e;
-    json_t *body = exec_json(x);
+    json_t *body = exec_row_json(x);
     char *text = json_dumps(body, JSON_COMPACT);
     struct store_exec row = {
         .number = x->number, .box = x->box->number, .id = x->id, .body = text, .ended = x->state == EXEC_ENDED
@@ -74,53 +73,6 @@ void exec_save(struct exec *x)
 }
 
 /* ---- starting ---- */
-
-static size_t count(char *const *list, size_t *bytes)
-{
-    size_t n = 0;
-    for (; list && list[n]; n++)
-        *bytes += strlen(list[n]) + 1;
-    return n;
-}
-
-/* The layout is that of struct packed_command in proto.h, then argv, env and cwd, each with its NUL. */
-static int pack(const struct exec_options *o, int *ret, struct err *e)
-{
-    const char *cwd = o->cwd ? o->cwd : "";
-    size_t bytes = strlen(cwd) + 1;
-    size_t argc = count(o->argv, &bytes), envc = count(o->env, &bytes);
-    struct packed_command header = {
-        .argc = (uint32_t)argc,
-        .envc = (uint32_t)envc,
-        .bytes = (uint32_t)bytes,
-        .terminal = o->terminal ? 1u | (uint32_t)o->columns << 1 | ((uint32_t)o->rows & 0x7fff) << 17 : 0
-    };
-
-    if (argc == 0 || bytes > COMMAND_BYTES_MAX)
-        return err_set(e, argc ? E2BIG : EINVAL, STEP_USAGE,
-                       argc ? "the command and its environment are too long" : "the command is empty");
-    FD fd = memfd_create("command", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0)
-        return err_at(e, errno, STEP_MEMORY, 0, "command");
-    char *data = malloc(bytes), *at = data;
-    if (!data)
-        return err_at(e, ENOMEM, STEP_MEMORY, 0, "command");
-    for (size_t i = 0; i < argc; i++)
-        at = stpcpy(at, o->argv[i]) + 1;
-    for (size_t i = 0; i < envc; i++)
-        at = stpcpy(at, o->env[i]) + 1;
-    stpcpy(at, cwd);
-    int r = fd_write_all(fd, &header, sizeof header);
-    if (r == 0)
-        r = fd_write_all(fd, data, bytes);
-    free(data);
-    if (r == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
-        r = -errno;
-    if (r < 0)
-        return err_at(e, -r, STEP_MEMORY, 0, "command");
-    *ret = TAKE_FD(fd);
-    return 0;
-}
 
 static unsigned free_slot(const struct box *box)
 {
@@ -169,6 +121,8 @@ void exec_end(struct exec *x)
     exec_streams_close(x);
     x->log = fd_close(x->log);      /* whoever reads it opens it: there may be very many */
     x->state = EXEC_ENDED;
+    kernels_on_exec_change(x);
+    x->link = fd_close(x->link);
     x->ended_ms = front_now_ms();
     x->box->running--;
     if (x->outcome)
@@ -211,6 +165,7 @@ static void ask_keeper(struct exec *x, const struct exec_options *o, int command
         .timeout_ms = o->timeout_ms,
         .user = o->user,
         .group = o->group,
+        .way = o->fork ? START_FORK : START_EXEC,
     };
     int fds[8];
     size_t n = 0;
@@ -221,7 +176,7 @@ static void ask_keeper(struct exec *x, const struct exec_options *o, int command
             q.has_stdio[i] = 1;
             fds[n++] = theirs[i];
         }
-    const int ours[3] = { x->in.fd, x->out.fd, x->err.fd };
+    const int ours[3] = { o->link ? x->link : x->in.fd, x->out.fd, x->err.fd };
     for (int i = 0; i < 3 && !o->terminal; i++)
         if (ours[i] >= 0) {
             q.n_held++;
@@ -237,7 +192,7 @@ static struct exec *exec_new(struct box *box)
     if (!x)
         return NULL;
     x->box = box;
-    x->log = -1;
+    x->log = x->link = -1;
     exec_streams_init(x);
     return x;
 }
@@ -246,7 +201,9 @@ static void exec_free(struct exec *x)
 {
     exec_streams_close(x);
     fd_close(x->log);
+    fd_close(x->link);
     json_decref(x->argv);
+    json_decref(x->about_kernel);
     free(x->cwd);
     free(x->failure_text);
     free(x);
@@ -271,7 +228,7 @@ static void forget_oldest(struct box *box)
 
 static int store_new(struct exec *x, struct err *e)
 {
-    json_t *body = exec_json(x);
+    json_t *body = exec_row_json(x);
     char *text = json_dumps(body, JSON_COMPACT);
     struct store_exec row = { .box = x->box->number, .id = x->id, .body = text };
     int r = text ? store_exec_insert(x->box->front->store, &row, e) : err_at(e, ENOMEM, STEP_MEMORY, 0, "exec");
@@ -294,7 +251,7 @@ int exec_start(struct box *box, const struct exec_options *options, struct exec 
     unsigned slot = free_slot(box);
     if (slot == KEEPER_PAYLOADS)
         return err_set(e, EAGAIN, STEP_USAGE, "%d commands run in this box already", KEEPER_PAYLOADS);
-    int r = pack(options, &command, e);
+    int r = exec_pack(options, &command, e);
     if (r < 0)
         return r;
     struct exec *x = exec_new(box);
@@ -316,7 +273,8 @@ int exec_start(struct box *box, const struct exec_options *options, struct exec 
     x->started_us = loop_now_us();
     x->rows = options->rows;
     x->columns = options->columns;
-    r = options->terminal ? 0 : exec_streams_open(x, options->with_stdin, theirs, e);
+    x->about_kernel = json_incref(options->kernel);
+    r = options->terminal ? 0 : exec_streams_open(x, options, theirs, e);
     if (r == 0)
         r = store_new(x, e);
     if (r < 0) {
@@ -413,6 +371,8 @@ static void resume(struct exec *x, const struct event *event, int *fds, size_t n
 
     exec_streams_adopt(x, fds, n_fds, event->n_held);
     x->state = EXEC_RUNNING;
+    if (x->about_kernel)
+        kernels_adopt(x);
     if (event->state)
         ended(x, event);
     else if (is_orphan)
@@ -485,6 +445,10 @@ void execs_on_keeper_event(struct box *box, const struct event *event, int *fds,
         if (x->early_signal)
             (void)!exec_signal(x, x->early_signal, &ignored);
         x->early_signal = 0;
+        x->way = event->code == 2 ? "parked" : event->code == 1 ? "forked" : "cold";
+        if (x->about_kernel)
+            exec_save(x);
+        kernels_on_exec_change(x);
         exec_changed(x);
     } else {
         ended(x, event);

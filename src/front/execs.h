@@ -16,6 +16,7 @@
 
 struct box;
 struct front;
+struct kernel;
 
 struct exec_frame {
     uint32_t size;
@@ -35,6 +36,9 @@ struct exec_options {
     bool        background;
     bool        delete_box;         /* when it has ended */
     bool        with_stdin;         /* else /dev/null */
+    bool        link;               /* standard input is a kernel's link; what is printed goes to the kernel */
+    bool        fork;               /* from the zygote of the box's family */
+    json_t     *kernel;             /* lent: what the next front must know of the kernel; NULL: it is none */
     uint64_t    timeout_ms, output_bytes;
 };
 
@@ -79,6 +83,10 @@ struct exec {
     const char           *outcome;      /* one of front_outcomes, or NULL if it never ran */
     const char *reason; /* "stopped": its box was; "output_lost": the end of its output could not be stored; or NULL */
     struct exec_follower *followers;
+    int                   link;         /* owned: our end of a kernel's link; -1: none */
+    const char           *way;          /* how its process came to be: one of kernel_way_names; NULL: not known yet */
+    json_t               *about_kernel; /* owned; NULL: it is no kernel */
+    struct kernel        *kernel;       /* NULL: none, or it has been forgotten */
     void (*on_stdin)(struct exec *x, void *arg);    /* there is room again */
     void                 *stdin_arg;
 };

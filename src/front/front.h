@@ -24,12 +24,17 @@ struct histogram {
 };
 void histogram_add(struct histogram *h, uint64_t us);
 
+enum { RUN_OUTCOMES = 12 };
+
 /* Numbers for /metrics; only ever counted up unless the name says otherwise. */
 struct metrics {
     uint64_t requests, requests_refused, boxes_created, boxes_failed, execs_started, execs_failed, output_bytes,
         keeper_losses;
+    uint64_t kernels_started, kernels_died;
+    uint64_t run_outcome[RUN_OUTCOMES];     /* by front_run_outcomes */
     uint64_t outcome[8];            /* by OUTCOME_NAMES */
     struct histogram request, create, exec_start, exec;
+    struct histogram first_result;  /* from asking for a kernel, or its box, to the end of its first cell */
 };
 
 struct front {
@@ -41,6 +46,7 @@ struct front {
     struct http_server *http;
     struct http_router *router;
     struct boxes        boxes;
+    struct kernel      *kernels;        /* all of them, newest first */
     struct metrics      metrics;
     int                 execs_dir;      /* owned: directory of the logs */
     int64_t             started_ms;
@@ -49,6 +55,8 @@ struct front {
 
 /* The names of enum outcome of the engine, in its order. */
 extern const char *const front_outcomes[8];
+/* How a cell can end. died: the interpreter ended by itself; dead: it was dead before. */
+extern const char *const front_run_outcomes[RUN_OUTCOMES];
 
 /* Milliseconds since 1970, and the same as "2026-01-31T12:00:00.123Z". */
 int64_t front_now_ms(void);

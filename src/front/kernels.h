@@ -63,6 +63,7 @@ struct iovec kernel_message_buffer(const struct kernel_message *m, unsigned i);
 /* Somebody who listens: a run, a WebSocket. Embedded in its owner. May detach (and end the kernel) in a callback. */
 struct kernel_client {
     struct kernel_client *next, **back;
+    struct kernel        *kernel;               /* NULL: not attached (any more) */
     /* True: it cannot take more for now (the message was taken); the kernel's link is not read until kernel_resume().
      */
     bool (*on_message)(struct kernel_client *c, struct kernel_message *m);
@@ -121,6 +122,11 @@ MUST_CHECK int kernel_send_v1(struct kernel *k, const void *data, size_t size, s
 
 /* SIGINT to its process group. */
 MUST_CHECK int kernel_interrupt(struct kernel *k, struct err *e);
+/* Nobody waits any more for the cell whose request has this id: SIGINT, then a message, then SIGTERM, then SIGKILL, a
+ * second apart, until the kernel is idle or dead. */
+void           kernel_stop_cell(struct kernel *k, const char *id);
+/* The answer to input(); -ENOENT: nothing was asked. */
+MUST_CHECK int kernel_answer_input(struct kernel *k, const char *text, struct err *e);
 /* In place: the box and its files stay, the process is new; clients stay attached. */
 MUST_CHECK int kernel_restart(struct kernel *k, struct err *e);
 /* Ends the process, and forgets the kernel once clients have been told. */
@@ -128,6 +134,11 @@ void           kernel_end(struct kernel *k, const char *reason);
 
 /* Called by the front's other parts. */
 void           kernels_on_exec_change(struct exec *x);
+void           kernels_on_output(struct exec *x, unsigned stream, const char *data, size_t size);
+/* An earlier front's kernel, by its exec. */
+void           kernels_adopt(struct exec *x);
 void           kernels_on_box_end(struct box *box);
+/* How many kernels of the box wait for something to do. */
+unsigned       kernels_idle(const struct box *box);
 
 #endif

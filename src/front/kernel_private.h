@@ -1,0 +1,141 @@
+/* What the files about kernels share with each other and with nobody else. */
+#ifndef CARREL_FRONT_KERNEL_PRIVATE_H
+#define CARREL_FRONT_KERNEL_PRIVATE_H
+
+#include "base/jsonscan.h"
+#include "front/kernels.h"
+#include "http/loop.h"
+
+/* --- kernel_message.c --- */
+enum { KERNEL_BUFFERS_MOST = 4096, KERNEL_MESSAGE_LEAST = 8 * 7 };
+
+/* Room for a message of this size; NULL: no memory. */
+struct kernel_message *kernel_message_new(size_t size);
+/* Checks m->data and fills in the rest. NULL if it is good, else what is wrong. */
+const char            *kernel_message_read(struct kernel_message *m);
+/* Puts one together; it is checked, too. */
+MUST_CHECK int         kernel_message_make(enum kernel_channel channel, const struct iovec part[KERNEL_PARTS],
+                                           const struct iovec *buffer, unsigned n_buffers, struct kernel_message **ret,
+                                           struct err *e);
+struct jsonslice       kernel_message_part(const struct kernel_message *m, enum kernel_part part);
+
+/* --- kernel_link.c: messages over one socket --- */
+struct kernel_out {
+    struct kernel_out     *next;
+    struct kernel_message *message;     /* owned: a reference */
+};
+
+struct kernel_link {
+    struct loop           *loop;
+    struct loop_fd         watch;       /* the fd is the exec's; -1: none */
+    struct kernel_message *partial;     /* owned */
+    size_t                 room, got;   /* of its data: how much is allocated, how much is there */
+    bool                   synced;      /* a message's beginning has been seen */
+    bool                   held;        /* not read for now */
+    struct kernel_out     *queue, **queue_end;
+    size_t                 queued, sent;        /* bytes in the queue; of its first message, how many are gone */
+    unsigned               n_queued;
+    bool                   keep;        /* what is sent is kept: it may have to be sent again to somebody else */
+    struct kernel_out     *kept, **kept_end;
+    size_t                 kept_bytes;
+    void (*on_message)(struct kernel_link *l, struct kernel_message *m);     /* m is lent */
+    /* The other side broke the rules, or closed (outcome NULL). It is not read any more. */
+    void (*on_broken)(struct kernel_link *l, const char *outcome, const char *why);
+};
+
+void           kernel_link_init(struct kernel_link *l, struct loop *loop);
+MUST_CHECK int kernel_link_open(struct kernel_link *l, int fd, bool keep);
+/* The other side is there: nothing need be kept. */
+void           kernel_link_confirm(struct kernel_link *l);
+/* It never was: what was kept waits for the next. */
+void           kernel_link_rewind(struct kernel_link *l);
+/* Drops what was not sent and what is half there. */
+void           kernel_link_close(struct kernel_link *l);
+/* -ENOBUFS: too much waits already. */
+MUST_CHECK int kernel_link_send(struct kernel_link *l, struct kernel_message *m);
+void           kernel_link_hold(struct kernel_link *l, bool hold);
+/* Reads all that is there. */
+void           kernel_link_drain(struct kernel_link *l);
+
+/* --- kernels.c --- */
+enum { KERNEL_CONTROL_IDS = 16, KERNEL_TAIL = 1024, KERNEL_RING_MESSAGES = 8192, KERNEL_RUNS_MOST = 256 };
+
+struct kernel_pass {            /* somebody goes through the clients; they may detach meanwhile */
+    struct kernel_pass   *outer;
+    struct kernel_client *next;
+};
+
+struct kernel_raw {             /* what is printed past the interpreter */
+    unsigned char part[4];      /* of a character that is not complete yet */
+    unsigned      n_part;
+};
+
+struct kernel_private {
+    struct kernel         *kernel;
+    struct kernel_link     link;
+    struct kernel_message **ring;       /* owned array of references, oldest first */
+    size_t                 n_ring, ring_room, ring_bytes;
+    uint64_t               last_number;
+    struct kernel_pass    *passes;
+    char                  *parent;      /* owned: header of the cell that runs or ran last, JSON; NULL: none */
+    size_t                 parent_size;
+    char                   running_id[96];      /* of the cell that runs; "" if none does */
+    char                   control_id[KERNEL_CONTROL_IDS][96];
+    unsigned               next_control;
+    char                  *input_parent;        /* owned: header of the open input_request; NULL: none */
+    size_t                 input_parent_size;
+    struct kernel_raw      raw[2];
+    char                   tail[KERNEL_TAIL];   /* of what was printed to stderr past the interpreter */
+    size_t                 tail_size;
+    char                   session[40];         /* of what we ask ourselves */
+    uint64_t               n_asked;
+    unsigned               n_paused;
+    bool                   restart_wanted, gone;
+    bool                   must_exec;           /* forking did not work */
+    const char            *end_outcome;         /* why we ended it ourselves; NULL: we did not */
+    char                   end_reason[160];
+    char                   ladder_id[96];       /* the cell that is to be stopped; "" if none */
+    unsigned               ladder_step;
+    struct loop_timer      ladder_timer, close_timer;   /* close: it closed its link, and should end now */
+    struct loop_task       free_task, run_task;
+    struct kernel_run     *runs;                /* in the order of their turns */
+    uint64_t               interrupts;          /* that somebody asked for */
+};
+
+static inline struct kernel_private *kernel_private(const struct kernel *k)
+{
+    return k->private;
+}
+
+void kernel_set_state(struct kernel *k, enum kernel_state state);
+/* To all clients, and into the ring. m is lent. */
+void kernel_tell(struct kernel *k, struct kernel_message *m);
+/* Ends the process because of what it did. */
+void kernel_condemn(struct kernel *k, const char *outcome, const char *why);
+void kernel_look_at_reading(struct kernel *k);
+/* Nobody finds it any more, and soon it is freed. */
+void kernel_forget(struct kernel *k);
+
+/* --- kernel_ladder.c --- */
+void kernel_ladder_init(struct kernel *k);
+/* The cell has ended by itself (NULL: whatever ran). */
+void kernel_ladder_end(struct kernel *k, const char *id);
+
+/* --- kernel_status.c: what messages say about the kernel itself --- */
+/* JSON of a header in our own name; returns its length. id and type are plain. */
+size_t kernel_make_header(struct kernel *k, const char *type, const char *id, char *text, size_t size);
+size_t kernel_make_header_of(struct kernel *k, const char *type, const char *id, const char *session, char *text,
+                             size_t size);
+void kernel_note(struct kernel *k, const struct kernel_message *m);
+/* Asks for kernel_info in our own name; the answer is for nobody else. */
+void kernel_ask_info(struct kernel *k);
+bool kernel_is_own(const struct kernel *k, const struct kernel_message *m);
+
+/* --- kernel_raw.c --- */
+void kernel_raw_take(struct kernel *k, unsigned stream, const char *data, size_t size);
+void kernel_raw_end(struct kernel *k);
+
+/* --- kernel_start.c: the command of its process --- */
+MUST_CHECK int kernel_launch(struct kernel *k, struct err *e);
+
+#endif
