@@ -298,6 +298,7 @@ int kernel_run_start(struct kernel *k, const struct kernel_run_options *o, struc
     run->options.code = code;
     run->kernel = k;
     run->box = k->box;
+    run->baseline_us = k->box->billed_us;
     run->timer.on_expire = on_timeout;
     run->end_task.on_run = on_end_task;
     run->client.on_message = on_message;

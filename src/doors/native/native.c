@@ -18,6 +18,7 @@ struct door {
 #define B  "/v1/boxes"
 #define BI "/v1/boxes/{id}"
 #define X  "/v1/boxes/{id}/exec/{xid}"
+#define K  "/v1/boxes/{id}/kernels/{context}"
 #define F  "/v1/boxes/{id}/files/{path...}"
 #define P  "/v1/boxes/{id}/ports/{port}/{rest...}"
 
@@ -45,6 +46,15 @@ struct door {
     ROW("POST", X "/stdin", ask_exec_stdin, SCOPE_EXEC, BOX | EXEC)                    \
     ROW("POST", X "/resize", ask_exec_resize, SCOPE_EXEC, BOX | EXEC)                  \
     ROW("POST", X "/signal", ask_exec_signal, SCOPE_EXEC, BOX | EXEC)                  \
+    ROW("POST", "/v1/run", ask_run, SCOPE_EXEC, 0)                                     \
+    ROW("POST", BI "/run", ask_run_box, SCOPE_EXEC, BOX)                               \
+    ROW("GET", BI "/kernels", ask_kernel_list, SCOPE_EXEC, BOX)                        \
+    ROW("POST", BI "/kernels", ask_kernel_start, SCOPE_EXEC, BOX)                      \
+    ROW("GET", K, ask_kernel_get, SCOPE_EXEC, BOX)                                     \
+    ROW("DELETE", K, ask_kernel_delete, SCOPE_EXEC, BOX)                               \
+    ROW("POST", K "/interrupt", ask_kernel_interrupt, SCOPE_EXEC, BOX)                 \
+    ROW("POST", K "/restart", ask_kernel_restart, SCOPE_EXEC, BOX)                     \
+    ROW("POST", K "/input", ask_kernel_input, SCOPE_EXEC, BOX)                         \
     ROW("GET", F, ask_file_get, SCOPE_FILES, BOX)                                      \
     ROW("PUT", F, ask_file_put, SCOPE_FILES, BOX)                                      \
     ROW("POST", F, ask_file_post, SCOPE_FILES, BOX)                                    \
