@@ -1,5 +1,5 @@
-/* One pass over the bytes, no recursion: a bit per level says whether it is an object. Most bytes are inside strings, so
- * plain ASCII is skipped eight bytes at a time. */
+/* One pass over the bytes, no recursion: a bit per level says whether it is an object. Most bytes are inside strings,
+ * so plain ASCII is skipped eight bytes at a time. */
 #define _GNU_SOURCE
 #include "base/jsonscan.h"
 

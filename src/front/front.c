@@ -12,8 +12,10 @@
 #include "base/jsonout.h"
 
 const char *const front_outcomes[8] = { "ok", "error", "timeout", "oom", "pids", "disk", "output_limit", "killed" };
-const char *const front_run_outcomes[RUN_OUTCOMES] = { "ok",   "error",        "timeout", "interrupted", "oom",  "pids",
-                                                       "disk", "output_limit", "killed",  "policy",      "died", "dead" };
+const char *const front_run_outcomes[RUN_OUTCOMES] = {
+    "ok",   "error",        "timeout", "interrupted", "oom",  "pids",
+    "disk", "output_limit", "killed",  "policy",      "died", "dead",
+};
 
 const uint32_t histogram_bound_us[HISTOGRAM_BOUNDS] = { 100,    250,    500,     1000,    2500,    5000,
                                                         10000,  25000,  50000,   100000,  250000,  500000,

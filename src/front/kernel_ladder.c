@@ -1,6 +1,6 @@
-/* Stopping a cell that nobody waits for any more: SIGINT to the process group; a second later again, and a message; after
- * two seconds SIGTERM, after three SIGKILL. The ladder ends as soon as the kernel says that the cell is over, and then
- * the interpreter is as it was. */
+/* Stopping a cell that nobody waits for any more: SIGINT to the process group; a second later again, and a message;
+ * after two seconds SIGTERM, after three SIGKILL. The ladder ends as soon as the kernel says that the cell is over, and
+ * then the interpreter is as it was. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
-/* One layout everywhere: v1.kernel.websocket.jupyter.org. Little endian u64: how many offsets, the offsets, then channel,
- * header, parent, metadata, content and buffers one after the other; each part is from its offset to the next, the last
- * offset is the end. The parts are JSON objects, which are looked at and not taken apart. */
+/* One layout everywhere: v1.kernel.websocket.jupyter.org. Little endian u64: how many offsets, the offsets, then
+ * channel, header, parent, metadata, content and buffers one after the other; each part is from its offset to the next,
+ * the last offset is the end. The parts are JSON objects, which are looked at and not taken apart. */
 #define _GNU_SOURCE
 #include <endian.h>
 #include <errno.h>

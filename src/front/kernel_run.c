@@ -1,6 +1,6 @@
-/* WAITING (for its turn) -> sent -> replied -> idle -> billed -> over. What ends a run early: its kernel's death; its time
- * or its output is over, or its client is gone, which all begin with the interrupt ladder and end as the others do. The
- * bill is asked for when the reply is there, so that it comes about when the kernel says that it is idle. */
+/* WAITING (for its turn) -> sent -> replied -> idle -> billed -> over. What ends a run early: its kernel's death; its
+ * time or its output is over, or its client is gone, which all begin with the interrupt ladder and end as the others
+ * do. The bill is asked for when the reply is there, so that it comes about when the kernel says that it is idle. */
 #define _GNU_SOURCE
 #include "front/kernel_run.h"
 

@@ -1,5 +1,5 @@
-/* What a kernel's messages say about itself. It is busy with a cell from the status "busy" to the status "idle" that have
- * the same parent; what came over the control channel does not count, because it goes on beside the cells. */
+/* What a kernel's messages say about itself. It is busy with a cell from the status "busy" to the status "idle" that
+ * have the same parent; what came over the control channel does not count, because it goes on beside the cells. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>

@@ -4,10 +4,10 @@
  *   STARTING -> IDLE <-> BUSY         RESTARTING -> STARTING
  *       +---------+--------+--> DEAD -> RESTARTING, or forgotten
  *
- * A message comes from the link (kernel_link.c), is noted (kernel_status.c), numbered, put into the ring and told to all
- * clients. While one of them cannot take more nothing is read, neither from the link nor from the pipes: then the kernel
- * waits, and no memory of ours is used for it. Any callback may detach clients and end the kernel, therefore a kernel
- * is freed from the loop only, and whoever goes through the clients does it with a struct kernel_pass. */
+ * A message comes from the link (kernel_link.c), is noted (kernel_status.c), numbered, put into the ring and told to
+ * all clients. While one of them cannot take more nothing is read, neither from the link nor from the pipes: then the
+ * kernel waits, and no memory of ours is used for it. Any callback may detach clients and end the kernel, therefore a
+ * kernel is freed from the loop only, and whoever goes through the clients does it with a struct kernel_pass. */
 #define _GNU_SOURCE
 #include "front/kernels.h"
 
@@ -119,7 +119,8 @@ static void ring_add(struct kernel_private *p, struct kernel_message *m)
 
     if (p->n_ring == p->ring_room) {
         size_t room = p->ring_room ? p->ring_room * 2 : 32;
-        struct kernel_message **larger = room > KERNEL_RING_MESSAGES ? NULL : reallocarray(p->ring, room, sizeof *larger);
+        struct kernel_message **larger =
+            room > KERNEL_RING_MESSAGES ? NULL : reallocarray(p->ring, room, sizeof *larger);
         if (larger) {
             p->ring = larger;
             p->ring_room = room;

@@ -1,6 +1,6 @@
 /* POST /v1/boxes/{id}/run and POST /v1/run: code in, results out, as lines while they come or as one answer. A client
- * that vanishes, a timeout and too much output interrupt the cell; the interpreter and what it knows stay. /v1/run makes
- * a box for one run and deletes it in every case. */
+ * that vanishes, a timeout and too much output interrupt the cell; the interpreter and what it knows stay. /v1/run
+ * makes a box for one run and deletes it in every case. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -254,8 +254,8 @@ static void run_alone(struct ask *a, json_t *root)
     if (r == 0 && c.settings.template == 0)
         c.settings.template = 1;
     if (r == 0)
-        r = boxes_create(a->front, a->who.name, a->who.uid, a->who.gid, c.name, NULL, &c.settings, on_made, a, &w->own_box,
-                         &existed, &e);
+        r = boxes_create(a->front, a->who.name, a->who.uid, a->who.gid, c.name, NULL, &c.settings, on_made, a,
+                         &w->own_box, &existed, &e);
     w->root = json_incref(root);
     if (r < 0)
         refuse(w, &e);

@@ -1,5 +1,5 @@
-/* From a kernel's messages to what callers see. The kernel's JSON is valid and is copied as it is; only line ends between
- * its tokens become blanks, because a line of its own could pass for one of ours. */
+/* From a kernel's messages to what callers see. The kernel's JSON is valid and is copied as it is; only line ends
+ * between its tokens become blanks, because a line of its own could pass for one of ours. */
 #define _GNU_SOURCE
 #include <string.h>
 
@@ -20,22 +20,27 @@ static void add_raw(struct buf *line, const char *name, struct jsonslice value, 
         buf_add(line, value.data, value.size);
     else
         buf_add_text(line, missing);
-    for (char *at = line->failure ? NULL : line->data + start, *end = at ? line->data + line->length : NULL; at && at < end;
-         at++)
-        if (*at == '\n' || *at == '\r')
-            *at = ' ';
+    for (size_t i = start; !line->failure && i < line->length; i++)
+        if (line->data[i] == '\n' || line->data[i] == '\r')
+            line->data[i] = ' ';
 }
 
+struct member {
+    const char *name, *from, *missing;
+};
+
+#define MIME { "data", "data", "{}" }, { "metadata", "metadata", "{}" }
+
 static const struct shape {
-    const char *type, *shown;
-    struct {
-        const char *name, *from, *missing;
-    } member[3];
+    const char   *type, *shown;
+    struct member member[3];
 } shapes[] = {
-    { "display_data", "display", { { "data", "data", "{}" }, { "metadata", "metadata", "{}" }, { "transient", "transient", "{}" } } },
-    { "update_display_data", "update_display", { { "data", "data", "{}" }, { "metadata", "metadata", "{}" }, { "transient", "transient", "{}" } } },
-    { "execute_result", "result", { { "data", "data", "{}" }, { "metadata", "metadata", "{}" }, { "execution_count", "execution_count", "null" } } },
-    { "error", "error", { { "name", "ename", "\"\"" }, { "value", "evalue", "\"\"" }, { "traceback", "traceback", "[]" } } },
+    { "display_data", "display", { MIME, { "transient", "transient", "{}" } } },
+    { "update_display_data", "update_display", { MIME, { "transient", "transient", "{}" } } },
+    { "execute_result", "result", { MIME, { "execution_count", "execution_count", "null" } } },
+    { "error",
+      "error",
+      { { "name", "ename", "\"\"" }, { "value", "evalue", "\"\"" }, { "traceback", "traceback", "[]" } } },
     { "clear_output", "clear_output", { { "wait", "wait", "false" } } },
     { "input_request", "input_request", { { "prompt", "prompt", "\"\"" }, { "password", "password", "false" } } },
 };
