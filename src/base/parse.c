@@ -39,6 +39,17 @@ struct parse_quote parse_quote(const char *text)
     return quote;
 }
 
+struct parse_quote parse_quote_path(const char *path)
+{
+    size_t room = sizeof((struct parse_quote *)0)->text - 1, length = strlen(path);
+    bool cut = length > room;
+    struct parse_quote quote = parse_quote(cut ? path + length - room : path);
+
+    if (cut)
+        memcpy(quote.text, "...", 3);
+    return quote;
+}
+
 /* Reads digits[.digits] and returns what follows, or NULL if there is no number. */
 static const char *read_number(const char *text, struct number *ret)
 {

@@ -36,5 +36,7 @@ struct parse_quote {
     char text[44];
 };
 struct parse_quote parse_quote(const char *text);
+/* The same for a path, of which the end tells most. */
+struct parse_quote parse_quote_path(const char *path);
 
 #endif

@@ -20,7 +20,7 @@ struct line {
 
 static int refuse(const struct line *line, const char *why, struct err *e)
 {
-    return err_set(e, EINVAL, STEP_USAGE, "%s:%zu: %s", parse_quote(line->file).text, line->number, why);
+    return err_set(e, EINVAL, STEP_USAGE, "%s:%zu: %s", parse_quote_path(line->file).text, line->number, why);
 }
 
 static bool is_blank(char c)
@@ -104,9 +104,9 @@ static int parse_line(struct line *line, struct buf *value, struct envlist *list
     }
     int r = buf_error(value);
     if (r < 0)
-        return err_set(e, -r, STEP_MEMORY, "%s", parse_quote(line->file).text);
+        return err_set(e, -r, STEP_MEMORY, "%s", parse_quote_path(line->file).text);
     char origin[sizeof e->what / 2];
-    snprintf(origin, sizeof origin, "%s:%zu", parse_quote(line->file).text, line->number);
+    snprintf(origin, sizeof origin, "%s:%zu", parse_quote_path(line->file).text, line->number);
     return envlist_set_from(list, origin, name, (size_t)(equals - name), buf_string(value), value->length, e);
 }
 
@@ -139,7 +139,7 @@ int envfile_read(const char *path, struct envlist *list, struct err *e)
 
     FD fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
-        return err_set(e, errno, STEP_USAGE, "--env-file %s: %s", parse_quote(path).text, strerror(errno));
+        return err_set(e, errno, STEP_USAGE, "--env-file %s: %s", parse_quote_path(path).text, strerror(errno));
     buf_init(&text, ENVFILE_BYTES_MAX);
     for (;;) {
         size_t left = ENVFILE_BYTES_MAX - text.length, step = left < 16384 ? left : 16384;
@@ -149,11 +149,11 @@ int envfile_read(const char *path, struct envlist *list, struct err *e)
         if (to && n < 0 && errno == EINTR)
             continue;
         if (!to)
-            r = err_set(e, ENOMEM, STEP_MEMORY, "--env-file %s", parse_quote(path).text);
+            r = err_set(e, ENOMEM, STEP_MEMORY, "--env-file %s", parse_quote_path(path).text);
         else if (n < 0)
-            r = err_set(e, errno, STEP_USAGE, "--env-file %s: %s", parse_quote(path).text, strerror(errno));
+            r = err_set(e, errno, STEP_USAGE, "--env-file %s: %s", parse_quote_path(path).text, strerror(errno));
         else if (n > 0 && !step)
-            r = err_set(e, EINVAL, STEP_USAGE, "--env-file %s is larger than 4 MiB", parse_quote(path).text);
+            r = err_set(e, EINVAL, STEP_USAGE, "--env-file %s is larger than 4 MiB", parse_quote_path(path).text);
         if (r < 0 || n == 0)
             break;
         buf_commit(&text, (size_t)n);

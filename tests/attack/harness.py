@@ -30,9 +30,10 @@ WAY = os.environ.get("CARREL_WAY", "exec")
 
 LIMITS = ("--memory", "64M", "--pids", "64", "--disk", "16M")
 # How long something may take on a busy machine that takes milliseconds on an idle one. Nothing waits that long unless it fails.
-RUN_DEADLINE = 120
-SETTLE_DEADLINE = 30
-PROMPT = 30
+SLOW = float(os.environ.get("CARREL_TEST_SLOW", "1"))       # how much slower this machine is
+RUN_DEADLINE = 120 * SLOW
+SETTLE_DEADLINE = 30 * SLOW
+PROMPT = 30 * SLOW
 
 PR_SET_CHILD_SUBREAPER = 36
 SECRET = "secret" + secrets.token_hex(8)

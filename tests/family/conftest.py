@@ -16,7 +16,9 @@ CARREL = os.environ.get("CARREL", str(REPOSITORY / "build/carrel"))
 ZYGOTE = os.environ.get("CARREL_ZYGOTE", str(REPOSITORY / "build/tests/zygote"))
 LIMITS = ("--memory", "64M", "--pids", "32", "--disk", "16M")
 PR_SET_CHILD_SUBREAPER = 36
-DEADLINE = 60
+SLOW = float(os.environ.get("CARREL_TEST_SLOW", "1"))       # how much slower this machine is
+DEADLINE = 60 * SLOW
+SETTLE = 5 * SLOW
 
 ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -65,7 +67,7 @@ def cgroups_of(pid):
     return found
 
 
-def wait_until(holds, what, seconds=5):
+def wait_until(holds, what, seconds=SETTLE):
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, what() if callable(what) else what

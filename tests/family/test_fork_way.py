@@ -7,7 +7,7 @@ import signal
 import subprocess
 
 import pytest
-from conftest import LIMITS, ZYGOTE, Run, below, run
+from conftest import DEADLINE, LIMITS, ZYGOTE, Run, below, run
 
 
 def test_a_builtin_runs_without_exec():
@@ -164,7 +164,7 @@ def test_nothing_outlives_the_keeper():
     box.process.stdout.readline()
     assert len(below(box.pid)) >= 4
     os.kill(box.pid, signal.SIGKILL)
-    box.process.communicate(timeout=10)
+    box.process.communicate(timeout=DEADLINE)
     box.report.unlink()
     box.assert_nothing_is_left()
 

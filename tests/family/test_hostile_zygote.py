@@ -1,6 +1,6 @@
 """The zygote runs the tenant's code. Whatever it does, the keeper says clearly what was wrong and nothing is left."""
 import pytest
-from conftest import LIMITS, Run, run
+from conftest import DEADLINE, LIMITS, SLOW, Run, run
 
 COMMAND = ["/bin/echo", "ran"]
 
@@ -34,12 +34,12 @@ def test_children_that_nobody_asked_for_are_reaped(hostile, habit):
                                          ("mute", "ended before it was ready"), ("garbled", "first word")])
 def test_a_zygote_that_breaks_the_protocol_is_told(hostile, habit, word):
     result = run(COMMAND, zygote=hostile(habit))
-    assert result.status == 125 and word in result.stderr and result.seconds < 10
+    assert result.status == 125 and word in result.stderr and result.seconds < 10 * SLOW
 
 
 def test_a_zygote_that_hangs_is_given_up(hostile):
     result = run(COMMAND, zygote=hostile("hang"))
-    assert result.status == 125 and "in time" in result.stderr and result.seconds < 30
+    assert result.status == 125 and "in time" in result.stderr and result.seconds < 30 * SLOW
 
 
 def test_a_child_that_never_starts_its_command_meets_the_timeout(hostile):
@@ -51,6 +51,6 @@ def test_a_keeper_that_is_interrupted_while_the_zygote_hangs_leaves_nothing(host
     box = Run(COMMAND, zygote=hostile("hang"))
     box.find("init")
     box.process.kill()
-    box.process.communicate(timeout=10)
+    box.process.communicate(timeout=DEADLINE)
     box.report.unlink()
     box.assert_nothing_is_left()

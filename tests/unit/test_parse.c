@@ -201,6 +201,12 @@ static void test_quotes_are_short_and_printable(void **state)
     assert_int_equal(strlen(parse_quote(text).text), 43);
     assert_string_equal(parse_quote(text).text + 40, "...");
     assert_string_equal(parse_quote("a\tb\x7f").text, "a?b?");
+
+    memcpy(text + sizeof text - 6, "/name", 5);
+    assert_int_equal(strlen(parse_quote_path(text).text), 43);
+    assert_memory_equal(parse_quote_path(text).text, "...", 3);
+    assert_string_equal(parse_quote_path(text).text + 38, "/name");
+    assert_string_equal(parse_quote_path("/short\n").text, "/short?");
 }
 
 static void test_clock_goes_forward(void **state)
