@@ -65,6 +65,8 @@ void           family_destroy(struct box_host *host, struct family *family);
 /* Reaps what a hostile zygote left in a killed box as our children. The payloads that the caller holds must have been
  * reaped. */
 void           family_box_sweep(struct box *box);
+/* Reaps those dead children of ours of whom is_known says that they are nobody's. */
+void           family_sweep_unknown(bool (*is_known)(pid_t pid, void *arg), void *arg);
 /* For box.c: box_ready's last step. */
 MUST_CHECK int family_box_forked(struct box *box, bool block, struct err *e);
 

@@ -200,14 +200,11 @@ static bool is_in_namespace(pid_t pid, const struct stat *namespace)
     return stat(path, &its) == 0 && its.st_dev == namespace->st_dev && its.st_ino == namespace->st_ino;
 }
 
-void family_sweep(int pid_namespace, pid_t except)
+/* Calls back for every child; more of them than fit come in a later round. */
+static void each_child(void (*call)(pid_t pid, void *arg), void *arg)
 {
     static char text[CHILDREN_MAX];
-    struct stat namespace;
 
-    if (pid_namespace < 0 || fstat(pid_namespace, &namespace) < 0)
-        return;
-    /* More children than fit come in a later round. */
     FD fd = open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
     if (n <= 0)
@@ -215,6 +212,43 @@ void family_sweep(int pid_namespace, pid_t except)
     text[n] = '\0';
     char *at = text, *end;
     for (long pid; (pid = strtol(at, &end, 10)) > 0 && end != at; at = end)
-        if (pid != except && is_in_namespace((pid_t)pid, &namespace))
-            (void)waitpid((pid_t)pid, NULL, WNOHANG | __WALL);
+        call((pid_t)pid, arg);
+}
+
+struct sweep {
+    struct stat namespace;
+    pid_t       except;
+    bool      (*is_known)(pid_t pid, void *arg);
+    void       *arg;
+};
+
+static void sweep_namespace(pid_t pid, void *arg)
+{
+    const struct sweep *s = arg;
+
+    if (pid != s->except && is_in_namespace(pid, &s->namespace))
+        (void)waitpid(pid, NULL, WNOHANG | __WALL);
+}
+
+void family_sweep(int pid_namespace, pid_t except)
+{
+    struct sweep s = { .except = except };
+
+    if (pid_namespace >= 0 && fstat(pid_namespace, &s.namespace) == 0)
+        each_child(sweep_namespace, &s);
+}
+
+static void sweep_one(pid_t pid, void *arg)
+{
+    const struct sweep *s = arg;
+    siginfo_t info = { 0 };
+
+    if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) == 0 && info.si_pid == pid
+        && !s->is_known(pid, s->arg))
+        (void)waitpid(pid, NULL, WNOHANG | __WALL);
+}
+
+void family_sweep_unknown(bool (*is_known)(pid_t pid, void *arg), void *arg)
+{
+    each_child(sweep_one, &(struct sweep){ .is_known = is_known, .arg = arg });
 }

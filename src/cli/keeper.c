@@ -20,11 +20,12 @@
 #include "cli/commands.h"
 
 static const char usage[] =
-    "usage: carrel keeper --fd N [--stores DIR] [--root DIR]...\n"
-    "       carrel keeper --listen PATH --front-uid UID [--stores DIR] [--root DIR]...\n"
+    "usage: carrel keeper --fd N [--stores DIR] [--root DIR]... [--template NAME=DIR:DIR...]...\n"
+    "       carrel keeper --listen PATH --front-uid UID [--stores DIR] [--root DIR]... [--template NAME=DIR:DIR...]...\n"
     "\n"
     "Makes and ends boxes for a front that speaks on an inherited socket (and ends with it), or connects to PATH.\n"
-    "Roots are named by their place on this command line, from 1.\n"
+    "Roots and templates are named by their place on this command line, from 1.\n"
+    "A template's directories are in its boxes at their own path, read-only.\n"
     "Files of boxes that outlive them are kept in the directory of --stores, which must be root's own.\n";
 
 struct keeper_options {
@@ -32,6 +33,8 @@ struct keeper_options {
     const char *path;           /* NULL: none */
     const char *stores;         /* NULL: none */
     uint32_t    front_uid;
+    size_t      n_templates;
+    const char *template[KEEPER_TEMPLATES];
 };
 
 static int read_options(int argc, char **argv, struct keeper *keeper, struct keeper_options *o, struct err *e)
@@ -57,6 +60,8 @@ static int read_options(int argc, char **argv, struct keeper *keeper, struct kee
                 return r;
         } else if (strcmp(argv[i], "--root") == 0 && keeper->n_roots < KEEPER_ROOTS) {
             keeper->root[keeper->n_roots++] = value;
+        } else if (strcmp(argv[i], "--template") == 0 && o->n_templates < KEEPER_TEMPLATES) {
+            o->template[o->n_templates++] = value;
         } else {
             return err_set(e, EINVAL, STEP_USAGE, "keeper: unknown option %s", argv[i]);
         }
@@ -102,6 +107,8 @@ int keeper_main(int argc, char **argv)
         /* What an earlier keeper left behind when even its janitor was killed. */
         (void)cgroup_sweep(&keeper.host.cgroups, 0);
         r = stores_open(o.stores, keeper.host.rootless, &keeper.stores, &e);
+        for (size_t i = 0; i < o.n_templates && r == 0; i++)
+            r = keeper_add_template(&keeper, o.template[i], &e);
         if (r == 0 && o.path)
             r = listen_at(o.path, o.front_uid, &listener, &e);
     }

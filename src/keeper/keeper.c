@@ -77,6 +77,7 @@ void keeper_free_payload(struct kept_box *box, unsigned slot)
 {
     struct kept_payload *p = box->payload[slot];
 
+    keeper_free_order(p);
     payload_done(&p->payload);
     for (int i = 0; i < p->n_held; i++)
         fd_close(p->held[i]);
@@ -86,12 +87,19 @@ void keeper_free_payload(struct kept_box *box, unsigned slot)
 
 void keeper_end_box(struct keeper *keeper, struct kept_box *box, const struct err *cause)
 {
-    (void)keeper;
+    struct err going = { 0 };
+
     if (box->dying)
         return;
     box->dying = true;
+    box->deadline_us = 0;
+    keeper->n_dying += box->family != NULL;
     if (cause)
         box->cause = *cause;
+    (void)err_at(&going, ECANCELED, STEP_WAIT, 0, "the box is going");
+    for (unsigned i = 0; i < KEEPER_PAYLOADS; i++)
+        if (box->payload[i] && box->payload[i]->forking)
+            keeper_fork_failed(keeper, box, i, &going);
     if (!box->waiting)
         box_kill(&box->box);
     else if (box->waiting->job.process.pidfd >= 0)
@@ -110,6 +118,7 @@ void keeper_bury_box(struct keeper *keeper, struct kept_box *box)
 
     keeper_usage(&box->box, &gone.usage, &full);
     box_release(&keeper->host, &box->box);
+    keeper_leave_family(keeper, box);
     if (box->create_serial) {
         struct event failed = { .type = EVENT_DONE, .box = box->slot, .serial = box->create_serial, .token = box->token,
                                 .result = box->cause.code ? -box->cause.code : -ECANCELED, .err = box->cause };
@@ -157,12 +166,17 @@ static void box_speaks(struct keeper *keeper, struct kept_box *box)
         return;
     int r = box_ready(&box->box, false, &e);
     if (r < 0) {
+        keeper_judge_fork(keeper, box, &e);
         keeper_end_box(keeper, box, &e);
     } else if (r > 0) {
         struct event ready = {
             .type = EVENT_READY, .box = box->slot, .serial = box->create_serial, .token = box->token
         };
         box->create_serial = 0;
+        box->deadline_us = 0;
+        /* A forked one is known only now. A child that cannot be watched is still reaped when the box ends. */
+        if (box->family)
+            (void)!keeper_watch(keeper, box->box.first.process.pidfd, WATCH_FIRST_END, box->slot, 0);
         /* From here on only its end is of interest; it is reaped by box_kill or by whoever gets it for a command. */
         (void)epoll_ctl(keeper->epoll, EPOLL_CTL_DEL, box->box.first.link, NULL);
         keeper_tell(keeper, &ready, NULL, 0);
@@ -180,6 +194,12 @@ static void first_ended(struct keeper *keeper, struct kept_box *box)
         return;
     if (box->box.state == BOX_MAKING)
         return;     /* its last word, or init's, says why */
+    if (box->family) {
+        /* The zygote can give another. */
+        payload_done(&box->box.first);
+        box->box.first.waiting = false;
+        return;
+    }
     (void)err_set(&cause, ECHILD, STEP_WAIT, "the waiting payload was killed");
     keeper_end_box(keeper, box, &cause);
 }
@@ -187,7 +207,8 @@ static void first_ended(struct keeper *keeper, struct kept_box *box)
 static void payload_speaks(struct keeper *keeper, struct kept_box *box, unsigned slot)
 {
     struct kept_payload *p = box->payload[slot];
-    struct event event = { .type = EVENT_STARTED, .box = box->slot, .payload = (uint16_t)slot, .token = p->token };
+    struct event event = { .type = EVENT_STARTED, .box = box->slot, .payload = (uint16_t)slot, .token = p->token,
+                           .code = (int32_t)p->way };
     int r = payload_started(&p->payload, &event.err);
 
     if (r == 0)
@@ -248,6 +269,7 @@ void keeper_tell_all(struct keeper *keeper)
         hello.code |= keeper->host.cgroups.can[c] << c;
     keeper_tell(keeper, &hello, NULL, 0);
     stores_each(&keeper->stores, tell_store, keeper);
+    keeper_tell_families(keeper);
     for (uint32_t i = 0; i < KEEPER_BOXES; i++) {
         struct kept_box *box = keeper->box[i];
         if (!box)
@@ -256,13 +278,16 @@ void keeper_tell_all(struct keeper *keeper)
         if (box->dying)
             continue;
         struct event event = { .type = EVENT_BOX, .box = i, .token = box->token, .state = (uint32_t)box->box.state };
+        if (box->family && keeper->family[box->family->slot] == box->family)
+            event.code = (int32_t)box->family->slot + 1;
         keeper_tell(keeper, &event, NULL, 0);
         for (unsigned k = 0; k < KEEPER_PAYLOADS; k++) {
             struct kept_payload *p = box->payload[k];
             if (!p)
                 continue;
-            struct event told =
-                p->ended ? p->end : (struct event){ .box = i, .payload = (uint16_t)k, .token = p->token };
+            struct event told = p->ended ? p->end
+                                         : (struct event){ .box = i, .payload = (uint16_t)k, .token = p->token,
+                                                           .code = (int32_t)p->way };
             int fds[KEEPER_HELD + 1];
             size_t n = (size_t)p->n_held;
             memcpy(fds, p->held, n * sizeof(int));
@@ -366,7 +391,9 @@ static void dispatch(struct keeper *keeper, uint64_t what)
             box_speaks(keeper, box);
         break;
     case WATCH_PAYLOAD_LINK:
-        if (box && box->payload[slot] && box->payload[slot]->payload.link >= 0)
+        if (box && box->payload[slot] && box->payload[slot]->forking)
+            keeper_fork_speaks(keeper, box, slot);
+        else if (box && box->payload[slot] && box->payload[slot]->payload.link >= 0)
             payload_speaks(keeper, box, slot);
         break;
     case WATCH_PAYLOAD_END:
@@ -376,6 +403,9 @@ static void dispatch(struct keeper *keeper, uint64_t what)
     case WATCH_STORE:
         if (box && box->waiting)
             keeper_store_ended(keeper, box);
+        break;
+    case WATCH_FAMILY:
+        keeper_look_at_families(keeper);
         break;
     case WATCH_MEMORY:
         if (box)
@@ -387,6 +417,50 @@ static void dispatch(struct keeper *keeper, uint64_t what)
     }
 }
 
+void keeper_note_deadline(struct keeper *keeper, uint64_t deadline_us)
+{
+    if (deadline_us && (keeper->deadline_us == 0 || deadline_us < keeper->deadline_us))
+        keeper->deadline_us = deadline_us;
+}
+
+static void payload_is_late(struct keeper *keeper, struct kept_box *box, unsigned slot)
+{
+    struct kept_payload *p = box->payload[slot];
+    struct err e = { 0 };
+
+    p->deadline_us = 0;
+    if (p->forking) {
+        (void)err_at(&e, ETIMEDOUT, STEP_CLONE, 0, "the zygote gave no child in time");
+        keeper_fork_failed(keeper, box, slot, &e);
+        return;
+    }
+    p->timed_out = true;
+    (void)!process_signal_group(&p->payload.process, SIGKILL);
+    (void)!process_signal(&p->payload.process, SIGKILL);
+}
+
+/* Returns the next deadline in this box, or UINT64_MAX. */
+static uint64_t keep_deadlines_of(struct keeper *keeper, struct kept_box *box, uint64_t now)
+{
+    uint64_t next = UINT64_MAX;
+
+    if (box->deadline_us && box->deadline_us <= now) {
+        struct err late = { 0 };
+        (void)err_at(&late, ETIMEDOUT, STEP_CLONE, 0, "the zygote gave no child in time");
+        keeper_end_box(keeper, box, &late);
+    } else if (box->deadline_us) {
+        next = box->deadline_us;
+    }
+    for (unsigned k = 0; k < KEEPER_PAYLOADS; k++) {
+        const struct kept_payload *p = box->payload[k];
+        if (p && p->deadline_us && p->deadline_us <= now)
+            payload_is_late(keeper, box, k);
+        else if (p && p->deadline_us && p->deadline_us < next)
+            next = p->deadline_us;
+    }
+    return next;
+}
+
 /* Ends what is over its time; returns how long until the next, in ms, or -1. */
 static int keep_deadlines(struct keeper *keeper)
 {
@@ -394,20 +468,10 @@ static int keep_deadlines(struct keeper *keeper)
 
     if (keeper->deadline_us == 0)
         return -1;
-    for (uint32_t i = keeper->deadline_us > now ? KEEPER_BOXES : 0; i < KEEPER_BOXES && keeper->n_boxes; i++)
-        for (unsigned k = 0; keeper->box[i] && k < KEEPER_PAYLOADS; k++) {
-            struct kept_payload *p = keeper->box[i]->payload[k];
-            if (!p || p->deadline_us == 0)
-                continue;
-            if (p->deadline_us <= now) {
-                p->timed_out = true;
-                p->deadline_us = 0;
-                (void)!process_signal_group(&p->payload.process, SIGKILL);
-                (void)!process_signal(&p->payload.process, SIGKILL);
-            } else if (p->deadline_us < next) {
-                next = p->deadline_us;
-            }
-        }
+    for (uint32_t i = keeper->deadline_us > now ? KEEPER_BOXES : 0; i < KEEPER_BOXES && keeper->n_boxes; i++) {
+        uint64_t its = keeper->box[i] ? keep_deadlines_of(keeper, keeper->box[i], now) : UINT64_MAX;
+        next = its < next ? its : next;
+    }
     if (keeper->deadline_us > now)
         next = keeper->deadline_us;
     keeper->deadline_us = next == UINT64_MAX ? 0 : next;
@@ -415,6 +479,20 @@ static int keep_deadlines(struct keeper *keeper)
         return -1;
     uint64_t wait_ms = (next - now) / 1000 + 1;
     return wait_ms < INT_MAX ? (int)wait_ms : INT_MAX;
+}
+
+/* Its payloads have been reaped; of a family's box there may be others. */
+static void reap_init(struct kept_box *box)
+{
+    struct process_end end;
+
+    while (box->family && box->box.init.pidfd >= 0 && process_reap(&box->box.init, 0, &end) == 0) {
+        struct pollfd ended = { .fd = box->box.init.pidfd, .events = POLLIN };
+        family_box_sweep(&box->box);
+        (void)poll(&ended, 1, 5);
+    }
+    if (box->box.init.pidfd >= 0)
+        (void)!process_reap(&box->box.init, 1, &end);
 }
 
 static void end_all(struct keeper *keeper)
@@ -431,12 +509,12 @@ static void end_all(struct keeper *keeper)
         if (box->waiting)
             keeper_free_create(keeper, box);
         for (unsigned k = 0; k < KEEPER_PAYLOADS; k++)
-            if (box->payload[k] && !box->payload[k]->ended)
+            if (box->payload[k] && !box->payload[k]->ended && box->payload[k]->payload.process.pidfd >= 0)
                 (void)!process_reap(&box->payload[k]->payload.process, 1, &end);
-        if (box->box.init.pidfd >= 0)
-            (void)!process_reap(&box->box.init, 1, &end);
+        reap_init(box);
         keeper_bury_box(keeper, box);
     }
+    keeper_end_families(keeper);
 }
 
 /* SIGTERM and SIGINT end the boxes first. Children get a mask of their own before they become anything else. */
@@ -488,7 +566,7 @@ int keeper_run(struct keeper *keeper, int front, int listener, uid_t front_uid, 
 
     while (!keeper->stopping) {
         struct epoll_event events[EVENTS];
-        int n = epoll_wait(keeper->epoll, events, EVENTS, keep_deadlines(keeper));
+        int n = epoll_wait(keeper->epoll, events, EVENTS, keeper_keep_families(keeper, keep_deadlines(keeper)));
         if (n < 0 && errno != EINTR) {
             r = err_at(e, errno, STEP_WAIT, 0, "epoll");
             break;

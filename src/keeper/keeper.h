@@ -7,15 +7,23 @@
 
 #include "base/err.h"
 #include "box/box.h"
+#include "box/family.h"
 #include "box/store.h"
 #include "keeper/proto.h"
 
-enum { KEEPER_ROOTS = 64 };
+enum { KEEPER_ROOTS = 64, KEEPER_LAYERS = 16 };
+
+/* How a payload came to be; EVENT_STARTED tells it in code. */
+enum way { WAY_EXECUTED, WAY_FORKED, WAY_PARKED };
 
 /* A payload's slot. */
 struct kept_payload {
     bool           ended;
     bool           is_helper;       /* of ours, outside the box's pid namespace */
+    bool           forking;         /* there is no process yet; the zygote was asked */
+    int            order[4];        /* owned while forking: its command and its stdio */
+    enum way       way;
+    uint64_t       timeout_ms;      /* counts from its start; 0: none */
     struct payload payload;
     uint64_t       token, started_us, deadline_us;  /* deadline 0: none */
     bool           timed_out;
@@ -34,6 +42,27 @@ struct kept_create {
     size_t                n_fds;
 };
 
+/* A template's layers: directories of the host, in boxes at the same path. */
+struct kept_template {
+    size_t      n;
+    const char *dir[KEEPER_LAYERS];
+    int         fd[KEEPER_LAYERS];      /* owned */
+};
+
+enum kept_family_state { FAMILY_MAKING, FAMILY_READY, FAMILY_ENDING, FAMILY_ORPHANED, FAMILY_TREE };
+
+struct kept_family {
+    struct kept_family    *next, **back;        /* all; also those whose slot is free again */
+    enum kept_family_state state;
+    bool                   was_ready;
+    struct family          family;
+    uint64_t               token, deadline_us;
+    uint32_t               slot, template;
+    uint32_t               make_serial, end_serial;     /* of requests that wait for an answer; 0: none */
+    struct err             cause;               /* why it ended, if nobody asked for it */
+    size_t                 n_boxes;
+};
+
 /* A box's slot. The table of them is the truth about what is alive. */
 struct kept_box {
     struct box           box;
@@ -45,6 +74,8 @@ struct kept_box {
     struct err           cause;             /* why it is dying, if nobody asked for it */
     uint64_t             oom_kills, pids_refused;   /* when last looked */
     uint64_t             store;             /* its number; 0: none */
+    struct kept_family  *family;            /* NULL: a plain box */
+    uint64_t             deadline_us;       /* to be complete; 0: none */
     struct kept_create  *waiting;           /* owned: there is no box yet, its store is being mounted */
     struct kept_payload *payload[KEEPER_PAYLOADS];
 };
@@ -56,11 +87,17 @@ struct keeper {
     uid_t            front_uid;
     bool             end_with_front;            /* a private keeper: no front, no boxes */
     bool             stopping;
-    uint64_t         deadline_us;               /* no payload has an earlier one; 0: none has any */
+    uint64_t         deadline_us;               /* no payload and no box has an earlier one; 0: none has any */
+    uint64_t         sweep_us;                  /* when to look after families next */
+    size_t           n_dying;                   /* boxes of families that are on their way out */
     size_t           n_boxes;
     struct kept_box *box[KEEPER_BOXES];
     size_t           n_roots;
     const char      *root[KEEPER_ROOTS];        /* root number i+1 */
+    size_t           n_templates;
+    struct kept_template template[KEEPER_TEMPLATES];    /* template number i+1 */
+    struct kept_family *families;
+    struct kept_family *family[KEEPER_FAMILIES];
 };
 
 /* What an epoll event is about. */
@@ -75,7 +112,8 @@ enum watch {
     WATCH_PAYLOAD_END,
     WATCH_SIGNALS,
     WATCH_MEMORY,
-    WATCH_STORE
+    WATCH_STORE,
+    WATCH_FAMILY
 };
 
 /* Serves until told to stop. front: an already connected socket, or -1; listener: where fronts connect, or -1. */
@@ -97,5 +135,38 @@ void           keeper_bury_box(struct keeper *keeper, struct kept_box *box);
 void           keeper_store_ended(struct keeper *keeper, struct kept_box *box);
 /* Forgets what a box waits for, once the child has ended or is about to. */
 void           keeper_free_create(struct keeper *keeper, struct kept_box *box);
+/* Earlier than what is known? Then it is the next deadline. */
+void           keeper_note_deadline(struct keeper *keeper, uint64_t deadline_us);
+/* The payload runs: its time counts. */
+void           keeper_arm(struct keeper *keeper, struct kept_payload *p);
+MUST_CHECK int keeper_watch_end(struct keeper *keeper, struct kept_box *box, unsigned slot, struct err *e);
+/* A path in the box: absolute, of plain components. */
+bool           keeper_target_is_plain(const char *path, size_t size);
+
+/* families.c. NAME=DIR:DIR... of the command line. */
+MUST_CHECK int keeper_add_template(struct keeper *keeper, const char *text, struct err *e);
+/* Adds a template's layers to a spec without mounts, and their descriptors to fds; how many. */
+size_t         keeper_add_layers(const struct keeper *keeper, uint32_t template, struct box_spec *spec, int *fds);
+MUST_CHECK int keeper_make_family(struct keeper *keeper, const struct request_family *q, const int *fds, size_t n_fds,
+                                  struct err *e);
+MUST_CHECK int keeper_end_family(struct keeper *keeper, const struct request_head *q, struct err *e);
+/* The family that a box is to be made in. */
+MUST_CHECK int keeper_find_family(const struct keeper *keeper, const struct request_create *q, struct kept_family **ret,
+                                  struct err *e);
+void           keeper_leave_family(struct keeper *keeper, struct kept_box *box);
+/* Something happened to one of them. */
+void           keeper_look_at_families(struct keeper *keeper);
+/* Does what is due; returns how long to wait at most, in ms, given how long others want to. */
+int            keeper_keep_families(struct keeper *keeper, int wait_ms);
+void           keeper_tell_families(struct keeper *keeper);
+/* Blocks; after all boxes have gone. */
+void           keeper_end_families(struct keeper *keeper);
+/* A payload from the zygote: the one that waits, or a new one, which is forking then. */
+MUST_CHECK int keeper_fork(struct kept_box *box, struct kept_payload *p, const struct start *start, struct err *e);
+void           keeper_fork_speaks(struct keeper *keeper, struct kept_box *box, unsigned slot);
+void           keeper_fork_failed(struct keeper *keeper, struct kept_box *box, unsigned slot, const struct err *e);
+/* A child was refused: ends the box that holds it, and the zygote that gave it. */
+void           keeper_judge_fork(struct keeper *keeper, struct kept_box *box, const struct err *e);
+void           keeper_free_order(struct kept_payload *p);
 
 #endif

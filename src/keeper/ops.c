@@ -34,9 +34,8 @@ enum {
     ANY = LIVE | STATE(BOX_MAKING),
 };
 
-/* A path in the box: absolute, of plain components. It is never resolved on the host, but a mount point is made of it.
- */
-static bool target_is_plain(const char *path, size_t size)
+/* It is never resolved on the host, but a mount point is made of it. */
+bool keeper_target_is_plain(const char *path, size_t size)
 {
     size_t length = strnlen(path, size);
     if (length == size || length < 2 || path[0] != '/' || path[length - 1] == '/')
@@ -62,10 +61,11 @@ static bool hostname_is_plain(const char *name, size_t size)
     return true;
 }
 
-static int read_spec(const struct keeper *keeper, const struct request_create *q, size_t n_fds, struct box_spec *spec,
-                     struct err *e)
+/* source: what the spec's mounts are made of, the template's layers first. */
+static int read_spec(const struct keeper *keeper, const struct request_create *q, const int *fds, size_t n_fds,
+                     struct box_spec *spec, int *source, struct err *e)
 {
-    if (q->profile >= PROFILE_COUNT || q->root > keeper->n_roots || q->n_mounts > KEEPER_MOUNTS || q->n_mounts != n_fds
+    if (q->template > keeper->n_templates || q->profile >= PROFILE_COUNT || q->root > keeper->n_roots || q->n_mounts > KEEPER_MOUNTS || q->n_mounts != n_fds
         || q->uid > 65534 || q->gid > 65534 || !hostname_is_plain(q->hostname, sizeof q->hostname))
         return err_at(e, EINVAL, STEP_PROTOCOL, 0, "create");
     *spec = (struct box_spec){
@@ -79,15 +79,17 @@ static int read_spec(const struct keeper *keeper, const struct request_create *q
         .hostname = q->hostname,
         .uid = q->uid,
         .gid = q->gid,
-        .n_mounts = q->n_mounts,
     };
+    size_t layers = keeper_add_layers(keeper, q->template, spec, source);
+    spec->n_mounts = layers + q->n_mounts;
     for (size_t i = 0; i < q->n_mounts; i++) {
-        if (!target_is_plain(q->mount[i].target, sizeof q->mount[i].target))
+        if (!keeper_target_is_plain(q->mount[i].target, sizeof q->mount[i].target))
             return err_at(e, EINVAL, STEP_PROTOCOL, i, "mount target");
-        spec->mount[i] = (struct mount_spec){ .source = q->mount[i].target,
-                                              .target = q->mount[i].target,
-                                              .writable = q->mount[i].writable != 0,
-                                              .is_file = q->mount[i].is_file != 0 };
+        spec->mount[layers + i] = (struct mount_spec){ .source = q->mount[i].target,
+                                                       .target = q->mount[i].target,
+                                                       .writable = q->mount[i].writable != 0,
+                                                       .is_file = q->mount[i].is_file != 0 };
+        source[layers + i] = fds[i];
     }
     return 0;
 }
@@ -114,12 +116,12 @@ static int open_mounts(const struct keeper *keeper, struct request_create *q, in
     return 0;
 }
 
-static int make_plan(struct keeper *keeper, const struct request_create *q, size_t n_fds, struct plan *plan,
-                     struct err *e)
+static int make_plan(struct keeper *keeper, const struct request_create *q, const int *fds, size_t n_fds,
+                     struct plan *plan, int *source, struct err *e)
 {
     static struct box_spec spec;    /* lives as long as the plan */
 
-    int r = read_spec(keeper, q, n_fds, &spec, e);
+    int r = read_spec(keeper, q, fds, n_fds, &spec, source, e);
     if (r == 0)
         r = box_check_limits(&keeper->host, &spec.limits, e);
     if (r == 0)
@@ -132,27 +134,39 @@ static int raise_box(struct keeper *keeper, struct kept_box *box, const struct r
                      size_t n_fds, int store, struct err *e)
 {
     static struct plan plan;        /* big, and used by nobody after box_create */
-    int r = make_plan(keeper, q, n_fds, &plan, e);
+    int source[KEEPER_LAYERS + KEEPER_MOUNTS];
+    struct kept_family *family = NULL;
+    int r = make_plan(keeper, q, fds, n_fds, &plan, source, e);
 
+    if (r == 0 && q->family)
+        r = keeper_find_family(keeper, q, &family, e);
     if (r == 0) {
         plan.store = store;
         keeper->host.caller_uid = q->owner_uid;
         keeper->host.caller_gid = q->owner_gid;
-        r = box_create(&keeper->host, &plan, fds, NULL, true, &box->box, e);
+        r = family ? family_box_create(&keeper->host, &family->family, &plan, source, true, &box->box, e)
+                   : box_create(&keeper->host, &plan, source, NULL, true, &box->box, e);
     }
     if (r < 0) {
         box_clear(&box->box);
         return r;
     }
+    if (family) {
+        family->n_boxes++;
+        box->family = family;
+        box->deadline_us = clock_monotonic_us() + FAMILY_FORK_MS * UINT64_C(1000);
+        keeper_note_deadline(keeper, box->deadline_us);
+    }
     if ((r = keeper_watch(keeper, box->box.init.pidfd, WATCH_INIT, box->slot, 0)) < 0
         || (r = keeper_watch(keeper, box->box.link, WATCH_BOX_LINK, box->slot, 0)) < 0
         || (r = keeper_watch(keeper, box->box.first.link, WATCH_FIRST_LINK, box->slot, 0)) < 0
-        || (r = keeper_watch(keeper, box->box.first.process.pidfd, WATCH_FIRST_END, box->slot, 0)) < 0
+        || (!family && (r = keeper_watch(keeper, box->box.first.process.pidfd, WATCH_FIRST_END, box->slot, 0)) < 0)
         || (box->box.oom >= 0 && (r = keeper_watch(keeper, box->box.oom, WATCH_MEMORY, box->slot, 0)) < 0)) {
         struct process_end end;
         r = err_at(e, -r, STEP_MEMORY, 0, "watching the box");
         box_destroy(&keeper->host, &box->box, &end);
         box_clear(&box->box);
+        keeper_leave_family(keeper, box);
     }
     return r;
 }
@@ -180,11 +194,12 @@ static int mount_store(struct call *c, struct kept_box *box, struct err *e)
     static struct plan plan;
     const struct request_create *q = c->frame;
     struct keeper *keeper = c->keeper;
+    int source[KEEPER_LAYERS + KEEPER_MOUNTS];
 
     for (uint32_t i = 0; i < KEEPER_BOXES; i++)
         if (keeper->box[i] && keeper->box[i]->store == q->store)
             return err_at(e, EBUSY, STEP_USAGE, 0, "the box's files are in use");
-    int r = make_plan(keeper, q, c->n_fds, &plan, e);
+    int r = make_plan(keeper, q, c->fds, c->n_fds, &plan, source, e);
     if (r < 0)
         return r;
     struct kept_create *w = box->waiting = calloc(1, sizeof *w);
@@ -269,20 +284,40 @@ static int do_store_remove(struct call *c, struct err *e)
     return store_remove(&c->keeper->stores, q->store, e);
 }
 
-/* Puts a payload that runs into its slot and watches it. */
+void keeper_arm(struct keeper *keeper, struct kept_payload *p)
+{
+    uint64_t timeout_ms = p->forking ? FAMILY_FORK_MS : p->timeout_ms;
+
+    p->started_us = clock_monotonic_us();
+    /* A century is as good as none, and cannot overflow. */
+    p->deadline_us =
+        timeout_ms && timeout_ms < UINT64_C(100) * 365 * 86400 * 1000 ? p->started_us + timeout_ms * 1000 : 0;
+    keeper_note_deadline(keeper, p->deadline_us);
+}
+
+int keeper_watch_end(struct keeper *keeper, struct kept_box *box, unsigned slot, struct err *e)
+{
+    int r = keeper_watch(keeper, box->payload[slot]->payload.process.pidfd, WATCH_PAYLOAD_END, box->slot, slot);
+    return r < 0 ? err_at(e, -r, STEP_MEMORY, 0, "watching the payload") : 0;
+}
+
+/* Puts a payload that runs, or is being forked, into its slot and watches it. */
 static int keep_payload(struct call *c, unsigned slot, struct kept_payload *p, struct err *e)
 {
-    p->started_us = clock_monotonic_us();
+    keeper_arm(c->keeper, p);
     p->oom_kills_before = c->box->oom_kills;
     p->pids_refused_before = c->box->pids_refused;
     c->box->payload[slot] = p;
     int r = keeper_watch(c->keeper, p->payload.link, WATCH_PAYLOAD_LINK, c->box->slot, slot);
-    if (r == 0)
-        r = keeper_watch(c->keeper, p->payload.process.pidfd, WATCH_PAYLOAD_END, c->box->slot, slot);
-    if (r < 0) {
+    if (r < 0)
+        r = err_at(e, -r, STEP_MEMORY, 0, "watching the payload");
+    else if (!p->forking)
+        r = keeper_watch_end(c->keeper, c->box, slot, e);
+    if (r < 0 && p->forking) {
+        keeper_free_payload(c->box, slot);
+    } else if (r < 0) {
         /* A child that nobody watches would never be reaped. */
         struct process_end end;
-        r = err_at(e, -r, STEP_MEMORY, 0, "watching the payload");
         (void)!process_signal(&p->payload.process, SIGKILL);
         (void)!process_reap(&p->payload.process, 1, &end);
         keeper_free_payload(c->box, slot);
@@ -295,25 +330,33 @@ static int do_start(struct call *c, struct err *e)
     const struct request_start *q = c->frame;
     size_t n = 1, stdio_fds = (size_t)(!!q->has_stdio[0] + !!q->has_stdio[1] + !!q->has_stdio[2]);
 
-    if (q->n_held > KEEPER_HELD || c->n_fds != 1 + stdio_fds + q->n_held || c->box->payload[q->head.payload])
+    if (q->n_held > KEEPER_HELD || c->n_fds != 1 + stdio_fds + q->n_held || c->box->payload[q->head.payload]
+        || q->way > START_FORK || q->user > 65536 || q->group > 65536)
         return err_at(e, EINVAL, STEP_PROTOCOL, 0, "start");
     struct kept_payload *p = calloc(1, sizeof *p);
     if (!p)
         return err_at(e, ENOMEM, STEP_MEMORY, 0, "payload");
-    struct start start = { .packed = c->fds[0] };
+    const struct box *box = &c->box->box;
+    struct start start = { .packed = c->fds[0],
+                           .uid = q->user ? q->user - 1 : box->uid,
+                           .gid = q->group ? q->group - 1 : box->gid,
+                           .fresh = box->family && q->way == START_EXEC };
+    start.other_user = start.uid != box->uid || start.gid != box->gid;
     for (int i = 0; i < 3; i++)
         start.stdio[i] = q->has_stdio[i] ? c->fds[n++] : -1;
-    int r = box_start(&c->box->box, &start, &p->payload, e);
+    int r;
+    if (q->way == START_EXEC)
+        r = box_start(&c->box->box, &start, &p->payload, e);
+    else if (start.other_user)
+        r = err_at(e, EINVAL, STEP_USAGE, 0, "a forked payload is of the box's own user");
+    else
+        r = keeper_fork(c->box, p, &start, e);
     if (r < 0) {
         free(p);
         return r;
     }
     p->token = q->token;
-    /* A century is as good as none, and cannot overflow. */
-    if (q->timeout_ms && q->timeout_ms < UINT64_C(100) * 365 * 86400 * 1000)
-        p->deadline_us = clock_monotonic_us() + q->timeout_ms * 1000;
-    if (p->deadline_us && (c->keeper->deadline_us == 0 || p->deadline_us < c->keeper->deadline_us))
-        c->keeper->deadline_us = p->deadline_us;
+    p->timeout_ms = q->timeout_ms;
     for (p->n_held = 0; p->n_held < q->n_held; p->n_held++)
         p->held[p->n_held] = TAKE_FD(c->fds[n + (size_t)p->n_held]);
     return keep_payload(c, q->head.payload, p, e);
@@ -328,6 +371,8 @@ static int do_signal(struct call *c, struct err *e)
         return err_at(e, EINVAL, STEP_PROTOCOL, 0, "signal");
     if (p->ended)
         return err_at(e, ESRCH, STEP_WAIT, 0, "the command has ended");
+    if (p->forking)
+        return err_at(e, EBUSY, STEP_WAIT, 0, "the command has not started yet");
     int r = q->group ? process_signal_group(&p->payload.process, q->signal)
                      : process_signal(&p->payload.process, q->signal);
     return r < 0 ? err_at(e, -r, STEP_WAIT, 0, "signal") : 0;
@@ -426,6 +471,18 @@ static int do_forget(struct call *c, struct err *e)
     return 0;
 }
 
+static int do_family(struct call *c, struct err *e)
+{
+    c->later = true;
+    return keeper_make_family(c->keeper, c->frame, c->fds, c->n_fds, e);
+}
+
+static int do_family_end(struct call *c, struct err *e)
+{
+    c->later = true;
+    return keeper_end_family(c->keeper, c->frame, e);
+}
+
 static int do_destroy(struct call *c, struct err *e)
 {
     const struct request_head *q = c->frame;
@@ -461,6 +518,8 @@ static const struct op {
     [REQUEST_FORGET]  = { sizeof(struct request_head), ANY | STATE(BOX_DEAD), NEEDS_PAYLOAD, 0, 0, do_forget },
     [REQUEST_DESTROY] = { sizeof(struct request_head), ANY, 0, 0, 0, do_destroy },
     [REQUEST_STORE_REMOVE] = { sizeof(struct request_store), NO_BOX, NO_SLOT, 0, 0, do_store_remove },
+    [REQUEST_FAMILY]  = { sizeof(struct request_family), NO_BOX, NO_SLOT, 1, 2, do_family },
+    [REQUEST_FAMILY_END] = { sizeof(struct request_head), NO_BOX, NO_SLOT, 0, 0, do_family_end },
 };
 
 /* 0, or why this request cannot be carried out now. *ret_illegal: no honest front would have sent it. */

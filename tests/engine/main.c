@@ -41,6 +41,7 @@ int main(int argc, char **argv)
         return r < 0;
     }
     failed += _cmocka_run_group_tests("boxes", box_tests, n_box_tests, NULL, NULL);
+    failed += _cmocka_run_group_tests("families", family_tests, n_family_tests, NULL, NULL);
     failed += _cmocka_run_group_tests("life", life_tests, n_life_tests, NULL, NULL);
     if (strcmp(layout, "host") == 0) {
         failed += _cmocka_run_group_tests("front", front_tests, n_front_tests, NULL, NULL);

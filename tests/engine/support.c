@@ -21,11 +21,13 @@
 #include "box/payload.h"
 
 struct front front = { .socket = -1 };
+const char *keeper_template;
 const struct frame_limits usual = { .memory_bytes = 96 << 20, .disk_bytes = 16 << 20, .pids = 32, .cpu_milli = 1000 };
 
 static void spawn_keeper(int socket)
 {
     const char *program = getenv("CARREL");
+    const char *option = keeper_template ? "--template" : NULL;
     char number[16];
 
     snprintf(number, sizeof number, "%d", socket);
@@ -37,9 +39,10 @@ static void spawn_keeper(int socket)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (socket >= 0) {
         fcntl(socket, F_SETFD, 0);
-        execl(program, "carrel", "keeper", "--fd", number, (char *)NULL);
+        execl(program, "carrel", "keeper", "--fd", number, option, keeper_template, (char *)NULL);
     } else {
-        execl(program, "carrel", "keeper", "--listen", front.path, "--front-uid", "0", (char *)NULL);
+        execl(program, "carrel", "keeper", "--listen", front.path, "--front-uid", "0", option, keeper_template,
+              (char *)NULL);
     }
     _exit(120);
 }
@@ -297,7 +300,8 @@ struct told box_run(uint32_t box, unsigned payload, struct run run)
     char *env[] = { "PATH=/usr/bin:/bin", "HOME=/home/box", "LANG=C.UTF-8", NULL };
     struct command_spec command = { .argv = run.argv ? run.argv : shell, .env = env, .terminal = run.terminal };
     struct request_start frame = { .head = { .type = REQUEST_START, .box = box, .payload = (uint16_t)payload },
-                                   .token = run.token, .timeout_ms = run.timeout_ms, .n_held = (uint8_t)run.n_held };
+                                   .token = run.token, .timeout_ms = run.timeout_ms, .n_held = (uint8_t)run.n_held,
+                                   .way = run.way, .user = run.user, .group = run.group };
     int fds[8], n = 0;
     struct err e;
 
@@ -320,12 +324,20 @@ struct told box_run(uint32_t box, unsigned payload, struct run run)
 
 struct event box_sh(uint32_t box, unsigned payload, const char *script, char *out, size_t size)
 {
+    return box_do(box, payload, (struct run){ .script = script }, out, size, NULL);
+}
+
+struct event box_do(uint32_t box, unsigned payload, struct run run, char *out, size_t size, int *ret_way)
+{
     int pipe[2] = { -1, -1 };
 
     assert_return_code(pipe2(pipe, O_CLOEXEC), errno);
-    struct told told = box_run(box, payload, (struct run){ .script = script, .out = pipe[1] });
-    must_work(&told, script);
+    run.out = pipe[1];
+    struct told told = box_run(box, payload, run);
+    must_work(&told, run.script ? run.script : run.argv[0]);
     close(pipe[1]);
+    if (ret_way)
+        *ret_way = front_expect(EVENT_STARTED, box, (int)payload).event.code;
     struct event end = front_expect(EVENT_ENDED, box, (int)payload).event;
     if (out)
         out[read_some(pipe[0], out, size - 1, 1000)] = 0;

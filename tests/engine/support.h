@@ -54,6 +54,7 @@ extern struct front front;
 /* --- the keeper --- */
 int   setup_private(void **state);      /* a keeper of our own, connected */
 int   setup_listening(void **state);    /* one that listens; not connected yet */
+extern const char *keeper_template;     /* for the next of them: NAME=DIR:DIR, or NULL */
 int   teardown(void **state);           /* it must have ended or end cleanly, and leave nothing */
 void  front_connect(void);              /* and take HELLO */
 int   front_connect_as(uid_t uid);      /* returns a socket or -errno */
@@ -83,10 +84,15 @@ struct run {
     int         in, out;        /* 0: none */
     const int  *held;
     size_t      n_held;
+    enum start_way way;
+    uint32_t    user, group;    /* as in the frame */
 };
 /* Waits for DONE only. */
 struct told box_run(uint32_t box, unsigned payload, struct run run);
 /* Starts sh -c, waits for its end, returns it; out (may be NULL) gets its output as a string. */
+/* The same with a command and a way; its output is waited for, its end is in the event. *ret_way: as STARTED tells it.
+ */
+struct event box_do(uint32_t box, unsigned payload, struct run run, char *out, size_t size, int *ret_way);
 struct event box_sh(uint32_t box, unsigned payload, const char *script, char *out, size_t size);
 
 /* --- the host --- */
@@ -101,7 +107,7 @@ size_t read_some(int fd, char *text, size_t size, int ms);
 void   read_until(int fd, const char *wanted);
 
 extern const struct frame_limits usual;
-extern const struct CMUnitTest box_tests[], life_tests[], front_tests[], files_tests[];
-extern const size_t n_box_tests, n_life_tests, n_front_tests, n_files_tests;
+extern const struct CMUnitTest box_tests[], life_tests[], front_tests[], files_tests[], family_tests[];
+extern const size_t n_box_tests, n_life_tests, n_front_tests, n_files_tests, n_family_tests;
 
 #endif

@@ -10,6 +10,7 @@
 #include "keeper/keeper.c"
 #undef STATE
 #include "keeper/ops.c"
+#include "keeper/families.c"
 
 static uint8_t whim;        /* of the pretended box layer, from the input */
 
@@ -78,6 +79,119 @@ int box_create(struct box_host *host, const struct plan *plan, const int *source
     return 0;
 }
 
+void family_plan(struct plan *plan)
+{
+    (void)plan;
+}
+
+int family_create(struct box_host *host, const struct plan *plan, const int *source, const struct start *zygote,
+                  struct family *ret, struct err *e)
+{
+    (void)host;
+    (void)source;
+    HOLDS(!zygote->command && fcntl(zygote->packed, F_GETFD) >= 0);
+    if (whim % 8 == 7)
+        return err_at(e, EMFILE, STEP_CLONE, 0, "namespaces");
+    *ret = (struct family){ .box = { .state = BOX_READY, .profile = plan->profile, .init.pidfd = new_fd() },
+                            .zygote = { .pid = 2, .pidfd = new_fd() }, .zygote_link = new_fd(), .control = new_fd() };
+    return 0;
+}
+
+int family_ready(struct family *family, int timeout_ms, struct err *e)
+{
+    HOLDS(timeout_ms == 0 && family->control >= 0);
+    if (whim % 4 == 1)
+        return err_at(e, ECHILD, STEP_CLONE, 0, "the zygote");
+    return whim % 4 == 2;
+}
+
+int family_box_create(struct box_host *host, struct family *family, const struct plan *plan, const int *source,
+                      bool freezer, struct box *ret, struct err *e)
+{
+    HOLDS(family->control >= 0);
+    int r = box_create(host, plan, source, NULL, freezer, ret, e);
+    if (r < 0)
+        return r;
+    ret->first.process.pidfd = fd_close(ret->first.process.pidfd);
+    ret->family = family;
+    return 0;
+}
+
+int family_fork(struct box *box, struct payload *ret, struct err *e)
+{
+    HOLDS(box->state == BOX_READY && box->family->control >= 0);
+    if (whim % 8 == 6)
+        return err_at(e, EAGAIN, STEP_CLONE, 0, "the zygote does not take requests");
+    *ret = (struct payload){ .process.pidfd = -1, .link = new_fd(), .terminal = -1, .waiting = true };
+    return 0;
+}
+
+int family_forked(struct box *box, struct payload *payload, int timeout_ms, struct err *e)
+{
+    HOLDS(box->family && timeout_ms == 0 && payload->process.pidfd < 0);
+    if (whim % 4 == 0)
+        return 0;
+    if (whim % 4 == 1)
+        return err_at(e, whim & 4 ? EPERM : EAGAIN, STEP_RIGHTS, 0, "the zygote's child");
+    payload->process = (struct process){ .pid = 3, .pidfd = new_fd() };
+    return 1;
+}
+
+int family_order(const struct box *box, struct payload *payload, const struct start *start, struct err *e)
+{
+    HOLDS(box->family && payload->process.pidfd >= 0 && fcntl(start->packed, F_GETFD) >= 0);
+    if (whim % 8 == 7)
+        return err_at(e, EPIPE, STEP_CLONE, 0, "payload");
+    payload->waiting = false;
+    return 0;
+}
+
+void family_reap(struct family *family)
+{
+    if (family->zygote.pidfd >= 0 && (family->control < 0 || whim % 16 == 11)) {
+        family->zygote.pidfd = fd_close(family->zygote.pidfd);
+        family->zygote.pid = 0;
+    }
+}
+
+void family_stop(struct family *family)
+{
+    family->control = fd_close(family->control);
+    family->zygote_link = fd_close(family->zygote_link);
+}
+
+void family_kill(struct family *family)
+{
+    family_stop(family);
+}
+
+int family_release(struct box_host *host, struct family *family)
+{
+    (void)host;
+    if (whim % 4 == 3)
+        return 0;
+    family->box.init.pidfd = fd_close(family->box.init.pidfd);
+    HOLDS(family->zygote.pidfd < 0 && family->control < 0);
+    return 1;
+}
+
+void family_destroy(struct box_host *host, struct family *family)
+{
+    family_kill(family);
+    family_reap(family);
+    HOLDS(family_release(host, family) == 1);
+}
+
+void family_box_sweep(struct box *box)
+{
+    HOLDS(box->family);
+}
+
+void family_sweep_unknown(bool (*known)(pid_t pid, void *arg), void *arg)
+{
+    (void)known(1, arg);
+}
+
 void box_clear(struct box *ret)
 {
     *ret = (struct box){ .init.pidfd = -1, .link = -1, .oom = -1,
@@ -140,6 +254,8 @@ int box_ready(struct box *box, bool block, struct err *e)
         return err_at(e, ECHILD, STEP_CLONE, 0, "init ended");
     box->link = fd_close(box->link);
     box->state = BOX_READY;
+    if (box->family)
+        box->first.process = (struct process){ .pid = 4, .pidfd = new_fd() };
     return 1;
 }
 
@@ -150,6 +266,10 @@ int box_start(struct box *box, const struct start *start, struct payload *ret, s
         HOLDS(start->stdio[i] == -1 || fcntl(start->stdio[i], F_GETFD) >= 0);
     if (whim % 8 == 7)
         return err_at(e, EAGAIN, STEP_CLONE, 0, "payload");
+    if (box->first.waiting && !start->fresh && !start->other_user) {
+        payload_done(&box->first);
+        box->first.waiting = false;
+    }
     *ret = (struct payload){ .process = { .pid = 1, .pidfd = new_fd() }, .link = new_fd(), .terminal = -1 };
     return 0;
 }
@@ -313,11 +433,24 @@ static bool send_frame(struct keeper *keeper, const uint8_t *data, size_t size)
             q->profile %= 4;
             q->store %= 4;
             q->root %= 2;
+            q->family %= 4;
+            q->template %= 2;
             q->uid %= 65536;
             q->gid %= 65536;
             memcpy(q->hostname, "box", 4);
             q->mount[0].target[0] = '/';
             memcpy(q->mount[0].target + 1, data + 2, given < 24 ? given : 24);
+        } else if (head->type == REQUEST_FAMILY) {
+            struct request_family *q = (struct request_family *)frame;
+            q->profile %= 4;
+            q->template %= 2;
+            n_fds = 1 + !!q->has_stderr;
+        } else if (head->type == REQUEST_START) {
+            struct request_start *q = (struct request_start *)frame;
+            q->way %= 3;
+            q->user %= 2;
+            q->group = 0;
+            n_fds = 1 + (size_t)(!!q->has_stdio[0] + !!q->has_stdio[1] + !!q->has_stdio[2]) + (q->n_held %= 3);
         }
     }
     for (size_t i = 0; i < n_fds; i++)
@@ -331,14 +464,16 @@ static bool send_frame(struct keeper *keeper, const uint8_t *data, size_t size)
 static void happen(struct keeper *keeper, uint8_t what, uint8_t slots)
 {
     static const enum watch kinds[] = { WATCH_INIT, WATCH_BOX_LINK, WATCH_PAYLOAD_LINK, WATCH_PAYLOAD_END,
-                                        WATCH_STORE };
+                                        WATCH_STORE, WATCH_FAMILY, WATCH_FIRST_END };
     uint32_t box = slots % 3u;
-    enum watch kind = kinds[what % 5];
+    enum watch kind = kinds[what % 7];
 
+    if (kind == WATCH_FIRST_END && (!keeper->box[box] || keeper->box[box]->box.first.process.pidfd < 0))
+        return;
     if (kind == WATCH_INIT && (!keeper->box[box] || keeper->box[box]->box.init.pidfd < 0))
         return;
     dispatch(keeper, key(kind, box, slots / 3u % 3u));
-    (void)keep_deadlines(keeper);
+    (void)keeper_keep_families(keeper, keep_deadlines(keeper));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -347,6 +482,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int pair[2], before = open_fds();
 
     memset(&keeper, 0, sizeof keeper);
+    keeper.n_templates = 1;
     HOLDS(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0);
     keeper.front = pair[0];
     keeper.listener = keeper.signals = -1;
@@ -367,7 +503,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     whim = 0;
     end_all(&keeper);
-    HOLDS(keeper.n_boxes == 0);
+    HOLDS(keeper.n_boxes == 0 && keeper.n_dying == 0 && !keeper.families);
     for (uint32_t i = 0; i < KEEPER_BOXES; i++)
         HOLDS(!keeper.box[i]);
     fd_close(keeper.front);

@@ -1,0 +1,458 @@
+/* Families in the keeper's loop. Nothing here waits for a zygote: its first word, its end and the words of its children
+ * are descriptors in the epoll set, and each has a deadline.
+ *
+ *   MAKING ----> READY ----> ENDING ----> (out of its slot) ----> TREE -> gone
+ *      imports     forks       its zygote    boxes live on, and     the last box has gone:
+ *      |                       was killed    are only exec'd in     init is killed
+ *      +---------------------> or has ended
+ *
+ * There are few of them, so whatever happens to one makes us look at all. A payload that is forked has no process until
+ * its child has spoken and was looked at (family_check.c); until then the command waits in the slot.
+ *
+ * A zygote can give birth to children of ours that we never asked for. They can harm only their own box, but dead and
+ * not reaped they would keep its pid namespace, and so its end, waiting. So now and then whoever is dead, ours and not
+ * known is reaped. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "keeper/keeper.h"
+
+enum { SWEEP_US = 1000000, SWEEP_SOON_US = 5000 };
+enum { FAMILY_UID = 1000 };      /* the zygote's; boxes have ids of their own */
+
+static struct err zygote_ended(const struct kept_family *f)
+{
+    const struct process_end *end = &f->family.zygote_end;
+    struct err e = { 0 };
+
+    (void)err_set(&e, ECHILD, STEP_WAIT, end->signal ? "the zygote was ended by signal %d" : "the zygote ended with "
+                  "status %d", end->signal ? end->signal : end->code);
+    return e;
+}
+
+static void free_family(struct kept_family *f)
+{
+    *f->back = f->next;
+    if (f->next)
+        f->next->back = f->back;
+    free(f);
+}
+
+/* Its zygote is not to live any longer. */
+static void stop(struct kept_family *f, const struct err *cause)
+{
+    if (f->state >= FAMILY_ENDING)
+        return;
+    if (cause)
+        f->cause = *cause;
+    f->was_ready = f->state == FAMILY_READY;
+    f->state = FAMILY_ENDING;
+    f->deadline_us = 0;
+    family_stop(&f->family);
+}
+
+/* Its zygote has ended and was reaped. */
+static void leave_slot(struct keeper *keeper, struct kept_family *f)
+{
+    struct event gone = { .type = f->was_ready ? EVENT_FAMILY_GONE : EVENT_DONE,
+                          .box = f->slot,
+                          .token = f->token,
+                          .serial = f->was_ready ? f->end_serial : f->make_serial,
+                          .code = f->family.zygote_end.code,
+                          .signal = f->family.zygote_end.signal,
+                          .err = f->cause,
+                          .result = -f->cause.code };
+
+    if (!f->was_ready && gone.result == 0)
+        gone.result = -ECANCELED;
+    if (keeper->family[f->slot] == f) {
+        keeper->family[f->slot] = NULL;
+        if (f->was_ready || f->make_serial)
+            keeper_tell(keeper, &gone, NULL, 0);
+        if (!f->was_ready && f->end_serial) {
+            gone.serial = f->end_serial;
+            gone.result = 0;
+            keeper_tell(keeper, &gone, NULL, 0);
+        }
+    }
+    f->state = FAMILY_ORPHANED;
+}
+
+/* It has not been ready yet; is it now? */
+static void hear_first_word(struct keeper *keeper, struct kept_family *f)
+{
+    struct event ready = { .type = EVENT_FAMILY, .box = f->slot, .token = f->token, .serial = f->make_serial };
+    struct err e = { 0 };
+    int r = family_ready(&f->family, 0, &e);
+
+    if (r == 0 && f->deadline_us <= clock_monotonic_us())
+        r = err_set(&e, ETIMEDOUT, STEP_WAIT, "the zygote was not ready within %d s", FAMILY_READY_MS / 1000);
+    if (r < 0)
+        stop(f, &e);
+    if (r <= 0)
+        return;
+    /* It has nothing more to say there, and its end is seen elsewhere. */
+    (void)epoll_ctl(keeper->epoll, EPOLL_CTL_DEL, f->family.control, NULL);
+    f->state = FAMILY_READY;
+    f->deadline_us = 0;
+    f->make_serial = 0;
+    keeper_tell(keeper, &ready, NULL, 0);
+}
+
+void keeper_look_at_families(struct keeper *keeper)
+{
+    for (struct kept_family *f = keeper->families, *next; f; f = next) {
+        next = f->next;
+        if (f->state == FAMILY_MAKING)
+            hear_first_word(keeper, f);
+        family_reap(&f->family);
+        if (f->state <= FAMILY_ENDING && f->family.zygote.pidfd < 0) {
+            struct err e = zygote_ended(f);
+            stop(f, &e);
+            leave_slot(keeper, f);
+        }
+        if (f->state == FAMILY_ORPHANED && f->n_boxes == 0) {
+            family_kill(&f->family);
+            f->state = FAMILY_TREE;
+        }
+        if (f->state == FAMILY_TREE && family_release(&keeper->host, &f->family) > 0)
+            free_family(f);
+    }
+}
+
+/* Whoever is a child of ours and known. */
+static bool is_ours(const struct keeper *keeper, pid_t pid)
+{
+    for (const struct kept_family *f = keeper->families; f; f = f->next)
+        if (f->family.zygote.pid == pid || f->family.box.init.pid == pid)
+            return true;
+    for (uint32_t i = 0; i < KEEPER_BOXES; i++) {
+        const struct kept_box *box = keeper->box[i];
+        if (!box)
+            continue;
+        if (box->box.init.pid == pid || box->box.first.process.pid == pid
+            || (box->waiting && box->waiting->job.process.pid == pid))
+            return true;
+        for (unsigned k = 0; k < KEEPER_PAYLOADS; k++)
+            if (box->payload[k] && box->payload[k]->payload.process.pid == pid)
+                return true;
+    }
+    return keeper->host.janitor_process.pid == pid;
+}
+
+static bool is_known(pid_t pid, void *arg)
+{
+    return is_ours(arg, pid);
+}
+
+static void sweep(struct keeper *keeper)
+{
+    siginfo_t info;
+
+    /* Almost always nobody is dead, and that costs one call. */
+    for (;;) {
+        info.si_pid = 0;
+        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) < 0 || info.si_pid == 0)
+            return;
+        if (is_ours(keeper, info.si_pid))
+            break;      /* its own event comes, but it hides the others */
+        (void)waitid(P_PID, (id_t)info.si_pid, &info, WEXITED | WNOHANG | __WALL);
+    }
+    family_sweep_unknown(is_known, keeper);
+}
+
+int keeper_keep_families(struct keeper *keeper, int wait_ms)
+{
+    bool soon = keeper->n_dying > 0;
+
+    if (!keeper->families && !soon)
+        return wait_ms;
+    for (const struct kept_family *f = keeper->families; f; f = f->next)
+        soon |= f->state >= FAMILY_ENDING && f->n_boxes == 0;
+    uint64_t now = clock_monotonic_us(), next = now + (soon ? SWEEP_SOON_US : SWEEP_US);
+    if (keeper->sweep_us <= now) {
+        sweep(keeper);
+        keeper_look_at_families(keeper);
+        keeper->sweep_us = next;
+    } else if (keeper->sweep_us > next) {
+        keeper->sweep_us = next;
+    }
+    int left_ms = (int)((keeper->sweep_us - now) / 1000) + 1;
+    return wait_ms < 0 || left_ms < wait_ms ? left_ms : wait_ms;
+}
+
+/* ---- requests ---- */
+
+int keeper_add_template(struct keeper *keeper, const char *text, struct err *e)
+{
+    struct kept_template *t = &keeper->template[keeper->n_templates];
+    /* For ever; and not the arguments themselves, which a child blanks when it gives itself a title. */
+    char *copy = strdup(text), *at = copy ? strchr(copy, '=') : NULL;
+
+    if (!at || at == copy)
+        return err_set(e, EINVAL, STEP_USAGE, "keeper: --template wants NAME=DIR:DIR..., not %s", text);
+    if (keeper->n_templates == KEEPER_TEMPLATES)
+        return err_set(e, EINVAL, STEP_USAGE, "keeper: there are more than %d templates", KEEPER_TEMPLATES);
+    for (char *next = at + 1; (at = strsep(&next, ":"));) {
+        if (!*at)
+            continue;
+        if (t->n == KEEPER_LAYERS || !keeper_target_is_plain(at, strlen(at) + 1))
+            return err_set(e, EINVAL, STEP_USAGE, "keeper: --template: %s",
+                           t->n == KEEPER_LAYERS ? "too many directories" : at);
+        t->fd[t->n] = open(at, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        if (t->fd[t->n] < 0)
+            return err_set(e, errno, STEP_USAGE, "keeper: --template: %s", at);
+        t->dir[t->n++] = at;
+    }
+    keeper->n_templates++;
+    return 0;
+}
+
+size_t keeper_add_layers(const struct keeper *keeper, uint32_t template, struct box_spec *spec, int *fds)
+{
+    const struct kept_template *t = template ? &keeper->template[template - 1] : NULL;
+    size_t n = t ? t->n : 0;
+
+    for (size_t i = 0; i < n; i++) {
+        spec->mount[i] = (struct mount_spec){ .source = t->dir[i], .target = t->dir[i], .is_layer = true };
+        fds[i] = t->fd[i];
+    }
+    spec->n_mounts = n;
+    return n;
+}
+
+static int make_family(struct keeper *keeper, const struct request_family *q, const int *fds, struct family *ret,
+                       struct err *e)
+{
+    static struct box_spec spec;
+    static struct plan plan;
+    int layers[KEEPER_LAYERS];
+    struct start start = { .packed = fds[0], .stdio = { -1, -1, q->has_stderr ? fds[1] : -1 } };
+
+    spec = (struct box_spec){
+        .profile = (enum profile)q->profile,
+        .limits = { .memory_bytes = q->limits.memory_bytes, .disk_bytes = q->limits.disk_bytes, .pids = q->limits.pids,
+                    .cpu_milli = q->limits.cpu_milli },
+        .hostname = "family",
+        .uid = FAMILY_UID,
+        .gid = FAMILY_UID,
+    };
+    (void)keeper_add_layers(keeper, q->template, &spec, layers);
+    int r = box_check_limits(&keeper->host, &spec.limits, e);
+    if (r == 0)
+        r = facts_read_root(&keeper->host.facts, NULL, e);
+    if (r == 0)
+        r = plan_make(&spec, &keeper->host.facts, &plan, e);
+    if (r < 0)
+        return r;
+    family_plan(&plan);
+    return family_create(&keeper->host, &plan, layers, &start, ret, e);
+}
+
+static int watch_family(struct keeper *keeper, const struct family *family)
+{
+    int r = keeper_watch(keeper, family->zygote.pidfd, WATCH_FAMILY, 0, 0);
+
+    if (r == 0)
+        r = keeper_watch(keeper, family->zygote_link, WATCH_FAMILY, 0, 0);
+    if (r == 0)
+        r = keeper_watch(keeper, family->control, WATCH_FAMILY, 0, 0);
+    return r < 0 ? r : keeper_watch(keeper, family->box.init.pidfd, WATCH_FAMILY, 0, 0);
+}
+
+int keeper_make_family(struct keeper *keeper, const struct request_family *q, const int *fds, size_t n_fds,
+                       struct err *e)
+{
+    if (q->head.box >= KEEPER_FAMILIES || q->profile >= PROFILE_COUNT || q->template > keeper->n_templates
+        || n_fds != 1 + !!q->has_stderr)
+        return err_at(e, EINVAL, STEP_PROTOCOL, 0, "family");
+    if (keeper->family[q->head.box])
+        return err_at(e, EBUSY, STEP_PROTOCOL, 0, "this family's number is in use");
+    struct kept_family *f = calloc(1, sizeof *f);
+    if (!f)
+        return err_at(e, ENOMEM, STEP_MEMORY, 0, "family");
+    int r = make_family(keeper, q, fds, &f->family, e);
+    if (r == 0 && (r = watch_family(keeper, &f->family)) < 0) {
+        r = err_at(e, -r, STEP_MEMORY, 0, "watching the family");
+        family_destroy(&keeper->host, &f->family);
+    }
+    if (r < 0) {
+        free(f);
+        return r;
+    }
+    f->slot = q->head.box;
+    f->token = q->token;
+    f->template = q->template;
+    f->make_serial = q->head.serial;
+    f->deadline_us = clock_monotonic_us() + FAMILY_READY_MS * UINT64_C(1000);
+    f->next = keeper->families;
+    f->back = &keeper->families;
+    if (f->next)
+        f->next->back = &f->next;
+    keeper->families = f;
+    keeper->family[f->slot] = f;
+    return 0;
+}
+
+int keeper_end_family(struct keeper *keeper, const struct request_head *q, struct err *e)
+{
+    struct kept_family *f = q->box < KEEPER_FAMILIES ? keeper->family[q->box] : NULL;
+
+    if (!f)
+        return err_at(e, ENOENT, STEP_PROTOCOL, 0, "there is no such family");
+    if (f->end_serial)
+        return err_at(e, EALREADY, STEP_WAIT, 0, "the family is being ended");
+    f->end_serial = q->serial;
+    stop(f, NULL);
+    return 0;
+}
+
+int keeper_find_family(const struct keeper *keeper, const struct request_create *q, struct kept_family **ret,
+                       struct err *e)
+{
+    if (q->family > KEEPER_FAMILIES || q->store || q->root)
+        return err_at(e, EINVAL, STEP_PROTOCOL, 0, "create in a family");
+    struct kept_family *f = keeper->family[q->family - 1];
+    if (!f || f->state != FAMILY_READY)
+        return err_at(e, ECHILD, STEP_USAGE, 0, "there is no such family, or it is not ready");
+    if (f->template != q->template || f->family.box.profile != (enum profile)q->profile)
+        return err_at(e, EINVAL, STEP_PROTOCOL, 0, "a box must have the template and the profile of its family");
+    *ret = f;
+    return 0;
+}
+
+void keeper_leave_family(struct keeper *keeper, struct kept_box *box)
+{
+    if (!box->family)
+        return;
+    box->family->n_boxes--;
+    keeper->n_dying -= box->dying;
+    box->family = NULL;
+}
+
+/* ---- forked payloads ---- */
+
+static void close_order(struct kept_payload *p)
+{
+    for (size_t i = 0; i < sizeof p->order / sizeof *p->order; i++)
+        p->order[i] = fd_close(p->order[i]);
+}
+
+int keeper_fork(struct kept_box *box, struct kept_payload *p, const struct start *start, struct err *e)
+{
+    struct family *family = box->box.family;
+
+    for (size_t i = 0; i < sizeof p->order / sizeof *p->order; i++)
+        p->order[i] = -1;
+    if (family && box->box.first.waiting) {
+        p->way = WAY_PARKED;
+        return box_start(&box->box, start, &p->payload, e);
+    }
+    if (!family || !box->family || box->family->state != FAMILY_READY)
+        return err_at(e, ECHILD, STEP_USAGE, 0, "the box has no zygote that lives");
+    int r = family_fork(&box->box, &p->payload, e);
+    if (r < 0)
+        return r;
+    p->way = WAY_FORKED;
+    p->forking = true;
+    p->order[0] = fcntl(start->packed, F_DUPFD_CLOEXEC, 3);
+    for (int i = 0; i < 3; i++)
+        p->order[1 + i] = start->stdio[i] < 0 ? -1 : fcntl(start->stdio[i], F_DUPFD_CLOEXEC, 3);
+    return 0;
+}
+
+void keeper_judge_fork(struct keeper *keeper, struct kept_box *box, const struct err *e)
+{
+    if (!box->family || (e->code != EPERM && e->code != EPROTO))
+        return;
+    /* What it gave us is in the box and not sealed; and so would be the next. */
+    keeper_end_box(keeper, box, e);
+    stop(box->family, e);
+}
+
+void keeper_fork_failed(struct keeper *keeper, struct kept_box *box, unsigned slot, const struct err *e)
+{
+    struct kept_payload *p = box->payload[slot];
+
+    p->forking = false;
+    p->ended = true;
+    p->deadline_us = 0;
+    close_order(p);
+    payload_done(&p->payload);
+    p->end = (struct event){ .type = EVENT_FAILED, .box = box->slot, .payload = (uint16_t)slot, .token = p->token,
+                             .result = -e->code, .err = *e };
+    keeper_tell(keeper, &p->end, NULL, 0);
+    keeper_judge_fork(keeper, box, e);
+}
+
+void keeper_fork_speaks(struct keeper *keeper, struct kept_box *box, unsigned slot)
+{
+    struct kept_payload *p = box->payload[slot];
+    struct err e = { 0 };
+    int r = family_forked(&box->box, &p->payload, 0, &e);
+
+    if (r == 0)
+        return;
+    if (r > 0) {
+        struct start start = { .packed = p->order[0], .stdio = { p->order[1], p->order[2], p->order[3] } };
+        r = family_order(&box->box, &p->payload, &start, &e);
+        if (r == 0)
+            r = keeper_watch_end(keeper, box, slot, &e);
+        if (r < 0) {
+            struct process_end end;
+            (void)!process_signal(&p->payload.process, SIGKILL);
+            (void)!process_reap(&p->payload.process, 1, &end);
+        }
+    }
+    if (r < 0) {
+        keeper_fork_failed(keeper, box, slot, &e);
+        return;
+    }
+    p->forking = false;
+    close_order(p);
+    keeper_arm(keeper, p);
+}
+
+void keeper_free_order(struct kept_payload *p)
+{
+    if (p->forking)
+        close_order(p);
+}
+
+/* ---- all of them ---- */
+
+void keeper_tell_families(struct keeper *keeper)
+{
+    for (uint32_t i = 0; i < KEEPER_FAMILIES; i++) {
+        struct kept_family *f = keeper->family[i];
+        if (!f)
+            continue;
+        f->make_serial = f->end_serial = 0;
+        if (f->state == FAMILY_READY) {
+            struct event event = { .type = EVENT_FAMILY, .box = i, .token = f->token };
+            keeper_tell(keeper, &event, NULL, 0);
+        } else {
+            /* Nobody waits for it, and nobody will be told of its end. */
+            stop(f, NULL);
+            keeper->family[i] = NULL;
+        }
+    }
+}
+
+void keeper_end_families(struct keeper *keeper)
+{
+    while (keeper->families) {
+        struct kept_family *f = keeper->families;
+        family_destroy(&keeper->host, &f->family);
+        free_family(f);
+    }
+    memset(keeper->family, 0, sizeof keeper->family);
+}
