@@ -13,12 +13,14 @@ is never lost to one."""
 
 import asyncio
 import collections
+import contextlib
 import inspect
 import logging
 import os
 import signal
 import sys
 import threading
+import time
 import types
 
 from ipykernel.ipkernel import IPythonKernel
@@ -30,10 +32,6 @@ from carrel_kernel.shell import Shell
 
 COMM_TYPES = ("comm_open", "comm_msg", "comm_close")
 SHELL, CONTROL, IOPUB, STDIN = (sessions.Channel(name) for name in ("shell", "control", "iopub", "stdin"))
-
-
-class Interrupted(Exception):
-    """A handler was interrupted where nobody else noticed."""
 
 
 class BoxKernel(IPythonKernel):
@@ -53,7 +51,6 @@ class BoxKernel(IPythonKernel):
         self._queue = collections.deque()
         self._controls = collections.deque()
         self._interruptible = False
-        self._sigint_pending = None
         self._is_fork = False
         self._running = False               # a shell message is being handled
         self._loop = self._io_loop = self._wake = None
@@ -227,8 +224,35 @@ class BoxKernel(IPythonKernel):
     # --- interrupts ---
 
     def _on_sigint(self, *_):
+        if self._cell is not None and self._link is not None:
+            # An asynchronous cell is cancelled by the loop; one that keeps the loop from it is interrupted by the next signal.
+            told, self._cell_told = self._cell_told, self._cell_told or time.monotonic()
+            if not told:
+                self._loop.call_soon_threadsafe(self._cancel_cell, self._cell)
+                return
+            if time.monotonic() - told < 0.05:
+                return
         if self._interruptible and self._link is not None and self._link.may_raise():
             raise KeyboardInterrupt
+
+    _cell = None            # the future of an asynchronous cell
+    _cell_told = 0.0
+
+    def _cancel_cell(self, cell):
+        self._cell_told = 0.0
+        cell.cancel()
+
+    @contextlib.contextmanager
+    def _cancel_on_sigint(self, future):
+        try:
+            self._cell, self._cell_told = future, 0.0
+            yield
+        finally:
+            self._cell = None
+
+    async def interrupt_request(self, stream, ident, parent):
+        os.killpg(0, signal.SIGINT) if os.getpgid(0) == os.getpid() else os.kill(os.getpid(), signal.SIGINT)
+        self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent)
 
     def pre_handler_hook(self):
         pass

@@ -1,0 +1,263 @@
+"""What a client sees of a kernel that behaves: each test with ipykernel 7, with ipykernel 6, and forked from a zygote into a box."""
+
+import time
+
+import pytest
+
+
+def test_a_result_comes_between_busy_and_idle(kernel):
+    ran = kernel.run("6*7")
+    assert ran.types() == ["status", "execute_input", "execute_result", "execute_reply", "status"]
+    assert ran.text == "42" and ran.reply["status"] == "ok"
+    assert ran.messages[0]["content"]["execution_state"] == "busy"
+
+
+def test_state_stays_and_cells_are_counted(kernel):
+    count = kernel.run("x = 7").reply["execution_count"]
+    ran = kernel.run("x")
+    assert ran.text == "7" and ran.reply["execution_count"] == count + 1
+    assert kernel.run("In[-1], Out[%d], _" % (count + 1)).text == "('In[-1], Out[%d], _', 7, 7)" % (count + 1)
+
+
+def test_prints_of_a_cell_are_one_message(kernel):
+    ran = kernel.run("print('a'); print('b')")
+    assert ran.types().count("stream") == 1 and ran.stdout == "a\nb\n"
+
+
+def test_output_comes_in_the_order_it_was_made(kernel):
+    ran = kernel.run("import sys\nprint('a'); display(1); sys.stderr.write('b'); print('c'); 2")
+    kinds = [m["content"].get("text", m["msg_type"]) for m in ran.messages if m["channel"] == "iopub" and m["msg_type"] not in ("status", "execute_input")]
+    assert kinds[:2] == ["a\n", "display_data"] and set(kinds[2:4]) == {"b", "c\n"} and kinds[4:] == ["execute_result"]
+
+
+def test_text_is_told_while_the_cell_goes_on(kernel):
+    msg_id = kernel.submit("import time\nprint('early')\ntime.sleep(1)\nprint('late')")
+    seen = []
+    while "stream" not in [m["msg_type"] for m in seen]:
+        seen.append(kernel.receive())
+    told = time.monotonic()
+    assert seen[-1]["content"]["text"] == "early\n"
+    kernel.collect(msg_id)
+    assert time.monotonic() - told > 0.3
+
+
+def test_an_error_has_a_traceback(kernel):
+    ran = kernel.run("def f():\n    return 1/0\nf()")
+    assert ran.error["ename"] == ran.reply["ename"] == "ZeroDivisionError"
+    assert "return" in "".join(ran.error["traceback"]) and ran.reply["status"] == "error"
+
+
+def test_queued_cells_are_aborted_by_an_error(kernel):
+    ids = [kernel.submit("import time; time.sleep(0.2); 1/0"), kernel.submit("y = 1"), kernel.submit("y")]
+    replies = {}
+    while len(replies) < 3:
+        m = kernel.receive()
+        if m["msg_type"] == "execute_reply":
+            replies[m["parent_header"]["msg_id"]] = m["content"]["status"]
+    assert [replies[i] for i in ids] == ["error", "aborted", "aborted"]
+    assert kernel.run("1").text == "1"
+
+
+def test_an_error_that_may_be_passed_over_aborts_nothing(kernel):
+    ids = [kernel.submit("1/0", stop_on_error=False), kernel.submit("2")]
+    assert [[m for m in kernel.collect(i) if m["msg_type"] == "execute_reply"][0]["content"]["status"] for i in ids] == ["error", "ok"]
+
+
+def test_a_silent_cell_shows_nothing(kernel):
+    count = kernel.run("1").reply["execution_count"]
+    ran = kernel.run("z = 3; z", silent=True, store_history=False)
+    assert ran.types() == ["status", "execute_reply", "status"]
+    assert kernel.run("z").reply["execution_count"] == count + 1
+
+
+def test_user_expressions(kernel):
+    told = kernel.run("a = 2", user_expressions={"good": "a+1", "bad": "nothing_here"}).reply["user_expressions"]
+    assert told["good"]["data"]["text/plain"] == "3" and told["bad"]["ename"] == "NameError"
+
+
+def test_input_is_asked_for(kernel):
+    msg_id = kernel.submit("name = input('who? '); import getpass; word = getpass.getpass('word: '); print(name, word)", allow_stdin=True)
+    asked = []
+    for answer in ("ann", "secret"):
+        while True:
+            m = kernel.receive()
+            if m["msg_type"] == "input_request":
+                break
+        asked.append((m["channel"], m["content"]["prompt"], m["content"]["password"]))
+        other = kernel.send("kernel_info_request")      # waits its turn
+        kernel.send("input_reply", {"value": answer}, channel="stdin")
+    assert asked == [("stdin", "who? ", False), ("stdin", "word: ", True)]
+    texts = [m["content"]["text"] for m in kernel.collect(msg_id) if m["msg_type"] == "stream"]
+    assert texts == ["ann secret\n"]
+    assert kernel.collect(other)
+
+
+def test_input_without_a_client_for_it_is_an_error(kernel):
+    assert kernel.run("input()").error["ename"] == "StdinNotImplementedError"
+
+
+def test_input_can_be_interrupted(kernel):
+    msg_id = kernel.submit("input('? ')", allow_stdin=True)
+    while kernel.receive()["msg_type"] != "input_request":
+        pass
+    kernel.interrupt()
+    assert [m["content"]["ename"] for m in kernel.collect(msg_id) if m["msg_type"] == "error"] == ["KeyboardInterrupt"]
+
+
+@pytest.mark.parametrize("code", ["while True: pass", "import time; time.sleep(60)", "!sleep 60", "%timeit -n 1000000000 1",
+                                  "import subprocess; subprocess.run(['sleep', '60'])", "for i in range(10**9): print(i)"])
+def test_an_interrupt_ends_the_cell_and_keeps_the_state(kernel, code):
+    kernel.run("kept = 7")
+    msg_id = kernel.submit(code)
+    while True:
+        if kernel.receive()["msg_type"] == "execute_input":
+            break
+    time.sleep(0.1)                     # for the cell to be at it; an interrupt before would be none
+    kernel.interrupt()
+    ran = kernel.collect(msg_id, 20)
+    assert [m for m in ran if m["msg_type"] == "execute_reply"]
+    assert kernel.run("kept").text == "7"
+
+
+def test_an_asynchronous_cell_can_be_interrupted(kernel):
+    msg_id = kernel.submit("import asyncio; print('go'); await asyncio.sleep(60)")
+    while kernel.receive()["msg_type"] != "stream":
+        pass
+    kernel.interrupt()
+    found = kernel.collect(msg_id)
+    assert [m["content"]["status"] for m in found if m["msg_type"] == "execute_reply"] == ["error"]
+    assert kernel.run("1").text == "1"
+
+
+def test_an_asynchronous_cell_that_does_not_wait_is_interrupted_by_the_second(kernel):
+    msg_id = kernel.submit("async def spin():\n    while True: pass\nprint('go')\nimport sys; sys.stdout.flush()\nawait spin()")
+    while kernel.receive()["msg_type"] != "stream":
+        pass
+    kernel.interrupt()
+    time.sleep(0.2)
+    kernel.interrupt()
+    found = kernel.collect(msg_id)
+    assert [m["content"]["status"] for m in found if m["msg_type"] == "execute_reply"] == ["error"]
+    assert kernel.run("1").text == "1"
+
+
+def test_an_interrupt_between_cells_is_none(kernel):
+    for _ in range(3):
+        kernel.interrupt()
+    assert kernel.run("5").text == "5"
+
+
+def test_an_interrupt_by_message_is_answered(kernel):
+    assert kernel.request("interrupt_request", channel="control")["status"] == "ok"
+    assert kernel.run("1").text == "1"
+
+
+def test_tasks_go_on_between_cells(kernel):
+    kernel.run("import asyncio\nticks = []\nasync def tick():\n    for i in range(1000):\n        ticks.append(i); await asyncio.sleep(0.005)\n"
+               "task = asyncio.get_running_loop().create_task(tick())\nawait asyncio.sleep(0)")
+    before = int(kernel.run("len(ticks)").text)
+    deadline = time.monotonic() + 10
+    while int(kernel.run("len(ticks)").text) < before + 5:
+        assert time.monotonic() < deadline
+    kernel.run("task.cancel()")
+
+
+def test_an_asynchronous_cell_gives_its_result(kernel):
+    assert kernel.run("import asyncio\nawait asyncio.sleep(0.01)\n8").text == "8"
+
+
+def test_completion_and_inspection(kernel):
+    kernel.run("some_long_name = 1")
+    told = kernel.request("complete_request", {"code": "some_lo", "cursor_pos": 7})
+    assert told["matches"] == ["some_long_name"] and (told["cursor_start"], told["cursor_end"]) == (0, 7)
+    assert "os" in kernel.request("complete_request", {"code": "import o", "cursor_pos": 8})["matches"]
+    told = kernel.request("inspect_request", {"code": "print", "cursor_pos": 3, "detail_level": 0})
+    assert told["found"] and "Prints" in told["data"]["text/plain"]
+
+
+def test_completeness(kernel):
+    assert kernel.request("is_complete_request", {"code": "for i in x:"})["status"] == "incomplete"
+    assert kernel.request("is_complete_request", {"code": "1"})["status"] == "complete"
+
+
+def test_history(kernel):
+    kernel.run("'for the history'")
+    told = kernel.request("history_request", {"hist_access_type": "tail", "n": 1, "output": False, "raw": True})
+    assert told["history"][-1][2] == "'for the history'"
+    told = kernel.request("history_request", {"hist_access_type": "search", "pattern": "*the hist*", "n": 5, "output": False, "raw": True, "unique": True})
+    assert len(told["history"]) == 1
+    assert kernel.run("%history -l 1").stdout.strip()
+
+
+def test_what_there_is_not_is_refused(kernel):
+    assert kernel.request("debug_request", {"type": "request", "command": "attach", "seq": 1}, "control")["success"] is False
+    info = kernel.request("kernel_info_request", channel="control")
+    assert info["implementation"] == "ipython" and "debugger" not in info.get("supported_features", [])
+    if kernel.way != "old":
+        assert kernel.request("create_subshell_request", {}, "control")["status"] == "error"
+
+
+def test_nonsense_is_passed_over(kernel):
+    kernel.send_raw(b"nonsense")
+    kernel.send_raw(b"\xff" * 200000)
+    kernel.send("no_such_request")
+    kernel.send("execute_request", {"code": 5})
+    kernel.send("execute_request", {})
+    kernel.send("complete_request", {})
+    kernel.send("history_request", {"hist_access_type": 3})
+    kernel.socket.send(b"\x01")
+    kernel.socket.send(b"\x00\x10\x00\x00\x00\x10\x00\x00rest of nothing")
+    assert kernel.run("4").text == "4"
+
+
+def test_comms(kernel):
+    kernel.run("got = []\nget_ipython().kernel.comm_manager.register_target('t', lambda comm, m: (comm.on_msg(lambda m: "
+               "(got.append((m['content']['data'], [bytes(b) for b in m['buffers']])), comm.send({'back': 1}, buffers=[b'xyz']))), comm.send({'hello': 1})))")
+    opened = kernel.collect(kernel.send("comm_open", {"comm_id": "c1", "target_name": "t", "data": {}}), reply=False)
+    assert [m["content"]["data"] for m in opened if m["msg_type"] == "comm_msg"] == [{"hello": 1}]
+    back = kernel.collect(kernel.send("comm_msg", {"comm_id": "c1", "data": {"n": 1}}, buffers=[b"abc"]), reply=False)
+    assert [m["buffers"] for m in back if m["msg_type"] == "comm_msg"] == [[b"xyz"]]
+    assert kernel.run("got").text == "[({'n': 1}, [b'abc'])]"
+    assert kernel.request("comm_info_request", {})["comms"]["c1"] == {"target_name": "t"}
+
+
+def test_magics_and_shell_commands(kernel):
+    ran = kernel.run("!echo out; echo err >&2; exit 3\nprint(_exit_code)")
+    assert ran.stdout == "out\nerr\n3\n"
+    assert kernel.run("lines = !printf 'a\\nb\\n'\nlist(lines)").text == "['a', 'b']"
+    assert kernel.run("%%bash\necho from bash").stdout == "from bash\n"
+    assert kernel.run("%%capture held\nprint('x')").stdout == "" and kernel.run("held.stdout").text == "'x\\n'"
+    assert "Wall time" in kernel.run("%time pass").stdout
+    assert kernel.run("len?").reply["payload"][0]["source"] == "page"
+    assert kernel.run("%pwd").reply["status"] == "ok"
+
+
+def test_widgets(kernel):
+    if kernel.way == "old":
+        pytest.skip("no ipywidgets there")
+    ran = kernel.run("import ipywidgets\nslider = ipywidgets.IntSlider(3)\nslider")
+    assert "comm_open" in ran.types() and "application/vnd.jupyter.widget-view+json" in ran.data[-1]
+    comm = [m["content"]["comm_id"] for m in ran.messages if m["msg_type"] == "comm_open"][-1]
+    kernel.collect(kernel.send("comm_msg", {"comm_id": comm, "data": {"method": "update", "state": {"value": 9}, "buffer_paths": []}}), reply=False)
+    assert kernel.run("slider.value").text == "9"
+
+
+def test_what_the_interpreter_looks_like(kernel):
+    assert kernel.run("import sys; sys.argv, sys.path[0], 'carrel_kernel' in ' '.join(sys.path), __name__").text == "([''], '', False, '__main__')"
+    assert kernel.run("sys.stdin.read()").text == "''"
+    assert kernel.run("import threading; threading.active_count()").reply["status"] == "ok"
+
+
+def test_a_figure_is_shown_inline(kernel):
+    if kernel.way == "old":
+        pytest.skip("no matplotlib there")
+    ran = kernel.run("import matplotlib.pyplot as plt\nplt.plot([1, 2]);", timeout=60)
+    assert ran.error is None and "image/png" in ran.data[-1]
+    assert ran.data[-1]["image/png"].startswith("iVBOR")
+    assert "image/png" in kernel.run("%matplotlib inline\nplt.plot([2, 1]); plt.show()").data[-1]
+
+
+def test_rich_results(kernel):
+    ran = kernel.run("from IPython.display import HTML, update_display\nh = display(HTML('<b>x</b>'), display_id='d')\nh.update(HTML('<i>y</i>'))")
+    assert ran.data[-1]["text/html"] == "<b>x</b>" and "update_display_data" in ran.types()
+    assert "clear_output" in kernel.run("from IPython.display import clear_output; clear_output(wait=True)").types()
