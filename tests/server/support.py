@@ -21,6 +21,8 @@ IS_LONG = os.environ.get("CARREL_LONG") == "1"
 OTHER_UID = 1001        # an ordinary user; needs no entry in /etc/passwd
 PR_SET_CHILD_SUBREAPER = 36
 SMALL = {"memory": "64M", "disk": "32M", "pids": 32}
+GONE = ("deleted", "failed")
+POOL_SIZE = 2           # boxes that a server keeps ready, by default
 
 
 def amount(quick, long):
@@ -137,7 +139,7 @@ class Server:
         self.process = subprocess.Popen(
             [BUILD / self.program, "serve", "--listen", "%s:%d" % self.tcp, "--socket", self.socket, "--state", self.state, "--run",
              self.folder / "run", *self.options], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, start_new_session=True,
-            env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:symbolize=0", **(self.env or {})})
+            env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:symbolize=0:quarantine_size_mb=4", **(self.env or {})})
         own_children.add(self.process.pid)
         if not expect_ready:
             return
@@ -206,8 +208,44 @@ class Server:
 
     def cgroups(self):
         """Of boxes of any keeper that this server ever had."""
+        self.note_keeper()
         mine = re.compile(r"carrel-\d+-(%s)-\d+-\d+$" % "|".join(map(str, self.keepers or {0})))
         return [f"{path}/{name}" for path, folders, _ in os.walk("/sys/fs/cgroup") for name in folders if mine.match(name)]
+
+    def leaves(self):
+        """The same by box, however many hierarchies there are."""
+        return {path.rsplit("/", 1)[1] for path in self.cgroups()}
+
+    def inits(self):
+        """First processes of boxes, of this keeper or left by another: those that are number 1 in a pid namespace below ours."""
+        depth, found = len(status_of("self")["NSpid"].split()), []
+        for pid in descendants(self.process.pid):
+            try:
+                numbers = status_of(pid)["NSpid"].split()
+            except OSError:
+                continue
+            if len(numbers) > depth and numbers[-1] == "1":
+                found.append(pid)
+        return found
+
+    def orphans(self):
+        """What runs and is neither front nor keeper nor of this keeper: left by an earlier one."""
+        keeper = self.note_keeper()
+        return descendants(self.process.pid) - {self.front(), keeper} - descendants(keeper or -1)
+
+    def surplus(self):
+        """Boxes that nobody knows of: more cgroups or first processes than there are boxes and places in the pool. Falsy: none."""
+        known = POOL_SIZE + len([b for b in all_boxes(self.admin) if b["phase"] not in GONE])
+        leaves, inits = self.leaves(), self.inits()
+        return f"{known} known, but {leaves} and {inits}" if max(len(leaves), len(inits)) > known else ""
+
+    def files(self):
+        """In the folders of run time and state, without the outputs of commands and what SQLite keeps beside its database."""
+        found = set()
+        for top in (self.folder / "run", self.state):
+            for path, folders, names in os.walk(top):
+                found |= {os.path.join(path, n) for n in folders + names if path != str(self.state / "execs") and not n.startswith("state.db-")}
+        return found
 
     def loops(self):
         found = []
@@ -246,6 +284,16 @@ class Server:
             text = self.log_text()
             shutil.rmtree(self.folder, ignore_errors=True)
         assert "Sanitizer" not in text and "runtime error" not in text, text[-20000:]
+
+
+def all_boxes(client):
+    boxes, cursor = [], ""
+    while True:
+        page = client.get("/v1/boxes?all=true&limit=1000" + cursor).json
+        boxes += page["boxes"]
+        if page["next"] is None:
+            return boxes
+        cursor = "&cursor=" + page["next"]
 
 
 def make_box(client, **body):

@@ -7,9 +7,7 @@ import time
 
 import pytest
 
-from support import SMALL, Client, Server, amount, descendants, events, make_box, run, wait_for
-
-GONE = ("deleted", "failed")
+from support import GONE, SMALL, Client, Server, amount, events, make_box, run, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -177,11 +175,6 @@ def test_limits_change_while_the_box_runs(alice, new_box):
     assert alice.get(box).json["phase"] == "running"
 
 
-def settled_cgroups(server):
-    """How many there are when nothing changes; some boxes are kept ready."""
-    return wait_for(lambda: [len(server.cgroups())] if len(server.cgroups()) == (time.sleep(0.2), len(server.cgroups()))[1] else None)[0]
-
-
 def quietly(ask):
     try:
         return ask()
@@ -190,7 +183,6 @@ def quietly(ask):
 
 
 def test_pause_resume_delete_and_commands_all_at_once(server, alice):
-    before = settled_cgroups(server)
     for _ in range(amount(5, 100)):
         box = make_box(alice)
         ways = [("POST", "/pause"), ("POST", "/resume"), ("POST", "/exec"), ("GET", ""), ("GET", "/usage"), ("PATCH", ""), ("GET", "/files/"), ("PUT", "/files/tmp/x"),
@@ -213,11 +205,10 @@ def test_pause_resume_delete_and_commands_all_at_once(server, alice):
         assert [d.status for d in deleted] == [204] * 4, deleted[0].body
         assert not [s for s in statuses if s[2] not in (200, 201, 202, 204, 404, 409, 503, 507)], statuses
         assert alice.get(box).json["phase"] == "deleted"
-    assert wait_for(lambda: len(server.cgroups()) <= before)
+    assert wait_for(lambda: not server.surplus()), server.surplus()
 
 
 def test_deleting_while_it_is_being_made(server, alice):
-    before = settled_cgroups(server)
     for i in range(amount(20, 500)):
         made = alice.post("/v1/boxes?wait=false", {"limits": SMALL})
         path = made.headers["Location"]
@@ -226,11 +217,10 @@ def test_deleting_while_it_is_being_made(server, alice):
         assert alice.delete(path).status == 204
         assert alice.delete(path).status == 204
         assert alice.get(path).json["phase"] == "deleted"
-    assert wait_for(lambda: len(server.cgroups()) <= before)
+    assert wait_for(lambda: not server.surplus()), server.surplus()
 
 
 def test_a_client_that_vanishes_while_its_box_is_made(server, alice):
-    before = len(descendants(server.process.pid))
     for _ in range(10):
         s = alice.raw_socket()
         body = json.dumps({"limits": SMALL, "labels": {"vanished": "yes"}})
@@ -241,7 +231,7 @@ def test_a_client_that_vanishes_while_its_box_is_made(server, alice):
     assert wait_for(lambda: all(b["phase"] == "running" for b in list_them()))
     for b in list_them():
         assert alice.delete("/v1/boxes/" + b["id"]).status == 204
-    assert wait_for(lambda: not list_them() and len(descendants(server.process.pid)) <= before)
+    assert wait_for(lambda: not list_them() and not server.surplus()), server.surplus()
 
 
 def test_a_command_that_starts_while_the_box_ends(alice):
