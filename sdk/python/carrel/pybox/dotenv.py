@@ -8,8 +8,9 @@ from typing import Dict, Mapping
 _LINE = re.compile(r"""
     [ \t]* (?:export[ \t]+)?
     (?: '(?P<quoted>[^'\n]+)' | (?P<name>[^=\#\s]+) ) [ \t]*
-    (?: =[ \t]* (?: '(?P<single>(?:\\'|[^'])*)' | "(?P<double>(?:\\"|[^"])*)" | (?P<bare>[^\n]*?) ) )?
-    [ \t]* (?: (?<=[\s'"=]) \#[^\n]* )? (?:\n|\Z)
+    (?: =[ \t]* (?: (?: '(?P<single>(?:\\'|[^'])*)' | "(?P<double>(?:\\"|[^"])*)" ) [ \t]* (?:\#[^\n]*)? | (?P<bare>(?!['"])[^\n]*) )
+      | (?:\#[^\n]*)? )
+    (?:\n|\Z)
 """, re.X)
 _BLANK = re.compile(r"[ \t]*(?:\#[^\n]*)?(?:\n|\Z)")
 _ESCAPE = re.compile(r"\\[\\'\"abfnrtv]")

@@ -1,0 +1,24 @@
+# A wheel that carries the programs: `pip install carrel-....whl[local]` is all that a machine needs.
+#
+# Of the server's libraries those that Debian has as archives are linked in; wslay, which it has not, lies beside the program ($ORIGIN).
+# What is left is the C library: the wheel's tag says which version at least.
+PACKAGES       += binutils
+
+WHEEL_OUT      := $(BUILD)/wheel
+WHEEL_BIN      := $(WHEEL_OUT)/bin
+WHEEL_LIBS      = -l:libsqlite3.a -l:libjansson.a -lwslay -l:libcrypto.a -l:libyaml.a -lm
+WHEEL_SOURCES  := $(shell find sdk/python -name '*.py') sdk/python/carrel/py.typed sdk/python/pyproject.toml sdk/python/README.md
+
+.PHONY: wheel
+## wheel: a Python wheel with the programs in it, in BUILD/wheel
+wheel: $(WHEEL_BIN)/carrel $(WHEEL_BIN)/carrel-server $(GUEST_FILES) $(WHEEL_SOURCES)
+	@/usr/bin/python3 -B tools/make-wheel --sdk sdk/python --bin $(WHEEL_BIN) --guest $(GUEST) --license LICENSE --out $(WHEEL_OUT)
+
+$(WHEEL_BIN)/carrel: $(BUILD)/carrel
+	@mkdir -p $(@D)
+	$(call say,strip,$@)strip -o $@ $<
+
+$(WHEEL_BIN)/carrel-server: $(SERVER_OBJECTS)
+	@mkdir -p $(@D)
+	$(call say,link,$@)$(HOSTCC) $(SERVER_LDFLAGS) -s -Wl,-rpath,'$$ORIGIN' -o $@ $(SERVER_OBJECTS) $(WHEEL_LIBS)
+	@rm -f $(@D)/*.so*; ldd $@ | awk '/libwslay/ { print $$3 }' | xargs -I{} install -m 755 {} $(@D)/

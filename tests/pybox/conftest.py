@@ -1,0 +1,135 @@
+"""pybox's tests run in the interpreter whose kernels they start: one that has ipykernel."""
+import asyncio
+import contextlib
+import inspect
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+REPOSITORY = HERE.parents[1]
+BUILD = pathlib.Path(os.environ.get("CARREL_BUILD", REPOSITORY / "build"))
+SDK = REPOSITORY / "sdk/python"
+sys.path[:0] = [str(SDK), str(HERE.parent / "cli"), str(HERE.parent / "sdk")]
+os.environ["CARREL_BIN"] = str(BUILD / "carrel")
+os.environ.setdefault("CARREL_GUEST", str(BUILD / "guest"))
+
+import server as servers  # noqa: E402
+
+import carrel.pybox as pybox  # noqa: E402
+
+LONG = bool(os.environ.get("CARREL_LONG"))
+
+
+@pytest.fixture(scope="session")
+def loop():
+    it = asyncio.new_event_loop()
+    yield it
+    it.run_until_complete(asyncio.sleep(0.01))
+    it.close()
+
+
+class Ways:
+    """The four managers under one set of calls: what is awaitable is awaited."""
+
+    def __init__(self, kind, loop, make):
+        self.kind = kind
+        self.loop = loop
+        self.make = make
+
+    @property
+    def is_local(self):
+        return self.kind.endswith("Local")
+
+    def call(self, what):
+        return self.loop.run_until_complete(what) if inspect.isawaitable(what) else what
+
+    def start(self, manager, *args, **options):
+        return self.call(manager.start(*args, **options))
+
+    def run(self, box, code, **options):
+        return self.call(box.run(code, **options))
+
+    @contextlib.contextmanager
+    def entered(self, thing):
+        if hasattr(thing, "__aenter__"):
+            entered = self.call(thing.__aenter__())
+            leave = thing.__aexit__
+        else:
+            entered, leave = thing.__enter__(), thing.__exit__
+        try:
+            yield entered
+        except BaseException as e:
+            self.call(leave(type(e), e, e.__traceback__))
+            raise
+        self.call(leave(None, None, None))
+
+    def started(self, manager, *args, **options):
+        return self.entered(self.start(manager, *args, **options))
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="session")
+def gateway():
+    """A server with the Jupyter door, its kernels in this interpreter."""
+    port = free_port()
+    it = servers.Server(BUILD, options=["--listen", f"127.0.0.1:{port}", "--set", "allow_anonymous=true", "--set",
+                                        f"templates.python.python={os.path.abspath(sys.executable)}"])
+    it.host = f"http://127.0.0.1:{port}"
+    yield it
+    it.end()
+
+
+@pytest.fixture(scope="module", params=["Local", "AsyncLocal", "Remote", "AsyncRemote"])
+def ways(request, loop):
+    make = getattr(pybox, f"{request.param}PyBoxManager")
+    if request.param.endswith("Local"):
+        return Ways(request.param, loop, make)
+    host = request.getfixturevalue("gateway").host
+    return Ways(request.param, loop, lambda **options: make(host=host, **options))
+
+
+@pytest.fixture(scope="module")
+def manager(ways):
+    with ways.entered(ways.make()) as it:
+        yield it
+
+
+@pytest.fixture(scope="session")
+def place():
+    """The programs and what kernels need, where every user can reach them."""
+    where = pathlib.Path(tempfile.mkdtemp(prefix="carrel-pybox-"))
+    where.chmod(0o755)
+    for name in ("carrel", "carrel-server"):
+        shutil.copy(BUILD / name, where / name)
+    for name in ("guest", "carrel"):
+        shutil.copytree(BUILD / "guest" if name == "guest" else SDK / "carrel", where / ("guest" if name == "guest" else "sdk/carrel"),
+                        ignore=shutil.ignore_patterns("__pycache__"))
+    for path in where.rglob("*"):
+        path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
+    yield where
+    shutil.rmtree(where)
+
+
+def programs_environment(place):
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("CARREL", "XDG_RUNTIME_DIR", "PYTHON"))}
+    return {**clean, "CARREL_BIN": str(place / "carrel"), "CARREL_GUEST": str(place / "guest"), "PYTHONPATH": str(place / "sdk")}
+
+
+@pytest.fixture(scope="session")
+def user():
+    if os.geteuid() != 0:
+        pytest.skip("needs root: it acts as another user")
+    if subprocess.run(["id", servers.USER], capture_output=True).returncode:
+        subprocess.run(["useradd", "--create-home", servers.USER], check=True)
+    return servers.USER

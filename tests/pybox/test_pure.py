@@ -1,0 +1,88 @@
+"""What needs no kernel: results, environment files, a gateway that misbehaves."""
+import subprocess
+import sys
+
+import pytest
+
+import carrel
+from carrel import pybox
+from carrel.pybox.dotenv import parse_dotenv
+from carrel.pybox.schema import text_env
+
+
+def test_a_result_prints_as_the_page_shows_it():
+    assert str(pybox.PyBoxOut(data=[{"text/plain": "4.0"}])) == "data=[{'text/plain': '4.0'}] error=None"
+    assert repr(pybox.PyBoxOut()) == "PyBoxOut(data=[], error=None)"
+    error = pybox.ErrorContent(ename="E", evalue="v", traceback=["\x1b[31mline 1\x1b[0m", "line 2"])
+    assert str(error) == "line 1\nline 2"
+    out = pybox.PyBoxOut(error=error)
+    assert str(out) == "data=[] error=ErrorContent(ename='E', evalue='v', traceback=['\\x1b[31mline 1\\x1b[0m', 'line 2'])"
+    assert out.model_dump() == {"data": [], "error": {"ename": "E", "evalue": "v", "traceback": error.traceback}}
+    assert pybox.PyBoxOut() == pybox.PyBoxOut() != out
+
+
+def test_nothing_but_the_standard_library_is_imported():
+    code = "import sys, carrel.pybox\nprint(*sorted(n for n in ('pydantic', 'jupyter_client', 'zmq', 'requests', 'aiohttp', 'IPython') if n in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": ":".join(sys.path)})
+    assert (done.returncode, done.stdout) == (0, "\n"), done.stderr
+
+
+@pytest.mark.parametrize("text,expected", [
+    ("A=1\nB = two words \n", {"A": "1", "B": "two words"}),
+    ("# comment\n\n  export A=1 # why\n", {"A": "1"}),
+    ("A='single # quoted'\nB=\"line\\nbreak \\\"q\\\"\"", {"A": "single # quoted", "B": 'line\nbreak "q"'}),
+    ("A='it\\'s'\nB='back\\\\slash \\n'", {"A": "it's", "B": "back\\slash \\n"}),
+    ("A=\"two\nlines\"\nB=x", {"A": "two\nlines", "B": "x"}),
+    ("A=\nB=#x\nC=a#b", {"A": "", "B": "#x", "C": "a#b"}),
+    ("A=1\nB=${A}2\nC=${NONE:-d}\nD=${NONE}\nE=${HOST}", {"A": "1", "B": "12", "C": "d", "D": "", "E": "outer"}),
+    ("ALONE\nA=1", {"A": "1"}),
+    ("A=1\r\nB=2\r\n", {"A": "1", "B": "2"}),
+    ("\ufeffA=1", {"A": "1"}),
+    ("A=1\nA=2", {"A": "2"}),
+    ("KERNEL_VOLUMES='[{\"name\": \"x\"}]'", {"KERNEL_VOLUMES": '[{"name": "x"}]'}),
+])
+def test_environment_files(text, expected):
+    assert parse_dotenv(text, {"HOST": "outer"}) == expected
+
+
+@pytest.mark.parametrize("text,line", [("A=1\n=2\n", 2), ("A=1\n\nB='open\n", 3), ('A="x" y', 1)])
+def test_a_broken_environment_file_says_where(text, line):
+    with pytest.raises(ValueError, match=f"line {line}"):
+        parse_dotenv(text)
+
+
+def test_an_environment_file_that_is_not_there():
+    with pytest.raises(FileNotFoundError):
+        pybox.RemotePyBoxManager(host="http://127.0.0.1:1", env_file="/no/such/file")
+
+
+def test_values_of_an_environment_become_text():
+    assert text_env({"A": 1, "B": None, "KERNEL_VOLUMES": [{"a": 1}]}) == {"A": "1", "KERNEL_VOLUMES": '[{"a": 1}]'}
+
+
+@pytest.mark.parametrize("host,url", [
+    ("http://example.com", "ws://example.com/api/kernels/foo/channels"),
+    ("https://example.com:8443/", "wss://example.com:8443/api/kernels/foo/channels"),
+    ("http://example.com/gateway", "ws://example.com/gateway/api/kernels/foo/channels"),
+    ("http://[::1]:8888", "ws://[::1]:8888/api/kernels/foo/channels"),
+])
+def test_addresses_of_kernels(host, url):
+    assert pybox.RemotePyBoxManager(host).get_ws_url("foo") == url
+
+
+@pytest.mark.parametrize("manager", [pybox.KubePyBoxManager, pybox.AsyncKubePyBoxManager])
+def test_a_cluster_is_one_clear_error(manager):
+    with pytest.raises(carrel.Unsupported, match="not supported yet.*RemotePyBoxManager"):
+        manager(env_file="x", kernel_env={})
+
+
+def test_nobody_at_the_gateways_address():
+    with pytest.raises(carrel.Unavailable, match="cannot reach"):
+        pybox.RemotePyBoxManager("http://127.0.0.1:1").start()
+
+
+def test_no_ipykernel_is_one_clear_error(monkeypatch):
+    import importlib.util
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(carrel.KernelUnavailable, match="-m pip install ipykernel"):
+        pybox.LocalPyBoxManager().start()
