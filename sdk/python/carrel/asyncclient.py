@@ -154,9 +154,11 @@ class AsyncBox:
         return self
 
     async def run(self, code: str, *, timeout: str | float | None = None, context: str | None = None,
-                  env: Mapping[str, str] | None = None, on_dead: str | None = None, answer: AsyncAnswerer | None = None) -> Result:
+                  env: Mapping[str, str] | None = None, cwd: str | None = None, template: str | None = None, on_dead: str | None = None,
+                  output_limit: str | int | None = None, answer: AsyncAnswerer | None = None) -> Result:
         """As Box.run(). Cancelling it interrupts the cell."""
-        options = {"timeout": timeout, "context": context, "env": env, "on_dead": on_dead, "allow_stdin": True if answer else None}
+        options = {"timeout": timeout, "context": context, "env": env, "cwd": cwd, "template": template, "on_dead": on_dead,
+                   "output_limit": output_limit, "allow_stdin": True if answer else None}
         if answer is None:
             return checked(result_of(await self._transport.call("POST", self._path + "/run", json_body=run_body(code, options))))
         collector = Collector()

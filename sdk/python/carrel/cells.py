@@ -175,7 +175,7 @@ def _no_kernel(said: str) -> None:
 def checked(result: Result) -> Result:
     """Itself; or the exception for a cell that did not come to an end of its own."""
     dead = result.outcome not in _ALIVE or result.kernel.get("state") == "dead"
-    said = str(result.raw.get("message") or result.kernel.get("reason") or "")
+    said = str(result.raw.get("reason") or "")
     if result.outcome == "timeout":
         lost = "; the kernel did not react to an interrupt and was ended, its state is lost" if dead else ""
         raise RunTimeout(f"the cell ran too long and was interrupted{lost}", result)

@@ -250,13 +250,15 @@ class Box:
         return command.wait()
 
     def run(self, code: str, *, timeout: str | float | None = None, context: str | None = None, env: Mapping[str, str] | None = None,
-            on_dead: str | None = None, answer: Answer | None = None) -> Result:
+            cwd: str | None = None, template: str | None = None, on_dead: str | None = None, output_limit: str | int | None = None,
+            answer: Answer | None = None) -> Result:
         """Runs a cell of Python in a kernel of the box and returns everything. Variables stay for the next cell of the same context.
 
         A cell that raises is a result with `error`. A cell that runs longer than `timeout` seconds is interrupted and raises RunTimeout; a
         kernel that dies raises KernelDied. The next cell gets a fresh kernel, or with on_dead="error" KernelDied again. `answer` is
-        called with the prompt of an input() and whether it asks for a password. `env` is for a kernel that starts now."""
-        options = {"timeout": timeout, "context": context, "env": env, "on_dead": on_dead, "allow_stdin": True if answer else None}
+        called with the prompt of an input() and whether it asks for a password. `env`, `cwd` and `template` are for a kernel that starts now."""
+        options = {"timeout": timeout, "context": context, "env": env, "cwd": cwd, "template": template, "on_dead": on_dead,
+                   "output_limit": output_limit, "allow_stdin": True if answer else None}
         if answer is None:
             return checked(result_of(self._transport.call("POST", self._path + "/run", json_body=run_body(code, options))))
         collector = Collector()
@@ -322,7 +324,7 @@ class Box:
         try:
             body: Raw = {}
             if self.raw["mounts"] and self.raw["phase"] != "running":
-                body["mounts"] = _open_mounts(self.raw["mounts"], opened)
+                body["mounts"] = open_mounts(self.raw["mounts"], opened)
             self.raw = self._transport.call("POST", f"{self._path}/start", json_body=body, fds=opened)
         finally:
             for fd in opened:

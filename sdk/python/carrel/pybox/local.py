@@ -12,7 +12,7 @@ from .. import local as servers
 from ..asyncclient import AsyncBox, AsyncCarrel, AsyncKernel
 from ..cells import Collector, Kernel, checked
 from ..client import Box, Carrel
-from ..errors import KernelDied, NotFound
+from ..errors import CarrelError, Conflict, KernelDied, NotFound
 from .base import BasePyBox, BasePyBoxManager
 from .schema import Assembly, PyBoxOut, text_env
 
@@ -234,7 +234,8 @@ class AsyncLocalKernels(_Kernels[AsyncLocalKernel]):
             await self._kernels.pop(kernel_id).end()
 
 
-def _lost(kernel_id: str, error: NotFound) -> KernelDied:
+def _lost(kernel_id: str, error: CarrelError) -> KernelDied:
+    """The box is gone, or does not run any more."""
     return KernelDied(f"kernel {kernel_id} has ended: {error}", "gone")
 
 
@@ -267,7 +268,7 @@ class LocalPyBox(BasePyBox):
         try:
             for event in self.client.stream(code, timeout=timeout, on_dead="error"):
                 cell.take(event)
-        except NotFound as e:
+        except (NotFound, Conflict) as e:
             raise _lost(self.kernel_id, e) from e
         return cell.finish()
 
@@ -301,7 +302,7 @@ class AsyncLocalPyBox(BasePyBox):
         try:
             async for event in events:
                 cell.take(event)
-        except NotFound as e:
+        except (NotFound, Conflict) as e:
             raise _lost(self.kernel_id, e) from e
         return cell.finish()
 
