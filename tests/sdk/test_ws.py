@@ -108,10 +108,10 @@ def test_fragments_and_pings_between_them(client, serve):
     def talk(sock):
         sock.sendall(frame(TEXT, b"\xc3", first=0) + frame(PING, b"there?") + frame(0, b"\xbc", first=0) + frame(0, b"!"))
         answers.append(read_frame(sock))
+        sock.sendall(frame(TEXT, b"thanks"))
         read_frame(sock)
     it = client(serve(talk).url)
-    assert it.recv() == "ü!"
-    it.send("done")
+    assert it.recv() == "ü!" and it.recv() == "thanks"
     assert answers == [(PONG, b"there?")]
 
 
