@@ -23,7 +23,14 @@ enum {
     RIGHTS_ALL = (1 << 15) - 1,         /* what ABI 3 knows */
     RIGHTS_ABI_1 = (1 << 13) - 1,
     RIGHTS_ABI_2 = (1 << 14) - 1,
+    RIGHTS_NET = 3,                     /* ABI 4: TCP, both ways */
+    SCOPES = 3,                         /* ABI 6: abstract unix sockets and signals, to others than oneself */
     X32_SYSCALLS = 0x40000000,
+    UNKNOWN_SYSCALLS = 450,             /* what came later is of no use to a server, but may be to others */
+};
+
+struct ruleset_attr {
+    uint64_t fs, net, scoped;           /* older headers know only the first */
 };
 
 static int allow(int rules, const char *path, uint64_t rights, struct err *e)
@@ -44,8 +51,9 @@ static int close_files(const char *state, struct err *e)
     uint64_t rights = abi >= 3 ? RIGHTS_ALL : abi == 2 ? RIGHTS_ABI_2 : RIGHTS_ABI_1;
     uint64_t no_programs =
         rights & ~(uint64_t)(LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_MAKE_BLOCK);
-    struct landlock_ruleset_attr attr = { .handled_access_fs = rights };
-    FD rules = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof attr.handled_access_fs, 0);
+    struct ruleset_attr attr = { .fs = rights, .net = RIGHTS_NET, .scoped = SCOPES };
+    size_t known = abi >= 6 ? sizeof attr : abi >= 4 ? offsetof(struct ruleset_attr, scoped) : sizeof attr.fs;
+    FD rules = (int)syscall(SYS_landlock_create_ruleset, &attr, known, 0);
 
     if (rules < 0)
         return err_at(e, errno, STEP_LANDLOCK, 0, "ruleset");
@@ -71,6 +79,7 @@ static const int refused[] = {
     SYS_chroot,
     SYS_setns,
     SYS_unshare,
+    SYS_clone,      /* no threads, no children, no namespaces */
     SYS_clone3,
     SYS_fork,
     SYS_vfork,
@@ -84,6 +93,7 @@ static const int refused[] = {
     SYS_add_key,
     SYS_request_key,
     SYS_kexec_load,
+    SYS_kexec_file_load,
     SYS_init_module,
     SYS_finit_module,
     SYS_delete_module,
@@ -91,14 +101,30 @@ static const int refused[] = {
     SYS_swapon,
     SYS_swapoff,
     SYS_open_by_handle_at,
+    SYS_name_to_handle_at,
     SYS_personality,
+    SYS_modify_ldt,
+    SYS_iopl,
+    SYS_ioperm,
     SYS_acct,
+    SYS_quotactl,
+    SYS_quotactl_fd,
+    SYS_syslog,
+    SYS_vhangup,
+    SYS_sethostname,
+    SYS_setdomainname,
+    SYS_adjtimex,
+    SYS_clock_adjtime,
+    SYS_lookup_dcookie,
+    SYS_memfd_secret,
     SYS_settimeofday,
     SYS_clock_settime,
     SYS_open_tree,
     SYS_move_mount,
     SYS_fsopen,
+    SYS_fsconfig,
     SYS_fsmount,
+    SYS_fspick,
     SYS_mount_setattr,
     SYS_pidfd_getfd,
     SYS_kcmp,
@@ -107,7 +133,7 @@ static const int refused[] = {
 static int close_calls(struct err *e)
 {
     enum { N = sizeof refused / sizeof *refused };
-    struct sock_filter code[N + 13];
+    struct sock_filter code[N + 12];
     struct sock_fprog program = { .filter = code };
     unsigned n = 0;
 
@@ -117,7 +143,8 @@ static int close_calls(struct err *e)
     code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
     code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
     /* The x32 ABI has the same architecture and other numbers for the same calls. */
-    code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, X32_SYSCALLS, N + 4, 0);
+    code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, X32_SYSCALLS, N + 5, 0);
+    code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, UNKNOWN_SYSCALLS, N + 5, 0);
     for (unsigned i = 0; i < N; i++)
         code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)refused[i],
                                                  (unsigned char)(N - i + 3), 0);
@@ -125,7 +152,8 @@ static int close_calls(struct err *e)
     code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0]));
     code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_UNIX, 0, 1);
     code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-    code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 1);
+    code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
+    code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS);
     program.len = (unsigned short)n;
     if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0)
         return err_at(e, errno, STEP_SECCOMP, 0, "front");

@@ -1,11 +1,19 @@
 """What the front could do if somebody took it over, seen from outside."""
 import ctypes
+import errno
+import json
 import os
 import pathlib
+import platform
 import re
+import signal
 import socket
+import subprocess
+import sys
 
-from support import descriptors, run, status_of, wait_for
+import pytest
+
+from support import Server, descriptors, make_box, run, status_of, wait_for
 
 PTRACE_ATTACH, PTRACE_SEIZE = 16, 0x4206
 
@@ -104,3 +112,82 @@ def test_a_box_cannot_reach_the_server(server, alice, new_box):
              "  except OSError as e: print('refused')\n" % (server.port, server.socket, str(server.folder / "run" / "keeper.sock")))
     answer = alice.post(box + "/exec", {"argv": ["python3", "-c", probe]}).json
     assert answer["stdout"].split() == ["refused"] * 3, answer
+
+
+# ---- a front that was taken over: it makes the calls itself ----
+
+AT_FDCWD, O_RDWR, O_CREAT, CLONE_FS, CLONE_NEWUSER = -100, 2, 0o100, 0x200, 0x10000000
+READ, OPEN, CLOSE, SOCKET, CLONE, FORK, VFORK, EXECVE, KILL, RENAME, UNLINK, MKNOD, PTRACE, SETUID, MOUNT = 0, 2, 3, 41, 56, 57, 58, 59, 62, 82, 87, 133, 101, 105, 165
+X32 = 0x40000000
+
+
+def take_over(pid, calls):
+    done = subprocess.run([sys.executable, pathlib.Path(__file__).parent / "inject.py", str(pid)], input=json.dumps(calls), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def victim():
+    if platform.machine() != "x86_64":
+        pytest.skip("system calls are injected on x86_64 only")
+    s = Server("--set", "limits.memory=8G")
+    s.box = make_box(s.admin)
+    yield s
+    s.stop()
+
+
+def test_a_front_that_is_taken_over_reaches_nothing_but_its_state(victim):
+    front, keeper, state = victim.front(), victim.keeper(), str(victim.state)
+    calls = {
+        # What it may do, so that the other results mean something.
+        "its database": ([OPEN, state + "/state.db", 0, 0], 0),
+        "a unix socket": ([SOCKET, socket.AF_UNIX, 1, 0], 0),
+        # Files of others, also of those that everybody may read.
+        "read /etc/passwd": ([OPEN, "/etc/passwd", 0, 0], errno.EACCES),
+        "list /": ([OPEN, "/", os.O_DIRECTORY, 0], errno.EACCES),
+        "write to /tmp": ([OPEN, "/tmp/carrel-taken-over", O_RDWR | O_CREAT, 0o666], errno.EACCES),
+        "its own memory from outside": ([OPEN, f"/proc/{keeper}/mem", O_RDWR, 0], errno.EACCES),
+        "the keeper's environment": ([OPEN, f"/proc/{keeper}/environ", 0, 0], errno.EACCES),
+        "the run folder": ([UNLINK, str(victim.folder / "run" / "keeper.sock")], errno.EACCES),
+        "out of its state": ([RENAME, state + "/state.db", "/tmp/carrel-taken-over"], errno.EACCES),
+        "a device": ([MKNOD, state + "/device", 0o20666, 0x101], errno.EACCES),
+        # Other programs and processes. The pair of flags would be invalid if the call were let through.
+        "execve": ([EXECVE, "/bin/true", 0, 0], errno.EPERM),
+        "fork": ([FORK], errno.EPERM),
+        "vfork": ([VFORK], errno.EPERM),
+        "clone": ([CLONE, CLONE_NEWUSER | CLONE_FS | int(signal.SIGCHLD), 0, 0, 0, 0], errno.EPERM),
+        "clone3": ([435, 0, 0], errno.EPERM),
+        "kill the keeper": ([KILL, keeper, 0], errno.EPERM),
+        "kill the supervisor": ([KILL, victim.process.pid, 0], errno.EPERM),
+        "ptrace": ([PTRACE, 16, keeper, 0, 0], errno.EPERM),
+        "process_vm_readv": ([310, keeper, 0, 0, 0, 0, 0], errno.EPERM),
+        "pidfd_getfd": ([438, 0, 0, 0], errno.EPERM),
+        "setuid": ([SETUID, 0], errno.EPERM),
+        # Networks and the kernel.
+        **{f"socket of family {f}": ([SOCKET, f, kind, 0], errno.EPERM) for f, kind in ((2, 1), (2, 2), (10, 1), (16, 3), (17, 3), (38, 5), (40, 1), (15, 3), (44, 3), (1 << 32 | 2, 1))},
+        "unshare": ([272, CLONE_NEWUSER], errno.EPERM),
+        "setns": ([308, 0, 0], errno.EPERM),
+        "mount": ([MOUNT, "none", state, "tmpfs", 0, 0], errno.EPERM),
+        **{name: ([number, 0, 0, 0, 0, 0], errno.EPERM) for name, number in (
+            ("umount2", 166), ("pivot_root", 155), ("chroot", 161), ("bpf", 321), ("perf_event_open", 298), ("userfaultfd", 323), ("io_uring_setup", 425),
+            ("keyctl", 250), ("add_key", 248), ("kexec_load", 246), ("kexec_file_load", 320), ("init_module", 175), ("finit_module", 313), ("reboot", 169), ("open_by_handle_at", 304),
+            ("open_tree", 428), ("move_mount", 429), ("fsopen", 430), ("fsconfig", 431), ("fsmount", 432), ("fspick", 433), ("mount_setattr", 442), ("personality", 135),
+            ("acct", 163), ("quotactl", 179), ("iopl", 172), ("ioperm", 173), ("modify_ldt", 154), ("syslog", 103), ("sethostname", 170), ("clock_settime", 227),
+            ("adjtimex", 159), ("clock_adjtime", 305), ("swapon", 167), ("vhangup", 153), ("lookup_dcookie", 212), ("memfd_secret", 447), ("quotactl_fd", 443))},
+        "a call of later years": ([451, 0, 0, 0, 0], errno.ENOSYS),
+        "x32": ([X32 | OPEN, state + "/state.db", 0, 0], errno.EPERM),
+    }
+    results = dict(zip(calls, take_over(front, [call for call, _ in calls.values()])))
+    wrong = {name: (results[name], -code) for name, (_, code) in calls.items() if (results[name] < 0 if code == 0 else results[name] != -code)}
+    assert not wrong, wrong
+    assert not pathlib.Path("/tmp/carrel-taken-over").exists()
+    # It was only borrowed.
+    assert victim.front() == front and run(victim.admin, victim.box, "echo fine")["stdout"] == "fine\n"
+
+
+def test_a_front_that_calls_the_32_bit_way_is_ended(victim):
+    front = victim.front()
+    assert take_over(front, [{"i386": 20}]) == [{"signal": int(signal.SIGSYS)}]
+    assert wait_for(lambda: victim.front() not in (None, front)) and wait_for(victim.is_ready)
+    assert run(victim.admin, victim.box, "echo fine")["stdout"] == "fine\n"
