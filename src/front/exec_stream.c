@@ -261,6 +261,8 @@ static void on_stream(struct exec *x, struct loop_fd *w, uint8_t stream, uint32_
 {
     bool more = false;
 
+    if (x->about_kernel)
+        kernels_before_output(x);
     for (int i = 0; i < 16 && take(x, w, stream); i++)
         more = true;
     if (x->stuck)

@@ -103,11 +103,11 @@ static void died(struct kernel *k)
         start_anew(k);
         return;
     }
-    kernel_link_close(&p->link);
     if (p->restart_wanted) {
         start_anew(k);
         return;
     }
+    kernel_link_close(&p->link);
     say_why(k, x);
     k->front->metrics.kernels_died++;
     kernel_set_state(k, KERNEL_DEAD);

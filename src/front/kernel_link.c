@@ -308,12 +308,17 @@ void kernel_link_drain(struct kernel_link *l)
 static void on_event(struct loop_fd *w, uint32_t events)
 {
     struct kernel_link *l = (struct kernel_link *)((char *)w - offsetof(struct kernel_link, watch));
-    size_t turn = 0, n;
 
     if (events & EPOLLOUT)
         flush(l);
-    if (!(events & ~(uint32_t)EPOLLOUT))
-        return;
+    if (events & ~(uint32_t)EPOLLOUT)
+        kernel_link_turn(l);
+}
+
+void kernel_link_turn(struct kernel_link *l)
+{
+    size_t turn = 0, n;
+
     for (int i = 0; i < TURN_PACKETS && turn < TURN_BYTES && l->watch.fd >= 0 && !l->held; i++, turn += n)
         if ((n = receive(l)) == 0)
             return;

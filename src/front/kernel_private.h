@@ -54,6 +54,8 @@ void           kernel_link_close(struct kernel_link *l);
 /* -ENOBUFS: too much waits already. */
 MUST_CHECK int kernel_link_send(struct kernel_link *l, struct kernel_message *m);
 void           kernel_link_hold(struct kernel_link *l, bool hold);
+/* Reads what is there, up to a bound. */
+void           kernel_link_turn(struct kernel_link *l);
 /* Reads all that is there. */
 void           kernel_link_drain(struct kernel_link *l);
 
@@ -129,6 +131,7 @@ size_t kernel_make_header_of(struct kernel *k, const char *type, const char *id,
 void kernel_note(struct kernel *k, const struct kernel_message *m);
 /* Asks for kernel_info in our own name; the answer is for nobody else. */
 void kernel_ask_info(struct kernel *k);
+bool kernel_message_is_idle(const struct kernel_message *m);
 bool kernel_is_own(const struct kernel *k, const struct kernel_message *m);
 
 /* --- kernel_raw.c --- */

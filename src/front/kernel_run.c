@@ -184,7 +184,7 @@ static bool on_message(struct kernel_client *c, struct kernel_message *m)
         return false;
     }
     if (m->channel == KERNEL_IOPUB && strcmp(m->type, "status") == 0) {
-        if (run->replied && jsonscan_is(jsonscan_find(kernel_message_part(m, PART_CONTENT), "execution_state"), "idle"))
+        if (run->replied && kernel_message_is_idle(m))
             end_of_cell(run);
         return false;
     }

@@ -64,6 +64,11 @@ void kernel_note(struct kernel *k, const struct kernel_message *m)
         note_idle(k, m);
 }
 
+bool kernel_message_is_idle(const struct kernel_message *m)
+{
+    return jsonscan_is(jsonscan_find(kernel_message_part(m, PART_CONTENT), "execution_state"), "idle");
+}
+
 bool kernel_is_own(const struct kernel *k, const struct kernel_message *m)
 {
     return m->parent_session[0] && strcmp(m->parent_session, kernel_private(k)->session) == 0;

@@ -189,8 +189,8 @@ static void on_message(struct kernel_link *l, struct kernel_message *m)
 
     if (kernel_private(k)->gone)
         return;
-    /* What was printed during the cell comes before the cell's end. */
-    if (k->exec && (is_status || strcmp(m->type, "execute_reply") == 0))
+    /* What was printed before comes before; only at a cell's beginning it is more likely to be the new one's. */
+    if (k->exec && !kernel_is_own(k, m) && (!is_status || kernel_message_is_idle(m)))
         exec_streams_pull(k->exec);
     if (k->state == KERNEL_STARTING && !is_status)
         kernel_set_state(k, KERNEL_IDLE);
@@ -231,6 +231,12 @@ static void on_close_timer(struct loop_timer *t)
     struct kernel_private *p = (struct kernel_private *)((char *)t - offsetof(struct kernel_private, close_timer));
 
     kernel_condemn(p->kernel, "error", "the kernel was ended because it closed its link");
+}
+
+void kernels_before_output(struct exec *x)
+{
+    if (x->kernel)
+        kernel_link_turn(&kernel_private(x->kernel)->link);
 }
 
 void kernels_on_output(struct exec *x, unsigned stream, const char *data, size_t size)

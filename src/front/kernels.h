@@ -134,6 +134,8 @@ void           kernel_end(struct kernel *k, const char *reason);
 
 /* Called by the front's other parts. */
 void           kernels_on_exec_change(struct exec *x);
+/* There is output in the pipes: what is on the link may say which cell it is of. */
+void           kernels_before_output(struct exec *x);
 void           kernels_on_output(struct exec *x, unsigned stream, const char *data, size_t size);
 /* An earlier front's kernel, by its exec. */
 void           kernels_adopt(struct exec *x);

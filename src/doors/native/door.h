@@ -118,7 +118,7 @@ ask_handler ask_box_events, ask_events;
 ask_handler ask_exec_start, ask_exec_list, ask_exec_get, ask_exec_output, ask_exec_stdin, ask_exec_resize,
     ask_exec_signal, ask_exec_kill, ask_exec_attach, ask_exec_socket;
 ask_handler ask_run, ask_run_box, ask_kernel_list, ask_kernel_start, ask_kernel_get, ask_kernel_delete,
-    ask_kernel_interrupt, ask_kernel_restart, ask_kernel_input;
+    ask_kernel_interrupt, ask_kernel_restart, ask_kernel_input, ask_kernel_ask;
 ask_handler ask_file_get, ask_file_put, ask_file_post, ask_file_delete, ask_archive_get, ask_archive_put;
 ask_handler ask_port, ask_tunnel;
 ask_handler ask_token_create, ask_token_list, ask_token_delete, ask_me, ask_info;

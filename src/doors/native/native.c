@@ -55,6 +55,7 @@ struct door {
     ROW("POST", K "/interrupt", ask_kernel_interrupt, SCOPE_EXEC, BOX)                 \
     ROW("POST", K "/restart", ask_kernel_restart, SCOPE_EXEC, BOX)                     \
     ROW("POST", K "/input", ask_kernel_input, SCOPE_EXEC, BOX)                         \
+    ROW("POST", K "/ask", ask_kernel_ask, SCOPE_EXEC, BOX)                             \
     ROW("GET", F, ask_file_get, SCOPE_FILES, BOX)                                      \
     ROW("PUT", F, ask_file_put, SCOPE_FILES, BOX)                                      \
     ROW("POST", F, ask_file_post, SCOPE_FILES, BOX)                                    \

@@ -154,10 +154,11 @@ static int start_run(struct running *w, struct box *box, struct err *e)
     return r;
 }
 
-static bool start_stream(struct running *w)
+static bool start_stream(struct running *w, const struct box *box)
 {
     struct ask *a = w->ask;
 
+    (void)http_reply_header(a->r, "Carrel-Box", box->id);
     if (!w->stream)
         return true;
     a->r->on_writable = on_writable;
@@ -183,7 +184,7 @@ static void go(struct running *w, struct box *box)
     if (start_run(w, box, &e) < 0)
         refuse(w, &e);
     else
-        (void)start_stream(w);      /* no event comes from inside start_run */
+        (void)start_stream(w, box);      /* no event comes from inside start_run */
     json_decref(w->root);
     w->root = NULL;
 }
