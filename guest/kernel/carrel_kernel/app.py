@@ -1,6 +1,5 @@
 """Makes a kernel, runs what is to run before the first cell, and serves."""
 
-import builtins
 import glob
 import os
 import sys
@@ -35,7 +34,7 @@ def make_kernel():
 
     from carrel_kernel.kernel import IOPUB, BoxKernel, make_log
     from carrel_kernel.session import LinkSession
-    from carrel_kernel.shell import MemoryStore, QuietProfile
+    from carrel_kernel.shell import MemoryStore, QuietProfile, ipython_dir
     from carrel_kernel.streams import Streams
     from threading import get_ident
 
@@ -47,9 +46,8 @@ def make_kernel():
     config = Config()
     config.HistoryManager.enabled = False
     config.IPKernelApp.name = "carrel_kernel"       # libraries look for the section to know that they are in a notebook
-    home = os.environ.get("IPYTHONDIR") or os.path.join(os.path.expanduser("~"), ".ipython")
     kernel = BoxKernel.instance(session=session, config=config, log=make_log(), iopub_socket=IOPUB,
-                                profile_dir=QuietProfile(location=os.path.join(home, "profile_default")))
+                                profile_dir=QuietProfile(location=os.path.join(ipython_dir(), "profile_default")))
     kernel.streams = streams
     kernel._link = None
     kernel.shell.db = MemoryStore()

@@ -214,6 +214,8 @@ class BoxKernel(IPythonKernel):
         if self._is_fork:
             os._exit(0)             # a fork in a cell that came to the cell's end: one kernel is enough
         self._interruptible = False
+        if sys.stdout is None or sys.stderr is None:
+            self.streams.install()  # without them IPython itself fails
         if self._link is not None and signal.getsignal(signal.SIGINT) != self._on_sigint:
             signal.signal(signal.SIGINT, self._on_sigint)
         self.streams.flush()

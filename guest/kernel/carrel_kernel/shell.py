@@ -13,6 +13,10 @@ from traitlets import observe
 from carrel_kernel.history import MemoryHistory
 
 
+def ipython_dir():
+    return os.environ.get("IPYTHONDIR") or os.path.join(os.path.expanduser("~"), ".ipython")
+
+
 class QuietProfile(ProfileDir):
     """A profile directory that is not made only because there might be one."""
 
@@ -42,6 +46,13 @@ class MemoryStore(dict):
 
 
 class Shell(ZMQInteractiveShell):
+    @observe("ipython_dir")
+    def _ipython_dir_changed(self, change):
+        pass                            # it would be made
+
+    def init_ipython_dir(self, given):
+        self.ipython_dir = given or ipython_dir()
+
     def init_history(self):
         self.history_manager = MemoryHistory(shell=self, parent=self)
         self.configurables.append(self.history_manager)

@@ -153,6 +153,7 @@ def prepare(options):
     imported = import_all([name.strip() for name in options.imports.split(",") if name.strip()])
     warm_up(kernel, imported)
     kernel.shell.reset(new_session=True)
+    kernel.shell.user_ns.update({"_": "", "__": "", "___": ""})
     app.run_startup(kernel, options.startup)
     for name in ("last_type", "last_value", "last_traceback", "last_exc"):
         if hasattr(sys, name):
@@ -220,6 +221,7 @@ def become(kernel, child):
     os.environb.update(environment)
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     kernel.shell.init_environment()
+    kernel.shell.init_ipython_dir(None)
     if os.environ.get("TZ") != zone:
         import time
 

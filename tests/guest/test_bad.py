@@ -1,0 +1,222 @@
+"""Code that means no good, or does none: the kernel stays, or ends cleanly, and what it says is always whole and always JSON."""
+
+import os
+import time
+
+import pytest
+
+
+@pytest.mark.parametrize("code, text", [
+    ("float('nan')", "nan"),
+    ("'\\ud800'", "'\\ud800'"),
+    ("class A:\n    def __repr__(self): return '\\udc80x'\nA()", "\\udc80x"),
+    ("l = []; l.append(l); l", "[[...]]"),
+])
+def test_strange_results_are_valid_json(kernel, code, text):
+    ran = kernel.run(code)
+    assert ran.error is None and ran.text == text
+
+
+def test_strange_text_is_printed(kernel):
+    assert kernel.run("print('a\\ud800b')").stdout == "a\\ud800b\n"
+    assert kernel.run("print('nul \\x00 and \\x1b[0m')").stdout == "nul \x00 and \x1b[0m\n"
+
+
+def test_strange_data_is_shown(kernel):
+    ran = kernel.run("display({'application/json': {'nan': float('nan'), 'inf': [float('inf')], 'big': 10**30, 1: b'bytes', 'set': {1}, "
+                     "'s': '\\ud800'}}, raw=True)")
+    assert ran.data[-1]["application/json"] == {"nan": "nan", "inf": ["inf"], "big": 10**30, "1": "Ynl0ZXM=", "set": [1], "s": "\\ud800"}
+    assert kernel.run("d = {}; d['d'] = d\ndisplay({'application/json': d}, raw=True)").reply["status"] in ("ok", "error")
+    assert kernel.run("display({'application/json': 10**6000}, raw=True)").reply["status"] in ("ok", "error")
+    assert kernel.run("1").text == "1"
+
+
+def test_a_repr_that_raises(kernel):
+    ran = kernel.run("class B:\n    def __repr__(self): raise ValueError('no')\nB()")
+    assert "ValueError" in "".join(ran.error["traceback"])
+    assert kernel.run("class E(Exception):\n    def __str__(self): raise ValueError('no')\nraise E").reply["status"] == "error"
+    assert kernel.run("1").text == "1"
+
+
+def test_a_repr_that_sleeps_is_interrupted(kernel):
+    msg_id = kernel.submit("import time\nclass S:\n    def __repr__(self): print('go'); time.sleep(60)\nS()")
+    while kernel.receive()["msg_type"] != "stream":
+        pass
+    kernel.interrupt()
+    assert [m for m in kernel.collect(msg_id) if m["msg_type"] == "execute_reply"]
+    assert kernel.run("1").text == "1"
+
+
+def test_what_is_too_large_is_said_to_be(kernel):
+    ran = kernel.run("'x' * (70 << 20)", timeout=60)
+    assert "too large" in ran.text and ran.reply["status"] == "ok"
+    ran = kernel.run("raise ValueError('x' * (70 << 20))", timeout=60)
+    assert ran.error["ename"] == "ValueError" and len(ran.error["evalue"]) < 10000
+    ran = kernel.run("1", user_expressions={"a": "'x' * (70 << 20)"}, timeout=60)
+    assert ran.reply["status"] == "error" and "too large" in ran.reply["evalue"]
+    ran = kernel.run("get_ipython().kernel.session.send(None, 'comm_msg', {'comm_id': 'x', 'data': {}}, buffers=[bytes(70 << 20)]); None", timeout=60)
+    assert "too large" in ran.stderr
+
+
+def test_a_large_result_that_may_be_sent_arrives(kernel):
+    assert len(kernel.run("'x' * (5 << 20)", timeout=60).text) == (5 << 20) + 2
+
+
+def test_a_long_cell_runs(kernel):
+    assert kernel.run("s = '" + "x" * (8 << 20) + "'; len(s)", timeout=60).text == str(8 << 20)
+
+
+def test_much_text_at_once_is_cut_into_messages(kernel):
+    ran = kernel.run("print('y' * (3 << 20))", timeout=60)
+    assert ran.stdout == "y" * (3 << 20) + "\n" and max(len(str(m["content"])) for m in ran.messages) < 1 << 20
+
+
+def test_many_displays_wait_for_the_reader(kernel):
+    msg_id = kernel.submit("for i in range(20000): display(i)")
+    seen = 0
+    for m in kernel.collect(msg_id, 60):
+        seen += m["msg_type"] == "display_data"
+    assert seen == 20000
+
+
+def test_a_kernel_whose_reader_stands_can_be_interrupted(kernel):
+    msg_id = kernel.submit("while True: display(1)")
+    time.sleep(0.5)                     # long enough for the socket to be full
+    kernel.interrupt()
+    assert [m["content"]["ename"] for m in kernel.collect(msg_id, 60) if m["msg_type"] == "error"] == ["KeyboardInterrupt"]
+
+
+def test_interrupts_never_tear_a_message(kernel):
+    """Many interrupts into cells that send messages of several packets: the client checks each packet."""
+    for i in range(30):
+        msg_id = kernel.submit("while True:\n    display({'text/plain': 'z' * 400000}, raw=True)")
+        for _ in range(3):
+            kernel.receive()
+        time.sleep(0.003 * (i % 7))
+        kernel.interrupt()
+        kernel.collect(msg_id, 60)
+    assert kernel.run("1").text == "1"
+
+
+def test_a_fork_in_a_cell_prints_to_the_pipe_and_is_no_second_kernel(kernel):
+    ran = kernel.run("import os\nprint('before')\npid = os.fork()\nif pid == 0:\n    print('from the child')\nelse:\n    os.waitpid(pid, 0)\n    print('from the parent')")
+    assert ran.stdout == "before\nfrom the parent\n"
+    assert kernel.printed(until=b"child\n") == b"from the child\n"
+    assert kernel.run("1").text == "1"
+
+
+def test_processes_of_multiprocessing(kernel):
+    code = "import multiprocessing as mp\ndef double(x): return 2 * x\nwith mp.get_context('fork').Pool(2) as pool:\n    r = pool.map(double, [1, 2, 3])\nr"
+    assert kernel.run(code, timeout=60).text == "[2, 4, 6]"
+
+
+def test_programs_print_to_the_pipe(kernel):
+    kernel.run("import os; os.write(1, b'raw out'); os.write(2, b'raw err'); None")
+    assert (kernel.printed(1, until=b"out"), kernel.printed(2, until=b"err")) == (b"raw out", b"raw err")
+    kernel.run("import subprocess; subprocess.run(['echo', 'hello'])")
+    assert kernel.printed(until=b"hello\n") == b"hello\n"
+
+
+def test_programs_do_not_get_the_link(kernel):
+    code = "import subprocess, os\nsubprocess.run(['ls', '-l', '/proc/self/fd'], capture_output=True, text=True, close_fds=False).stdout"
+    listed = kernel.run(code).text
+    assert "0 -> /dev/null" in listed and "socket" not in listed
+
+
+def test_a_thread_that_prints_for_ever(kernel):
+    kernel.run("import threading, time\nstop = threading.Event()\ndef chatter():\n    while not stop.wait(0.01): print('chat')\n"
+               "t = threading.Thread(target=chatter); t.start()")
+    assert kernel.run("5").text == "5"
+    deadline = time.monotonic() + 10
+    while True:                         # between cells too
+        m = kernel.receive(10)
+        if m["msg_type"] == "stream" and "chat" in m["content"]["text"]:
+            break
+        assert time.monotonic() < deadline
+    kernel.run("stop.set(); t.join()")
+
+
+def test_threads_that_all_print_and_display(kernel):
+    ran = kernel.run("import threading\ndef work(n):\n    for i in range(200):\n        print('%d' % n * 1000)\n        if i % 50 == 0: display({'text/plain': 'd' * 300000}, raw=True)\n"
+                     "ts = [threading.Thread(target=work, args=(n,)) for n in range(4)]\n[t.start() for t in ts]; [t.join() for t in ts]; None", timeout=60)
+    assert sorted(set(ran.stdout)) == ["\n", "0", "1", "2", "3"] and all(ran.stdout.count(str(n)) == 200000 for n in range(4))
+    assert len(ran.data) == 16
+
+
+def test_a_cell_that_breaks_its_own_interpreter(kernel):
+    kernel.run("import sys; sys.stdout = None; sys.stderr = None; print('nowhere')")
+    assert kernel.run("print('back')").stdout == "back\n"
+    kernel.run("import signal; signal.signal(signal.SIGINT, signal.default_int_handler)")
+    kernel.interrupt()
+    assert kernel.run("1").text == "1"
+    assert kernel.run("import sys; sys.exit(3)").error["ename"] == "SystemExit"
+    assert kernel.run("raise KeyboardInterrupt").error["ename"] == "KeyboardInterrupt"
+    assert kernel.run("def deep(): deep()\ndeep()", timeout=60).error["ename"] == "RecursionError"
+
+
+def test_text_that_is_no_code(kernel):
+    for code in ("\ud800", "x = '\x00'", "\x00", "(" * 1000, "é" * 10):
+        assert kernel.run(code, timeout=60).reply["status"] in ("ok", "error")
+    assert kernel.run("1").text == "1"
+
+
+# --- the end ---
+
+def test_an_end_of_the_link_ends_the_kernel(fresh):
+    k = fresh()
+    k.run("import atexit, os; atexit.register(lambda: os.write(1, b'bye'))")
+    k.socket.shutdown(2)
+    assert k.process.wait(10) == 0 and k.printed() == b"bye"
+
+
+def test_a_thread_does_not_keep_it(fresh):
+    k = fresh()
+    k.run("import threading, time; threading.Thread(target=lambda: time.sleep(1000)).start()")
+    k.socket.shutdown(2)
+    assert k.process.wait(10) == 0
+
+
+@pytest.mark.parametrize("code, status", [("import os; os._exit(5)", 5), ("import os; os.kill(os.getpid(), 9)", -9), ("import ctypes; ctypes.string_at(0)", -11)])
+def test_a_death_is_a_death(fresh, code, status):
+    k = fresh()
+    k.submit(code)
+    with pytest.raises((EOFError, ConnectionResetError)):
+        while True:
+            k.receive()
+    assert k.process.wait(10) == status
+
+
+@pytest.mark.parametrize("way", ["new", "old"])
+def test_a_shutdown_is_answered_and_done(fresh, way):
+    k = fresh(way=way)
+    k.run("1")
+    assert k.request("shutdown_request", {"restart": False}, "control") == {"status": "ok", "restart": False}
+    assert k.process.wait(10) == 0
+
+
+def test_exit_in_a_cell_ends_it(fresh):
+    k = fresh()
+    assert k.run("exit").reply["payload"][0]["source"] == "ask_exit"
+    assert k.process.wait(10) == 0
+
+
+def test_startup_files_run_first(fresh, tmp_path):
+    (tmp_path / "startup").mkdir()
+    (tmp_path / "startup/00-first.py").write_text("helper = 1")
+    (tmp_path / "startup/10-second.ipy").write_text("%time other = helper + 1")
+    (tmp_path / "startup/20-bad.py").write_text("1/0")
+    k = fresh(arguments=["--startup", str(tmp_path)])
+    ran = k.run("helper, other")
+    assert ran.text == "(1, 2)" and ran.reply["execution_count"] == 1
+
+
+def test_a_missing_ipykernel_is_one_clear_line(tmp_path):
+    import json
+    import subprocess
+
+    import ways
+
+    ended = subprocess.run(["/usr/bin/python3", "-S", ways.PROGRAM, "kernel"], stdin=subprocess.DEVNULL, capture_output=True, env=ways.ENV, timeout=20)
+    told = json.loads(ended.stderr)
+    assert ended.returncode == 78 and told["carrel"] == "kernel" and "ipykernel" in told["error"] and "pip install" in told["hint"]
+    assert os.listdir(tmp_path) == []
