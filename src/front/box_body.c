@@ -57,6 +57,8 @@ json_t *box_json(const struct box *b)
     json_object_set_new(o, "changed_at", time_json(b->changed_ms));
     json_object_set_new(o, "expires_at", time_json(b->expires_ms));
     json_object_set_new(o, "root", json_string(s->root ? b->front->config.root_name[s->root - 1] : "host"));
+    const struct config_template *template = config_template(&b->front->config, s->template);
+    json_object_set_new(o, "template", template ? json_string(template->name) : json_null());
     json_object_set_new(o, "writable_root", json_boolean(s->writable_root));
     json_object_set_new(o, "store", json_string(s->on_disk ? "disk" : "memory"));
     json_object_set_new(o, "profile", json_string(profiles[s->profile]));
@@ -120,6 +122,8 @@ int box_from_json(struct box *b, json_t *body, struct err *e)
     for (uint32_t i = 0; i < b->front->config.n_roots; i++)
         if (strcmp(b->front->config.root_name[i], text) == 0)
             s->root = i + 1;
+    text_of(body, "template", text, sizeof text);
+    s->template = config_template_find(&b->front->config, text);
     b->created_ms = time_of(body, "created_at");
     b->ready_ms = time_of(body, "ready_at");
     b->changed_ms = time_of(body, "changed_at");

@@ -7,6 +7,7 @@
 
 #include "base/fd.h"
 #include "front/box_private.h"
+#include "front/families.h"
 #include "front/front.h"
 #include "front/keeper_link.h"
 #include "front/pool.h"
@@ -180,6 +181,21 @@ static void fill_defaults(const struct config *config, struct box_settings *s)
         s->labels = json_object();
 }
 
+/* The family could not give a box with a kernel; one without is still a box. In another slot, because the keeper may
+ * still tell that the first one is gone. */
+static void create_plain(struct box *b)
+{
+    uint32_t slot = box_free_slot(&b->front->boxes);
+
+    front_log("warning", "a family gave no box", "box", b->id, NULL);
+    b->family = 0;
+    if (slot != BOX_NO_SLOT) {
+        box_release_slot(b);
+        box_take_slot(b, slot);
+    }
+    box_ask_keeper(b, b->settings.mount_fd);
+}
+
 static void on_created(const struct event *event, int *fds, size_t n_fds, void *arg)
 {
     struct call *c = arg;
@@ -188,7 +204,10 @@ static void on_created(const struct event *event, int *fds, size_t n_fds, void *
     (void)fds;
     (void)n_fds;
     call_free(c);
-    box_raised(b, event->result < 0 ? &event->err : NULL);
+    if (event->result < 0 && event->result != -ECONNRESET && b->family && b->phase == PHASE_CREATING)
+        create_plain(b);
+    else
+        box_raised(b, event->result < 0 ? &event->err : NULL);
 }
 
 void box_raised(struct box *b, const struct err *e)
@@ -229,6 +248,8 @@ void box_ask_keeper(struct box *b, const int *mount_fd)
         .owner_uid = b->owner_uid,
         .owner_gid = b->owner_gid,
         .n_mounts = s->n_mounts,
+        .template = families_layers(b->front, s),
+        .family = b->family,
     };
 
     memcpy(q.hostname, s->hostname, sizeof q.hostname);
@@ -345,7 +366,8 @@ int boxes_create(struct front *front, const char *owner, uid_t uid, gid_t gid, c
     b->created_ms = b->changed_ms = b->used_ms = front_now_ms();
     b->created_us = loop_now_us();
     b->expires_ms = b->settings.ttl_s ? b->created_ms + (int64_t)b->settings.ttl_s * 1000 : 0;
-    if (pool_take(front, &b->settings, &taken, &b->token))
+    b->family = families_for(front, owner, &b->settings);
+    if (pool_take(front, &b->settings, b->family, &taken, &b->token))
         slot = taken;
     r = store_new(b, e);
     if (r < 0) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "front/box_private.h"
+#include "front/families.h"
 #include "front/front.h"
 #include "front/keeper_link.h"
 #include "front/pool.h"
@@ -98,6 +99,7 @@ static void found(struct front *front, const struct event *event)
     if (!b || !box_is_alive(b) || b->phase == PHASE_STOPPED)
         return;     /* on_synced destroys what nobody has claimed */
     b->seen = true;
+    b->family = (uint32_t)event->code;
     if (b->slot == BOX_NO_SLOT)
         box_take_slot(b, event->box);
     /* The engine's names of states: 1 being made, 2 ready, 3 frozen. */
@@ -157,6 +159,7 @@ void boxes_on_synced(struct front *front)
         boxes_remove_orphans(front);
     front->ready = true;
     pool_on_synced(front);
+    families_on_synced(front);
 }
 
 void boxes_on_lost(struct front *front)
@@ -165,10 +168,12 @@ void boxes_on_lost(struct front *front)
     front->metrics.keeper_losses++;
     for (struct box *b = front->boxes.first; b; b = b->next) {
         b->seen = false;
+        b->family = 0;
         /* The slots are the keeper's; it will tell them again. */
         if (box_is_alive(b))
             box_release_slot(b);
     }
+    families_on_lost(front);
     pool_on_lost(front);
     memset(front->boxes.slot_used, 0, sizeof front->boxes.slot_used);
 }
@@ -215,11 +220,16 @@ void boxes_on_keeper_event(struct front *front, const struct event *event, int *
     if (event->type == EVENT_HELLO) {
         front->boxes.can_store = event->state == 1;
         front->boxes.why_no_store = event->err;
+        front->boxes.n_templates = event->n_held;
         drop_defaults(&front->config, (unsigned)event->code);
         return;
     }
     if (event->type == EVENT_STORE) {
         boxes_note_store(front, event->token);
+        return;
+    }
+    if (event->type == EVENT_FAMILY || event->type == EVENT_FAMILY_GONE) {
+        families_on_keeper_event(front, event);
         return;
     }
     if (event->type == EVENT_BOX) {

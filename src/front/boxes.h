@@ -115,6 +115,7 @@ struct boxes {
     uint32_t            next_slot;      /* where the search for a free one begins */
     struct box_watcher *watchers;
     struct frame_limits requested;      /* sum over living boxes */
+    uint32_t            n_templates;    /* that the keeper knows */
     bool                can_store;      /* the keeper has stores; else why_no_store says why not */
     struct err          why_no_store;
 };

@@ -1,5 +1,6 @@
-/* Families of kernels: for an owner and a template, a warmed interpreter from which kernels are forked into boxes. The
- * front decides which families there are; the keeper makes them (REQUEST_FAMILY). */
+/* Families of kernels: for an owner, a template and a profile, a warmed interpreter from which kernels are forked into
+ * boxes. The front decides which families there are; the keeper makes them (REQUEST_FAMILY). The server's own user has
+ * his from the start; everybody else gets one with the first box of a template, which is made without it. */
 #ifndef CARREL_FRONT_FAMILIES_H
 #define CARREL_FRONT_FAMILIES_H
 
@@ -9,10 +10,27 @@
 #include "keeper/proto.h"
 
 struct box;
+struct box_settings;
 struct front;
 
 /* A kernel of its template can be forked in this box (START_FORK): it is of a family whose zygote lives. Else a kernel
  * is exec'd there, which always works in a box with the template's layers. */
-bool family_can_fork(const struct box *b);
+bool     family_can_fork(const struct box *b);
+
+/* The family that a box is to be made in, as in request_create: 0 if there is none yet, or if such a box has none. One
+ * that is not there is started, for the next. */
+uint32_t families_for(struct front *front, const char *owner, const struct box_settings *s);
+/* The layers that the keeper is to put into a box; as in request_create. */
+uint32_t families_layers(const struct front *front, const struct box_settings *s);
+
+/* For the pool: how many parked boxes a family (as in request_create) is to have, and what they are like. 0: it is none,
+ * or not ready. */
+unsigned families_pool_size(const struct front *front, uint32_t family, struct box_settings *ret);
+
+/* Called by the front's other parts. */
+void     families_on_keeper_event(struct front *front, const struct event *event);
+void     families_on_synced(struct front *front);
+void     families_on_lost(struct front *front);
+void     families_free(struct front *front);
 
 #endif

@@ -50,6 +50,7 @@ struct front {
     struct metrics      metrics;
     int                 execs_dir;      /* owned: directory of the logs */
     int64_t             started_ms;
+    uid_t               owner_uid;      /* who runs the server */
     bool                ready;          /* the keeper is connected and reconciled */
 };
 

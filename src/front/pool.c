@@ -1,10 +1,12 @@
 /* The pool fills itself one box at a time and only in quiet moments: every create starts the wait anew, so that under
  * load, when a ready box would be made at the cost of somebody else's, nothing is made ahead. After a minute without a
- * create all but one are given back.
+ * create all but one of each kind are given back.
  *
  *   MAKING -> READY -> taken (it is a box's from then on)
  *      |        +----> DYING -> gone
- *      +-> gone                                                         */
+ *      +-> gone
+ *
+ * A kind is a family, in whose boxes a forked kernel waits already, or 0: plain boxes, which anybody may get. */
 #define _GNU_SOURCE
 #include "front/pool.h"
 
@@ -13,10 +15,12 @@
 #include <sys/random.h>
 
 #include "front/box_private.h"
+#include "front/families.h"
 #include "front/front.h"
 #include "front/keeper_link.h"
 
 enum { QUIET_MS = 10, IDLE_MS = 60000, IDLE_SIZE = 1, BACKOFF_MS = 1000, BACKOFF_MOST_MS = 60000 };
+enum { KINDS = KEEPER_FAMILIES + 1 };
 
 /* The numbers of boxes are counted up from 1 and never come here; JSON has 63 bits. */
 #define TOKEN_MARK (UINT64_C(1) << 62)
@@ -26,18 +30,24 @@ enum state { MAKING, READY, DYING };
 static struct {                 /* of the one front of this process */
     struct front     *front;
     struct loop_timer fill, idle;
-    uint32_t          backoff_ms;
     bool              is_idle;
+    struct {
+        uint32_t backoff_ms;
+        uint64_t not_before_ms;
+    } kind[KINDS];
     unsigned          n;
     struct ready_box {
         enum state state;
-        uint32_t   slot, serial;
+        uint32_t   slot, serial, kind;
         uint64_t   token;
     } box[POOL_MOST];
 } pool;
 
-static void set_default(const struct config *config, struct box_settings *s)
+/* What a box of this kind is like; returns how many are wanted. */
+static unsigned describe(const struct front *front, uint32_t kind, struct box_settings *s)
 {
+    const struct config *config = &front->config;
+
     box_settings_init(s);
     s->limits = (struct frame_limits){ .memory_bytes = config->default_memory_bytes, .pids = config->default_pids,
                                        .cpu_milli = config->default_cpu_milli };
@@ -45,18 +55,21 @@ static void set_default(const struct config *config, struct box_settings *s)
     s->limits.disk_bytes = config->default_disk_bytes;
     if (s->limits.memory_bytes && s->limits.disk_bytes > s->limits.memory_bytes)
         s->limits.disk_bytes = s->limits.memory_bytes;
+    unsigned size = kind ? families_pool_size(front, kind, s) : config->pool_size;
+    return pool.is_idle && size > IDLE_SIZE ? IDLE_SIZE : size;
 }
 
 /* The limits are the same or it does not fit: what /proc shows of them is made with the box. */
-static bool fits(const struct config *config, const struct box_settings *s)
+static bool fits(const struct front *front, const struct box_settings *s, uint32_t kind)
 {
     struct box_settings wanted;
 
-    set_default(config, &wanted);
-    return s->limits.memory_bytes == wanted.limits.memory_bytes && s->limits.disk_bytes == wanted.limits.disk_bytes &&
-           s->limits.pids == wanted.limits.pids && s->limits.cpu_milli == wanted.limits.cpu_milli &&
-           s->profile == wanted.profile && s->root == 0 && !s->writable_root && !s->on_disk && s->uid == wanted.uid &&
-           s->gid == wanted.gid && s->n_mounts == 0 && strcmp(s->hostname, wanted.hostname) == 0;
+    return describe(front, kind, &wanted) > 0 && s->limits.memory_bytes == wanted.limits.memory_bytes &&
+           s->limits.disk_bytes == wanted.limits.disk_bytes && s->limits.pids == wanted.limits.pids &&
+           s->limits.cpu_milli == wanted.limits.cpu_milli && s->profile == wanted.profile &&
+           families_layers(front, s) == families_layers(front, &wanted) && s->root == 0 && !s->writable_root &&
+           !s->on_disk && s->uid == wanted.uid && s->gid == wanted.gid && s->n_mounts == 0 &&
+           strcmp(s->hostname, wanted.hostname) == 0;
 }
 
 static void release(struct front *front, unsigned i)
@@ -67,17 +80,19 @@ static void release(struct front *front, unsigned i)
     pool.box[i] = pool.box[--pool.n];
 }
 
-static void fill_later(struct front *front)
+void pool_fill(struct front *front)
 {
-    loop_timer_set(front->loop, &pool.fill, pool.backoff_ms ? pool.backoff_ms : QUIET_MS);
+    if (pool.front == front)
+        loop_timer_set(front->loop, &pool.fill, QUIET_MS);
 }
 
-static void back_off(struct front *front)
+static void back_off(struct front *front, uint32_t kind)
 {
-    pool.backoff_ms = pool.backoff_ms ? pool.backoff_ms * 2 : BACKOFF_MS;
-    if (pool.backoff_ms > BACKOFF_MOST_MS)
-        pool.backoff_ms = BACKOFF_MOST_MS;
-    fill_later(front);
+    uint32_t ms = pool.kind[kind].backoff_ms ? pool.kind[kind].backoff_ms * 2 : BACKOFF_MS;
+
+    pool.kind[kind].backoff_ms = ms < BACKOFF_MOST_MS ? ms : BACKOFF_MOST_MS;
+    pool.kind[kind].not_before_ms = loop_now_ms() + pool.kind[kind].backoff_ms;
+    pool_fill(front);
 }
 
 static void on_made(const struct event *event, int *fds, size_t n_fds, void *arg)
@@ -91,51 +106,86 @@ static void on_made(const struct event *event, int *fds, size_t n_fds, void *arg
         i++;
     if (i == pool.n)
         return;         /* the keeper was lost meanwhile */
+    uint32_t kind = pool.box[i].kind;
     if (event->result < 0) {
         release(front, i);
-        back_off(front);
+        back_off(front, kind);
         return;
     }
-    pool.box[i].state = READY;
-    pool.backoff_ms = 0;
-    fill_later(front);
+    if (pool.box[i].state == MAKING)
+        pool.box[i].state = READY;
+    pool.kind[kind].backoff_ms = 0;
+    pool_fill(front);
 }
 
-static unsigned count(bool wanted)
+/* Of this kind, without those that are on their way out. */
+static unsigned count(uint32_t kind)
 {
     unsigned n = 0;
 
     for (unsigned i = 0; i < pool.n; i++)
-        n += wanted ? pool.box[i].state != DYING : pool.box[i].state == MAKING;
+        n += pool.box[i].kind == kind && pool.box[i].state != DYING;
     return n;
+}
+
+static bool is_making(void)
+{
+    for (unsigned i = 0; i < pool.n; i++)
+        if (pool.box[i].state == MAKING)
+            return true;
+    return false;
+}
+
+/* The first that lacks a box and may have one now; KINDS: none. Parked kernels first: they save more. */
+static uint32_t next_kind(const struct front *front, struct box_settings *s, uint64_t *ret_wait_ms)
+{
+    uint64_t now = loop_now_ms();
+
+    *ret_wait_ms = 0;
+    for (uint32_t i = 1; i <= KINDS; i++) {
+        uint32_t kind = i % KINDS;
+        if (describe(front, kind, s) <= count(kind))
+            continue;
+        if (!pool.kind[kind].backoff_ms || pool.kind[kind].not_before_ms <= now)
+            return kind;
+        uint64_t wait_ms = pool.kind[kind].not_before_ms - now;
+        if (!*ret_wait_ms || wait_ms < *ret_wait_ms)
+            *ret_wait_ms = wait_ms;
+    }
+    return KINDS;
 }
 
 static void fill(struct loop_timer *t)
 {
     struct front *front = pool.front;
-    const struct config *config = &front->config;
-    unsigned size = pool.is_idle && config->pool_size > IDLE_SIZE ? IDLE_SIZE : config->pool_size;
     struct request_create q = { .head.type = REQUEST_CREATE, .flags = CREATE_TERMINAL };
     struct box_settings s;
+    uint64_t wait_ms;
 
-    (void)t;
-    if (!keeper_link_is_up(front->keeper) || count(false) > 0 || count(true) >= size || pool.n == POOL_MOST
+    if (!keeper_link_is_up(front->keeper) || is_making() || pool.n == POOL_MOST
         || front->boxes.alive > KEEPER_BOXES / 2)
         return;
+    uint32_t kind = next_kind(front, &s, &wait_ms);
+    if (kind == KINDS) {
+        if (wait_ms)
+            loop_timer_set(front->loop, t, wait_ms);
+        return;
+    }
     uint32_t slot = box_free_slot(&front->boxes);
     if (slot == BOX_NO_SLOT || getrandom(&q.token, sizeof q.token, GRND_NONBLOCK) != sizeof q.token)
         return;
-    set_default(config, &s);
     q.head.box = slot;
     q.token = (q.token & (TOKEN_MARK - 1)) | TOKEN_MARK;
     q.limits = s.limits;
     q.profile = s.profile;
     q.uid = s.uid;
     q.gid = s.gid;
+    q.template = families_layers(front, &s);
+    q.family = kind;
     memcpy(q.hostname, s.hostname, sizeof q.hostname);
     front->boxes.slot_used[slot / 64] |= UINT64_C(1) << slot % 64;
     struct ready_box *made = &pool.box[pool.n++];
-    *made = (struct ready_box){ .state = MAKING, .slot = slot, .token = q.token };
+    *made = (struct ready_box){ .state = MAKING, .slot = slot, .kind = kind, .token = q.token };
     made->serial = keeper_link_request(front->keeper, &q, sizeof q, NULL, 0, on_made, front);
 }
 
@@ -147,31 +197,45 @@ static void nothing(const struct event *event, int *fds, size_t n_fds, void *arg
     (void)arg;
 }
 
-static void on_idle(struct loop_timer *t)
+/* Gives those of a kind back that are ready, but for some. */
+static void give_back(uint32_t kind, unsigned kept)
 {
-    unsigned kept = 0;
-
-    (void)t;
-    pool.is_idle = true;
     for (unsigned i = 0; i < pool.n; i++) {
         struct request_head q = { .type = REQUEST_DESTROY, .box = pool.box[i].slot };
-        if (pool.box[i].state != READY || kept++ < IDLE_SIZE)
+        if (pool.box[i].kind != kind || pool.box[i].state != READY || (kept && kept--))
             continue;
         pool.box[i].state = DYING;
         keeper_link_request(pool.front->keeper, &q, sizeof q, NULL, 0, nothing, NULL);
     }
 }
 
-bool pool_take(struct front *front, const struct box_settings *s, uint32_t *ret_slot, uint64_t *ret_token)
+void pool_drop_family(struct front *front, uint32_t family)
 {
-    if (!front->config.pool_size || pool.front != front || !fits(&front->config, s))
+    if (pool.front != front)
+        return;
+    /* One that is being made fails with its family, or is one too many, which the next idle minute ends. */
+    give_back(family, 0);
+    pool.kind[family].backoff_ms = 0;
+}
+
+static void on_idle(struct loop_timer *t)
+{
+    (void)t;
+    pool.is_idle = true;
+    for (uint32_t kind = 0; kind < KINDS; kind++)
+        give_back(kind, IDLE_SIZE);
+}
+
+bool pool_take(struct front *front, const struct box_settings *s, uint32_t family, uint32_t *ret_slot,
+               uint64_t *ret_token)
+{
+    if (pool.front != front || !fits(front, s, family))
         return false;
     pool.is_idle = false;
     loop_timer_set(front->loop, &pool.idle, IDLE_MS);
-    if (!pool.backoff_ms)
-        fill_later(front);
+    pool_fill(front);
     for (unsigned i = 0; i < pool.n; i++)
-        if (pool.box[i].state == READY) {
+        if (pool.box[i].state == READY && pool.box[i].kind == family) {
             *ret_slot = pool.box[i].slot;
             *ret_token = pool.box[i].token;
             pool.box[i] = pool.box[--pool.n];
@@ -185,10 +249,8 @@ void pool_on_synced(struct front *front)
     pool.front = front;
     pool.fill.on_expire = fill;
     pool.idle.on_expire = on_idle;
-    pool.backoff_ms = 0;
-    if (!front->config.pool_size)
-        return;
-    fill_later(front);
+    memset(pool.kind, 0, sizeof pool.kind);
+    pool_fill(front);
     loop_timer_set(front->loop, &pool.idle, IDLE_MS);
 }
 
@@ -207,9 +269,10 @@ void pool_on_keeper_event(struct front *front, const struct event *event)
     for (unsigned i = 0; i < pool.n; i++)
         if (pool.box[i].token == event->token) {
             bool died = pool.box[i].state == READY;
+            uint32_t kind = pool.box[i].kind;
             release(front, i);
             if (died)
-                back_off(front);
+                back_off(front, kind);
             return;
         }
 }

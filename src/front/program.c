@@ -19,6 +19,7 @@
 #include "base/parse.h"
 #include "doors/native/native.h"
 #include "front/auth.h"
+#include "front/families.h"
 #include "front/front.h"
 #include "front/keeper_link.h"
 #include "front/layers.h"
@@ -277,6 +278,7 @@ static int open_all(struct server *server, const struct front_options *o, struct
     if (r < 0)
         return r;
     front->started_ms = front_now_ms();
+    front->owner_uid = o->owner_uid;
     boxes_init(front);
     r = boxes_load(front, e);
     if (r == 0)
@@ -324,6 +326,7 @@ int front_main(int argc, char **argv)
         return 125;
     }
     http_server_free(server.front.http);
+    families_free(&server.front);
     pool_free(&server.front);
     keeper_link_free(server.front.keeper);
     boxes_free(&server.front);

@@ -25,6 +25,7 @@
 #include "base/fd.h"
 #include "front/config.h"
 #include "front/front.h"
+#include "front/layers.h"
 #include "front/supervise.h"
 
 enum { FRONT_UID_DEFAULT = 64998, RESTART_MS = 100, BACKLOG = 1024, ARGS_MAX = 96 };
@@ -40,6 +41,7 @@ struct supervisor {
     pid_t         keeper, front;
     int           argc;             /* --set options to hand on */
     char         *set[32];
+    char          layers[CONFIG_TEMPLATES][4096];       /* NAME=DIR:DIR... */
 };
 
 static const char usage[] =
@@ -228,10 +230,24 @@ static pid_t spawn(char *const *argv, const int *keep, size_t n)
     _exit(127);
 }
 
+/* The administrator's word for what of the host boxes see, so that the front has none in it. */
+static int find_layers(struct supervisor *s, struct err *e)
+{
+    int r = 0;
+
+    layers_find_guest(s->config.guest, sizeof s->config.guest);
+    for (uint32_t i = 0; i < s->config.n_templates && r == 0; i++) {
+        struct config_template t = s->config.template[i];
+        int n = snprintf(s->layers[i], sizeof s->layers[i], "%s=", t.name);
+        r = layers_of(&t, s->config.guest, s->layers[i] + n, sizeof s->layers[i] - (size_t)n, e);
+    }
+    return r;
+}
+
 static void start_keeper(struct supervisor *s)
 {
     char uid[16], stores[sizeof s->config.state + 16];
-    char *argv[16 + 2 * CONFIG_ROOTS] = { s->engine, "keeper", "--listen", s->keeper_socket, "--front-uid", uid };
+    char *argv[16 + 2 * CONFIG_ROOTS + 2 * CONFIG_TEMPLATES] = { s->engine, "keeper", "--listen", s->keeper_socket, "--front-uid", uid };
     int n = 6;
 
     /* A rootless keeper lives in a user namespace of its own, in which its user, who is also the front's, is 0. */
@@ -243,6 +259,10 @@ static void start_keeper(struct supervisor *s)
     for (uint32_t i = 0; i < s->config.n_roots; i++) {
         argv[n++] = "--root";
         argv[n++] = s->config.root_path[i];
+    }
+    for (uint32_t i = 0; i < s->config.n_templates; i++) {
+        argv[n++] = "--template";
+        argv[n++] = s->layers[i];
     }
     argv[n] = NULL;
     s->keeper = spawn(argv, NULL, 0);
@@ -340,6 +360,8 @@ int serve_main(int argc, char **argv)
     int r = read_options(argc, argv, &s, &e);
     if (r == 0)
         r = find_programs(&s, &e);
+    if (r == 0)
+        r = find_layers(&s, &e);
     choose_user(&s);
     if (r == 0)
         r = make_directory(s.config.run, 0755, 0, 0, &e);

@@ -265,6 +265,7 @@ void keeper_tell_all(struct keeper *keeper)
     struct event hello = { .type = EVENT_HELLO, .result = KEEPER_VERSION, .state = keeper->stores.driver != NULL,
                            .err = keeper->stores.why };
 
+    hello.n_held = (uint32_t)keeper->n_templates;
     for (int c = 0; c < CG_FREEZER; c++)
         hello.code |= keeper->host.cgroups.can[c] << c;
     keeper_tell(keeper, &hello, NULL, 0);

@@ -135,7 +135,7 @@ struct request_store {
 
 enum event_type {
     /* First on a new connection. result: version; state 1: there can be stores, else err says why not; code: which
-     * limits can be held (bit 0 memory, 1 processes, 2 processors). */
+     * limits can be held (bit 0 memory, 1 processes, 2 processors); n_held: how many templates there are. */
     EVENT_HELLO = 1,
     EVENT_BOX,         /* after HELLO, for each box that is alive */
     EVENT_PAYLOAD,     /* after its BOX; fds: what is held for the front */

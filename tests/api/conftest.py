@@ -41,7 +41,7 @@ class Server:
         self.log = open(self.folder / "log", "wb")
         self.process = subprocess.Popen(
             [BUILD / "carrel-server", "serve", "--listen", f"127.0.0.1:{self.port}", "--socket", self.socket, "--state", self.folder / "state",
-             "--run", self.folder / "run", *options], stdout=self.log, stderr=self.log, start_new_session=True)
+             "--run", self.folder / "run", "--set", "templates.python.pool=off", *options], stdout=self.log, stderr=self.log, start_new_session=True)
         try:
             assert wait_for(self.is_ready), self.log_text()
         except BaseException:

@@ -74,7 +74,7 @@ class Server:
         with open(self.directory / "log", "ab") as log:
             self.process = subprocess.Popen(
                 [*user_command(self.user), self.place / "carrel", "serve", "--socket", self.socket, "--state", self.directory / "state",
-                 "--run", self.directory / "run", *self.options], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                 "--run", self.directory / "run", "--set", "templates.python.pool=off", *self.options], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         wait_for(self.ready, "the server is ready")
 
     def ready(self):

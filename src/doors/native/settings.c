@@ -108,6 +108,20 @@ static int take_root(const char *name, json_t *v, void *into, struct err *e)
                    parse_quote(text).text);
 }
 
+static int take_template(const char *name, json_t *v, void *into, struct err *e)
+{
+    struct create_body *c = into;
+    const char *text;
+    int r = json_is_null(v) ? 0 : body_text(name, v, 63, &text, e);
+
+    if (r < 0 || json_is_null(v))
+        return r;
+    c->settings.template = config_template_find(&c->ask->front->config, text);
+    return c->settings.template ? 0
+                                : err_set(e, EINVAL, STEP_USAGE, "%s: there is no template '%s' on this server; its "
+                                          "configuration names them", name, parse_quote(text).text);
+}
+
 static int take_profile(const char *name, json_t *v, void *into, struct err *e)
 {
     static const char *const profiles[] = { "strict", "standard", "system" };
@@ -353,7 +367,7 @@ int settings_read(struct create_body *c, json_t *root, struct err *e)
         { "ttl", take_ttl },         { "idle_timeout", take_idle },
         { "on_idle", take_on_idle }, { "hostname", take_hostname },
         { "user", take_user },       { "writable_root", take_writable_root },
-        { "store", take_store },
+        { "store", take_store },     { "template", take_template },
     };
     const struct config *config = &c->ask->front->config;
 
