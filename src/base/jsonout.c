@@ -42,6 +42,19 @@ static size_t utf8_length(const unsigned char *p, size_t size)
     return length;
 }
 
+bool jsonout_is_text(const char *data, size_t size)
+{
+    const unsigned char *p = (const unsigned char *)data, *end = p + size;
+
+    while (p < end) {
+        size_t length = utf8_length(p, (size_t)(end - p));
+        if (!length)
+            return false;
+        p += length;
+    }
+    return true;
+}
+
 static void add_escaped(struct buf *out, unsigned char c)
 {
     static const char letters[] = "\"\\\b\f\n\r\t";

@@ -44,6 +44,9 @@ void jsonout_decimal(struct jsonout *j, const char *key, uint64_t value, unsigne
 void jsonout_bool(struct jsonout *j, const char *key, bool value);
 void jsonout_null(struct jsonout *j, const char *key);
 
+/* Whether a reader gets these bytes back as they are. */
+bool jsonout_is_text(const char *data, size_t size);
+
 /* 0 when exactly one complete value was written; -EFBIG or -ENOMEM from the buffer; -EINVAL after a wrong call. */
 MUST_CHECK int jsonout_finish(struct jsonout *j);
 

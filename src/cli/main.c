@@ -45,23 +45,39 @@ static const struct {
     { "kernelspec", "make Jupyter programs use such kernels" },
 };
 
-/* Beside this program, or in ../libexec. Returns only if it is not there. */
-static int hand_over(char **argv)
+/* Beside this program, or in ../libexec; which: 0 or 1. */
+static bool server_path(int which, char *path, size_t size)
 {
-    char self[4096], path[4200];
+    char self[4096];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
 
-    if (n > 0) {
-        self[n] = '\0';
-        char *slash = strrchr(self, '/');
-        int length = (int)(slash - self);
-        argv[0] = "carrel";
-        snprintf(path, sizeof path, "%.*s/carrel-server", length, self);
-        execv(path, argv);
-        snprintf(path, sizeof path, "%.*s/../libexec/carrel-server", length, self);
-        execv(path, argv);
-    }
-    fprintf(stderr, "carrel: carrel-server is not installed beside %s\n", n > 0 ? self : "carrel");
+    if (n <= 0)
+        return false;
+    self[n] = '\0';
+    int length = (int)(strrchr(self, '/') - self);
+    snprintf(path, size, "%.*s/%scarrel-server", length, self, which ? "../libexec/" : "");
+    return true;
+}
+
+bool cli_has_server(void)
+{
+    char path[4200];
+
+    for (int i = 0; i < 2; i++)
+        if (server_path(i, path, sizeof path) && access(path, X_OK) == 0)
+            return true;
+    return false;
+}
+
+int cli_hand_over(char **argv)
+{
+    char path[4200] = "carrel";
+
+    argv[0] = "carrel";
+    for (int i = 0; i < 2; i++)
+        if (server_path(i, path, sizeof path))
+            execv(path, argv);
+    fprintf(stderr, "carrel: carrel-server is not installed beside this program (%s)\n", path);
     return EXIT_CARREL;
 }
 
@@ -110,7 +126,7 @@ int main(int argc, char **argv)
             return commands[i].run(argc - 1, argv + 1);
     for (size_t i = 0; i < sizeof server_commands / sizeof *server_commands; i++)
         if (strcmp(argv[1], server_commands[i].name) == 0)
-            return hand_over(argv);
+            return cli_hand_over(argv);
     fprintf(stderr, "carrel: there is no command '%s'; 'carrel help' lists them\n", argv[1]);
     return EXIT_CARREL;
 }

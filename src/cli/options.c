@@ -216,6 +216,20 @@ static int read_trace(struct reader *r, const char *value, struct err *e)
     return 0;
 }
 
+static int read_local(struct reader *r, const char *value, struct err *e)
+{
+    (void)value, (void)e;
+    r->options->where = RUN_HERE;
+    return 0;
+}
+
+static int read_server(struct reader *r, const char *value, struct err *e)
+{
+    (void)value, (void)e;
+    r->options->where = RUN_BY_SERVER;
+    return 0;
+}
+
 static int read_help(struct reader *r, const char *value, struct err *e)
 {
     (void)value, (void)e;
@@ -243,6 +257,8 @@ static const struct rule rules[] = {
     { "--profile", "standard", read_profile },
     { "--report", "report.json", read_report },
     { "--zygote", "python3", read_zygote },
+    { "--local", NULL, read_local },
+    { "--server", NULL, read_server },
     { "--json", NULL, read_json },
     { "--trace", NULL, read_trace },
     { "--interactive", NULL, read_interactive },

@@ -18,6 +18,7 @@
 #include "cli/report.h"
 #include "cli/session.h"
 #include "cli/sources.h"
+#include "cli/viaserver.h"
 
 enum { CAPTURE_MAX = 256 << 20, REPORT_MAX = 1 << 30, TRACE_STEPS = 8 };
 
@@ -189,7 +190,9 @@ int run_main(int argc, char **argv)
         return 0;
     }
     mark(&run, "start");
-    r = prepare(&run, &e);
+    r = viaserver_run(&run.options, &e);
+    if (r == 0)
+        r = prepare(&run, &e);
     if (r == 0)
         r = carry_out(&run, &e);
     sources_close(&run.sources);

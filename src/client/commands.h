@@ -2,6 +2,7 @@
 #ifndef CARREL_CLIENT_COMMANDS_H
 #define CARREL_CLIENT_COMMANDS_H
 
+int client_run(int argc, char **argv);
 int client_create(int argc, char **argv);
 int client_ps(int argc, char **argv);
 int client_exec(int argc, char **argv);

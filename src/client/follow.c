@@ -109,6 +109,14 @@ int follow_attach(struct follow *f, bool patience)
     return status == 200 ? 0 : tell_refusal(f);
 }
 
+static bool put(struct follow *f, int fd, const char *data, size_t size)
+{
+    if (!f->capture)
+        return fd_write_all(fd, data, size) == 0;
+    buf_add(&f->capture[fd - STDOUT_FILENO], data, size);       /* that it is full shows in the buffer */
+    return true;
+}
+
 static void hand_on(struct follow *f, const json_t *event, int fd)
 {
     const char *data = json_string_value(json_object_get(event, "data"));
@@ -126,7 +134,7 @@ static void hand_on(struct follow *f, const json_t *event, int fd)
         size = (size_t)n - (length > 0 && data[length - 1] == '=') - (length > 1 && data[length - 2] == '=');
         data = (const char *)plain;
     }
-    if (data && fd_write_all(fd, data, size) < 0)
+    if (data && !put(f, fd, data, size))
         f->cut = true;
     free(plain);
 }

@@ -13,6 +13,7 @@ struct follow {
     bool                 follows;       /* wait for the command's end */
     bool                 json;          /* lines as they are, instead of the output */
     bool                 cut;           /* our own output is closed */
+    struct buf          *capture;       /* borrowed: two, for what would go to standard output and error; NULL: none */
     struct exchange     *x;             /* owned; NULL: none */
     struct buf           line;
     json_t              *end;           /* owned: the exit event, once it came */

@@ -15,6 +15,7 @@ static const struct {
     { "serve", serve_main },
     { "config", config_main },
     { "create", client_create },
+    { "run", client_run },
     { "ps", client_ps },
     { "exec", client_exec },
     { "shell", client_shell },

@@ -1,0 +1,273 @@
+/* `carrel run` by a server. The rule is narrow: unless --server says so, only a server on a unix socket is used, one that
+ * is there, that root or the caller serves, and only if all that was asked for can be said in its API. Whatever it
+ * refuses then (a quota, a limit) stays refused: going on here would be a way around it.
+ *
+ * What was asked for travels as one JSON object in a memfd to carrel-server's `run`, which this process becomes; so the
+ * options are read in one place. */
+#define _GNU_SOURCE
+#include "cli/viaserver.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/jsonout.h"
+#include "base/parse.h"
+#include "cli/commands.h"
+
+#define MACHINE_SOCKET "/run/carrel/carrel.sock"
+#define OUTPUT_MOST    (UINT64_C(1) << 32)
+
+/* What the API takes; more is run here. */
+enum {
+    REQUEST_MAX = 8 << 20,
+    MOUNTS_MAX = 16,
+    TARGET_MAX = 246,
+    VARIABLES_MAX = 1024,
+    VARIABLES_BYTES_MAX = 1 << 20,
+    VALUE_MAX = 131000,
+    WORDS_BYTES_MAX = 1 << 20,
+    IDLE_S = 10
+};
+
+/* ---- where a server is ---- */
+
+/* Somebody serves there whom we may trust with what we send; see client/server.c. */
+static bool is_served(const char *path, bool by_anybody)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+
+    if (path[0] != '/' || strlen(path) >= sizeof address.sun_path)
+        return false;
+    memcpy(address.sun_path, path, strlen(path));
+    FD fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    return fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0
+           && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0
+           && (by_anybody || peer.uid == 0 || peer.uid == geteuid());
+}
+
+/* url is "" if there is none. */
+static void find_server(bool insist, char *url, size_t size)
+{
+    const char *named = getenv("CARREL_URL"), *runtime = getenv("XDG_RUNTIME_DIR");
+    char own[200] = "";
+
+    url[0] = '\0';
+    if (named && named[0]) {
+        const char *path = strncmp(named, "unix://", 7) == 0 ? named + 7
+                           : strncmp(named, "unix:", 5) == 0 ? named + 5
+                                                             : named;
+        if (insist || is_served(path, true))
+            snprintf(url, size, "%s", named);
+        return;
+    }
+    if (geteuid() != 0 && runtime && runtime[0] == '/')
+        snprintf(own, sizeof own, "%s/carrel/carrel.sock", runtime);
+    else if (geteuid() != 0)
+        snprintf(own, sizeof own, "/tmp/carrel-%u/carrel.sock", (unsigned)getuid());
+    if (own[0] && is_served(own, false))
+        snprintf(url, size, "unix:%s", own);
+    else if (is_served(MACHINE_SOCKET, false))
+        snprintf(url, size, "unix:%s", MACHINE_SOCKET);
+}
+
+/* ---- what can be asked of it ---- */
+
+static bool is_text(const char *text)
+{
+    return jsonout_is_text(text, strlen(text));
+}
+
+static const char *judge_mounts(const struct box_spec *box)
+{
+    struct stat status;
+
+    if (box->n_mounts > MOUNTS_MAX)
+        return "more than 16 mounts";
+    for (size_t i = 0; i < box->n_mounts; i++) {
+        const struct mount_spec *m = &box->mount[i];
+        if (!is_text(m->source) || !is_text(m->target) || strlen(m->target) > TARGET_MAX)
+            return "such a --mount";
+        /* The client follows links, `run` does not: so it is refused here, in its own words. */
+        if (lstat(m->source, &status) < 0 || !(S_ISDIR(status.st_mode) || S_ISREG(status.st_mode)))
+            return "such a --mount";
+    }
+    return NULL;
+}
+
+static const char *judge_words(const struct command_spec *command)
+{
+    size_t bytes = 0, n = 0;
+
+    for (char **word = command->argv; *word; word++) {
+        bytes += strlen(*word) + 1;
+        if (!is_text(*word))
+            return "a command that is not UTF-8";
+    }
+    if (bytes > WORDS_BYTES_MAX)
+        return "so long a command";
+    bytes = 0;
+    for (char **entry = command->env; *entry; entry++, n++) {
+        size_t length = strlen(*entry);
+        bytes += length + 1;
+        if (!is_text(*entry) || length > VALUE_MAX || strcspn(*entry, "=") > 255)
+            return "such an environment";
+    }
+    if (n > VARIABLES_MAX || bytes > VARIABLES_BYTES_MAX)
+        return "so large an environment";
+    if (command->workdir && (command->workdir[0] != '/' || !is_text(command->workdir)))
+        return "such a --workdir";
+    return NULL;
+}
+
+/* What a server cannot be asked for; NULL: it can. */
+static const char *judge(const struct run_options *o)
+{
+    const struct limits *limits = &o->box.limits;
+
+    if (o->box.root)
+        return "a directory as --root";
+    if (o->zygote)
+        return "--zygote";
+    if (o->trace)
+        return "--trace";
+    /* Its boxes keep what they write in their memory. */
+    if (limits->disk_bytes != OPTIONS_DISK_DEFAULT && limits->disk_bytes > limits->memory_bytes)
+        return "more --disk than --memory";
+    if (o->command.output_bytes > OUTPUT_MOST)
+        return "so large an --output-limit";
+    if (o->box.uid >= PARSE_ID_MAX || o->box.gid >= PARSE_ID_MAX)
+        return "such a --user";
+    if (o->box.hostname && !is_text(o->box.hostname))
+        return "such a --hostname";
+    const char *why = judge_mounts(&o->box);
+    return why ? why : judge_words(&o->command);
+}
+
+/* ---- the request ---- */
+
+static void write_box(struct jsonout *j, const struct run_options *o)
+{
+    const struct limits *limits = &o->box.limits;
+    char user[32];
+
+    jsonout_open_object(j, "create");
+    jsonout_open_object(j, "limits");
+    if (limits->memory_bytes)
+        jsonout_unsigned(j, "memory", limits->memory_bytes);
+    if (limits->cpu_milli)
+        jsonout_decimal(j, "cpus", limits->cpu_milli, 3);
+    if (!o->pids_by_default)
+        jsonout_unsigned(j, "pids", limits->pids);
+    if (limits->disk_bytes != OPTIONS_DISK_DEFAULT)
+        jsonout_unsigned(j, "disk", limits->disk_bytes);
+    jsonout_close(j);
+    jsonout_string(j, "profile", profile_name(o->box.profile));
+    jsonout_bool(j, "writable_root", o->box.writable_root);
+    snprintf(user, sizeof user, "%u:%u", (unsigned)o->box.uid, (unsigned)o->box.gid);
+    jsonout_string(j, "user", user);
+    if (o->box.hostname)
+        jsonout_string(j, "hostname", o->box.hostname);
+    /* If the client is killed before it has started the command. */
+    jsonout_unsigned(j, "idle_timeout", IDLE_S);
+    jsonout_close(j);
+
+    jsonout_open_array(j, "mounts");
+    for (size_t i = 0; i < o->box.n_mounts; i++) {
+        jsonout_open_object(j, NULL);
+        jsonout_string(j, "source", o->box.mount[i].source);
+        jsonout_string(j, "target", o->box.mount[i].target);
+        jsonout_bool(j, "writable", o->box.mount[i].writable);
+        jsonout_close(j);
+    }
+    jsonout_close(j);
+}
+
+static void write_command(struct jsonout *j, const struct command_spec *command)
+{
+    char name[256];
+
+    jsonout_open_object(j, "exec");
+    jsonout_open_array(j, "argv");
+    for (char **word = command->argv; *word; word++)
+        jsonout_string(j, NULL, *word);
+    jsonout_close(j);
+    jsonout_open_object(j, "env");
+    for (char **entry = command->env; *entry; entry++) {
+        size_t length = strcspn(*entry, "=");
+        snprintf(name, sizeof name, "%.*s", (int)length, *entry);
+        jsonout_string(j, name, *entry + length + 1);
+    }
+    jsonout_close(j);
+    if (command->workdir)
+        jsonout_string(j, "cwd", command->workdir);
+    if (command->timeout_ms)
+        jsonout_decimal(j, "timeout", command->timeout_ms, 3);
+    jsonout_unsigned(j, "output_limit", command->output_bytes ? command->output_bytes : OUTPUT_MOST);
+    jsonout_bool(j, "delete_box", true);
+    jsonout_close(j);
+}
+
+static int write_request(const struct run_options *o, int *ret)
+{
+    struct buf out;
+    struct jsonout j;
+
+    buf_init(&out, REQUEST_MAX);
+    jsonout_init(&j, &out);
+    jsonout_open_object(&j, NULL);
+    write_box(&j, o);
+    write_command(&j, &o->command);
+    jsonout_bool(&j, "interactive", o->interactive);
+    jsonout_bool(&j, "tty", o->command.terminal);
+    jsonout_bool(&j, "json", o->json);
+    jsonout_string(&j, "report", o->report_path);
+    jsonout_close(&j);
+    int r = jsonout_finish(&j);
+    FD fd = r < 0 ? -1 : memfd_create("run", 0);        /* open across exec */
+    if (r == 0)
+        r = fd < 0 ? -errno : fd_write_all(fd, out.data, out.length);
+    if (r == 0 && lseek(fd, 0, SEEK_SET) < 0)
+        r = -errno;
+    buf_done(&out);
+    if (r == 0)
+        *ret = TAKE_FD(fd);
+    return r;
+}
+
+int viaserver_run(const struct run_options *o, struct err *e)
+{
+    bool insist = o->where == RUN_BY_SERVER;
+    char url[256], number[16];
+    int request = -1;
+
+    if (o->where == RUN_HERE)
+        return 0;
+    find_server(insist, url, sizeof url);
+    if (!url[0])
+        return insist ? err_set(e, ECONNREFUSED, STEP_USAGE,
+                                "--server: no server is running; start one with 'carrel serve', or name one in CARREL_URL")
+                      : 0;
+    const char *why = judge(o);
+    if (why)
+        return insist ? err_set(e, ENOTSUP, STEP_USAGE, "--server: %s cannot be asked of a server", why) : 0;
+    int r = write_request(o, &request);
+    if (r < 0)
+        return insist ? err_at(e, -r, STEP_MEMORY, 0, "request") : 0;
+    snprintf(number, sizeof number, "%d", request);
+    char *words[] = { "carrel", "run", number, url, NULL };
+    if (insist || cli_has_server())
+        (void)cli_hand_over(words);
+    fd_close(request);
+    return insist ? err_set(e, ENOENT, STEP_USAGE, "--server: carrel-server cannot be started") : 0;
+}

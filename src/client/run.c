@@ -1,0 +1,332 @@
+/* `carrel run` by a server: what was asked for comes from carrel in a memfd (cli/viaserver.c). A box is made, the command
+ * is started in it as a session, and the box is deleted with it: by the server itself when the command has ended, so
+ * also when this process was killed. What is printed, and the exit status, are those of a run without a server. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/jsonout.h"
+#include "base/parse.h"
+#include "client/client.h"
+#include "client/commands.h"
+#include "client/session.h"
+
+enum { REQUEST_MAX = 16 << 20, CAPTURE_MAX = 256 << 20, GRACE_US = 5000000 };
+#define REPORT_MAX ((size_t)1 << 30)
+
+struct run {
+    struct session *session;
+    json_t         *request;        /* owned */
+    json_t         *box;            /* owned: as it was made */
+    bool            json;
+    const char     *report_path;    /* NULL: none */
+    struct buf      capture[2];
+};
+
+/* ---- the report ---- */
+
+static uint64_t number_of(const json_t *object, const char *key)
+{
+    return (uint64_t)json_integer_value(json_object_get(object, key));
+}
+
+static uint64_t us_of(const json_t *object, const char *key)
+{
+    return (uint64_t)(json_number_value(json_object_get(object, key)) * 1000 + 0.5);
+}
+
+static void write_enforced(struct jsonout *j, const json_t *box)
+{
+    static const char *const limited[] = { "memory", "pids", "cpus" };
+    const json_t *limits = json_object_get(box, "limits");
+    char text[64];
+
+    jsonout_open_object(j, "enforced");
+    for (size_t i = 0; i < 3; i++)
+        if (json_number_value(json_object_get(limits, limited[i])) > 0)
+            jsonout_string(j, limited[i], "cgroup of the server's keeper");
+    jsonout_string(j, "disk", "tmpfs size");
+    jsonout_string(j, "files", "mount namespace");
+    snprintf(text, sizeof text, "seccomp %s", text_of(box, "profile"));
+    jsonout_string(j, "syscalls", text);
+    jsonout_string(j, "users", "user namespace");
+    jsonout_string(j, "processes", "pid namespace");
+    jsonout_string(j, "network", "network namespace, loopback only");
+    jsonout_string(j, "root", json_is_true(json_object_get(box, "writable_root")) ? "overlay" : "read-only mounts");
+    jsonout_string(j, "nesting", "user.max_user_namespaces");
+    jsonout_close(j);
+
+    jsonout_open_object(j, "not_enforced");
+    for (size_t i = 0; i < 3; i++)
+        if (json_number_value(json_object_get(limits, limited[i])) <= 0)
+            jsonout_string(j, limited[i], "the server has no such limit");
+    jsonout_close(j);
+}
+
+/* As cli/report.c writes it. */
+static int write_report(const struct run *run, const json_t *end, struct buf *out)
+{
+    const json_t *code = json_object_get(end, "exit_code"), *signal = json_object_get(end, "signal"),
+                 *usage = json_object_get(end, "box_usage");
+    uint64_t peak = number_of(usage, "memory_peak_bytes"), pids = number_of(usage, "pids_peak");
+    struct jsonout j;
+
+    jsonout_init(&j, out);
+    jsonout_open_object(&j, NULL);
+    jsonout_string(&j, "outcome", text_of(end, "outcome"));
+    if (json_is_integer(code))
+        jsonout_signed(&j, "exit_code", json_integer_value(code));
+    else
+        jsonout_null(&j, "exit_code");
+    if (json_is_integer(signal))
+        jsonout_signed(&j, "signal", json_integer_value(signal));
+    else
+        jsonout_null(&j, "signal");
+    jsonout_decimal(&j, "wall_ms", us_of(end, "wall_ms"), 3);
+    jsonout_decimal(&j, "cpu_ms", us_of(end, "cpu_ms"), 3);
+    jsonout_unsigned(&j, "memory_peak_bytes", peak ? peak : number_of(end, "memory_peak_bytes"));
+    jsonout_unsigned(&j, "disk_bytes", number_of(usage, "disk_bytes"));
+    if (pids)
+        jsonout_unsigned(&j, "pids_peak", pids);
+    else
+        jsonout_null(&j, "pids_peak");
+    write_enforced(&j, run->box);
+    if (run->json) {
+        jsonout_bool(&j, "truncated", buf_error(&run->capture[0]) < 0 || buf_error(&run->capture[1]) < 0);
+        jsonout_bytes(&j, "stdout", buf_string(&run->capture[0]), run->capture[0].length);
+        jsonout_bytes(&j, "stderr", buf_string(&run->capture[1]), run->capture[1].length);
+    }
+    jsonout_close(&j);
+    return jsonout_finish(&j);
+}
+
+static int write_failure(const char *step, int code, const char *message, struct buf *out)
+{
+    struct jsonout j;
+
+    jsonout_init(&j, out);
+    jsonout_open_object(&j, NULL);
+    jsonout_null(&j, "outcome");
+    jsonout_open_object(&j, "error");
+    jsonout_string(&j, "step", step);
+    jsonout_signed(&j, "errno", code);
+    jsonout_string(&j, "message", message);
+    jsonout_close(&j);
+    jsonout_close(&j);
+    return jsonout_finish(&j);
+}
+
+/* Writes text where a report was asked for. 0 or EXIT_CLIENT. */
+static int deliver(const struct run *run, struct buf *text, int r)
+{
+    buf_add_char(text, '\n');
+    if (r == 0)
+        r = buf_error(text);
+    if (r < 0) {
+        fprintf(stderr, "carrel: report: %s\n", strerror(-r));
+        return EXIT_CLIENT;
+    }
+    if (run->report_path) {
+        FD fd = open(run->report_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+        r = fd < 0 ? -errno : fd_write_all(fd, text->data, text->length);
+        if (r < 0)
+            fprintf(stderr, "carrel: --report %s: %s\n", run->report_path, strerror(-r));
+    }
+    if (r == 0 && run->json && (r = fd_write_all(STDOUT_FILENO, text->data, text->length)) < 0)
+        fprintf(stderr, "carrel: standard output: %s\n", strerror(-r));
+    return r < 0 ? EXIT_CLIENT : 0;
+}
+
+static bool wants_report(const struct run *run)
+{
+    return run->json || run->report_path;
+}
+
+/* ---- how it ended ---- */
+
+static void remark(const struct run *run, const char *outcome)
+{
+    const json_t *limits = json_object_get(run->box, "limits"), *command = json_object_get(run->request, "exec");
+
+    if (strcmp(outcome, "timeout") == 0)
+        fprintf(stderr, "carrel: the command was ended after %.3g s (--timeout)\n",
+                json_number_value(json_object_get(command, "timeout")));
+    else if (strcmp(outcome, "oom") == 0)
+        fprintf(stderr, "carrel: the box ran out of memory (--memory %llu bytes)\n",
+                (unsigned long long)number_of(limits, "memory"));
+    else if (strcmp(outcome, "pids") == 0)
+        fprintf(stderr, "carrel: the box reached its limit of %llu processes (--pids)\n",
+                (unsigned long long)number_of(limits, "pids"));
+    else if (strcmp(outcome, "disk") == 0)
+        fprintf(stderr, "carrel: the box filled its disk (--disk %llu bytes)\n",
+                (unsigned long long)number_of(limits, "disk"));
+    else if (strcmp(outcome, "output_limit") == 0)
+        fprintf(stderr, "carrel: the command was ended after %llu bytes of output (--output-limit)\n",
+                (unsigned long long)number_of(command, "output_limit"));
+}
+
+static int tell_end(const struct run *run, const json_t *end)
+{
+    const json_t *error = json_object_get(end, "error"), *code = json_object_get(end, "exit_code");
+    const char *outcome = text_of(end, "outcome");
+    int signal = (int)number_of(end, "signal"), status = EXIT_CLIENT, r = 0;
+    struct buf text;
+
+    buf_init(&text, REPORT_MAX);
+    if (json_is_object(error)) {
+        int number = (int)number_of(error, "errno");
+        r = write_failure(text_of(error, "step"), number, text_of(error, "message"), &text);
+        if (strcmp(text_of(error, "step"), "exec") == 0)
+            status = number == ENOENT || number == ENOTDIR ? EXIT_MISSING : EXIT_CANNOT;
+    } else {
+        r = write_report(run, end, &text);
+        status = strcmp(outcome, "timeout") == 0                            ? EXIT_TIMEOUT
+                 : strcmp(outcome, "killed") == 0 && run->session->caught ? 128 + run->session->caught
+                 : signal                                                 ? 128 + signal
+                                          : json_is_integer(code) ? (int)json_integer_value(code)
+                                                                  : EXIT_CLIENT;
+    }
+    int told = wants_report(run) ? deliver(run, &text, r) : 0;
+    buf_done(&text);
+    if (json_is_object(error))
+        fprintf(stderr, "carrel: %s\n", show_text(text_of(error, "message")));
+    else if (!run->json)
+        remark(run, outcome);
+    return told ? told : status;
+}
+
+/* The server would not, or could not be reached. */
+static int tell_refusal(const struct run *run, int status, json_t *answer, const struct err *e)
+{
+    const char *message = status < 0 ? e->what : text_of(json_object_get(answer, "error"), "message");
+    struct buf text;
+    int told = 0;
+
+    if (wants_report(run)) {
+        buf_init(&text, REPORT_MAX);
+        told = deliver(run, &text, write_failure("host", status < 0 ? e->code : 0, message, &text));
+        buf_done(&text);
+    }
+    (void)told;
+    return status < 0 ? client_complain(e) : client_refused(status, answer);
+}
+
+/* ---- the run ---- */
+
+static json_t *read_request(int fd)
+{
+    struct buf all;
+    ssize_t n;
+
+    buf_init(&all, REQUEST_MAX);
+    do {
+        char *room = buf_reserve(&all, 65536);
+        n = room ? read(fd, room, 65536) : -1;
+        if (n > 0)
+            buf_commit(&all, (size_t)n);
+    } while (n > 0 || (n < 0 && errno == EINTR));
+    json_t *value = n == 0 ? json_loadb(buf_string(&all), all.length, 0, NULL) : NULL;
+    buf_done(&all);
+    return value;
+}
+
+static int make_box(struct run *run)
+{
+    struct client *c = &run->session->client;
+    json_t *body = json_deep_copy(json_object_get(run->request, "create")), *answer = NULL, *mount;
+    struct err e = { 0 };
+    struct handover h;
+    size_t i;
+    int status = 0;
+
+    handover_init(&h);
+    json_array_foreach(json_object_get(run->request, "mounts"), i, mount) {
+        const char *source = text_of(mount, "source"), *what = show_format("--mount %s", parse_quote(source).text);
+        if (status == 0)
+            status = handover_add(&h, what, source, text_of(mount, "target"),
+                                  json_is_true(json_object_get(mount, "writable")), &e);
+    }
+    if (h.n)
+        json_object_set(body, "mounts", h.list);
+    if (status == 0)
+        status = client_ask_with(c, "POST", "/v1/boxes", NULL, json_incref(body), &h, &answer, &e);
+    json_decref(body);
+    handover_done(&h);
+    if (status < 200 || status >= 300) {
+        status = tell_refusal(run, status, answer, &e);
+        json_decref(answer);
+        return status;
+    }
+    run->box = answer;
+    return 0;
+}
+
+/* It is going already if the command has run; then this waits until it is gone. */
+static void end_box(const struct run *run)
+{
+    json_t *answer = NULL;
+    struct err ignored;
+
+    (void)!client_ask(&run->session->client, "DELETE", target_box(text_of(run->box, "id"), ""), NULL, &answer, &ignored);
+    json_decref(answer);
+}
+
+static int carry_out(struct run *run)
+{
+    struct session *s = run->session;
+
+    json_decref(s->body);
+    json_decref(s->env);
+    s->body = json_deep_copy(json_object_get(run->request, "exec"));
+    s->env = json_incref(json_object_get(s->body, "env"));
+    s->interactive = json_is_true(json_object_get(run->request, "interactive"));
+    s->terminal = json_is_true(json_object_get(run->request, "tty"));
+    s->grace_us = GRACE_US;
+    s->follow.box = text_of(run->box, "id");
+    if (run->json) {
+        buf_init(&run->capture[0], CAPTURE_MAX);
+        buf_init(&run->capture[1], CAPTURE_MAX);
+        s->follow.capture = run->capture;
+    }
+    if (session_prepare(s) < 0)
+        return EXIT_CLIENT;
+    int r = session_run(s);
+    if (!s->follow.end && r > 0 && s->caught)       /* ended before it began, or before its end was told */
+        s->follow.end = json_pack("{s:s,s:n,s:i}", "outcome", "killed", "exit_code", "signal", SIGKILL);
+    if (s->follow.end)
+        return tell_end(run, s->follow.end);
+    return r < 0 ? EXIT_CLIENT : s->follow.cut ? 128 + SIGPIPE : 128 + s->caught;
+}
+
+int client_run(int argc, char **argv)
+{
+    static struct run run;
+    struct err e = { 0 };
+    uint32_t fd = 0;
+
+    if (argc != 3 || parse_count("the request", argv[1], 3, 1 << 20, &fd, &e) < 0
+        || !(run.request = read_request((int)fd))) {
+        fputs("carrel-server: run is started by carrel; see 'carrel run --help'\n", stderr);
+        return EXIT_CLIENT;
+    }
+    fd_close((int)fd);
+    run.session = session_new("run", "");
+    if (server_find(argv[2], &run.session->client.server, &e) < 0)
+        return session_finish(run.session, client_complain(&e));
+    run.json = json_is_true(json_object_get(run.request, "json"));
+    run.report_path = json_string_value(json_object_get(run.request, "report"));
+    int status = make_box(&run);
+    if (status == 0) {
+        status = carry_out(&run);
+        end_box(&run);
+    }
+    json_decref(run.box);
+    json_decref(run.request);
+    return session_finish(run.session, status);
+}

@@ -1,0 +1,173 @@
+"""carrel run by a server and without one: the same words, the same report, the same exit status."""
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+
+import pytest
+
+from server import USER, wait_for
+
+HERE, THERE = "--local", "--server"
+
+
+@pytest.fixture(params=[HERE, THERE])
+def run(request, server):
+    def run(*words, **options):
+        return server.carrel("run", request.param, *words, **options)
+    return run
+
+
+def boxes(server, everything=False):
+    return json.loads(server.carrel("ps", "--json", "--everybody", *(["-a"] if everything else [])).stdout)
+
+
+def used_server(server, *words, **options):
+    """Whether a run went through the server."""
+    before = {b["id"] for b in boxes(server, True)}
+    done = server.carrel("run", *words, **options)
+    assert done.returncode == 0, done.stderr
+    return bool({b["id"] for b in boxes(server, True)} - before)
+
+
+@pytest.mark.parametrize("words, status, out, error", [
+    (("sh", "-c", "echo out; echo err >&2; exit 7"), 7, "out\n", "err\n"),
+    (("sh", "-c", "kill -TERM $$"), 143, "", ""),
+    (("/no/such/program",), 127, "", "carrel: exec: /no/such/program: No such file or directory\n"),
+    (("/etc/passwd",), 126, "", "carrel: exec: /etc/passwd: Permission denied\n"),
+    (("--timeout", "200ms", "sleep", "100"), 124, "", "carrel: the command was ended after 0.2 s (--timeout)\n"),
+    (("--output-limit", "3", "printf", "123456"), None, "123", "carrel: the command was ended after 3 bytes of output (--output-limit)\n"),
+    (("--memory", "32M", "sh", "-c", "head -c 100000000 /dev/zero | tail -c 90000000"), None, "",
+     "carrel: the box ran out of memory (--memory 33554432 bytes)\n"),
+    (("--env", "A=b", "--workdir", "/tmp", "sh", "-c", "echo $A $PWD $HOME $PATH"), 0,
+     "b /tmp /home/box /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n", ""),
+    (("--user", "12:34", "--hostname", "desk", "sh", "-c", "id -u; id -g; hostname"), 0, "12\n34\ndesk\n", ""),
+    (("--profile", "system", "id", "-u"), 0, "0\n", ""),
+    (("--writable-root", "--profile", "system", "sh", "-c", "mkdir /usr/x && echo ok"), 0, "ok\n", ""),
+    (("--profile", "odd", "true"), 125, "", None),
+])
+def test_the_same_end(run, words, status, out, error):
+    done = run(*words)
+    assert done.stdout == out, done.stderr
+    assert error is None or done.stderr == error
+    assert done.returncode == status if status is not None else done.returncode != 0
+
+
+def test_the_same_report(server, tmp_path):
+    line = ("--memory", "64M", "--json", "--report", tmp_path / "r", "sh", "-c", "echo hi; echo oh >&2; exit 3")
+    reports = []
+    for where in (HERE, THERE):
+        done = server.carrel("run", where, *line)
+        assert done.returncode == 3 and done.stderr == ""
+        reports.append(json.loads(done.stdout))
+        assert json.loads((tmp_path / "r").read_text()).keys() == reports[-1].keys()
+    here, there = reports
+    assert list(here) == list(there)
+    for key in ("outcome", "exit_code", "signal", "stdout", "stderr", "truncated"):
+        assert here[key] == there[key], key
+    assert set(here["enforced"]) - set(there["enforced"]) == set()
+    assert there["memory_peak_bytes"] > 0
+
+
+def test_a_failure_has_the_same_report(run):
+    done = run("--json", "/no/such/program")
+    assert json.loads(done.stdout) == {"outcome": None, "error": {"step": "exec", "errno": 2,
+                                                                 "message": "exec: /no/such/program: No such file or directory"}}
+    assert done.returncode == 127
+
+
+def test_standard_input(run):
+    assert run("-i", "wc", "-c", data="x" * 1_000_000).stdout.strip() == "1000000"
+    assert run("wc", "-c", data="x").stdout.strip() == "0"
+    assert json.loads(run("-i", "--json", "cat", data="abc").stdout)["stdout"] == "abc"
+
+
+def test_more_output_than_a_server_keeps_by_default(run):
+    assert len(run("head", "-c", "12000000", "/dev/zero").stdout) == 12000000
+
+
+def test_mounts_have_the_callers_rights(run, server, tmp_path):
+    (tmp_path / "f").write_text("data")
+    assert run("--mount", f"{tmp_path}:/data", "cat", "/data/f").stdout == "data"
+    assert run("--mount", f"{tmp_path}:/data:rw", "touch", "/data/g").returncode == 0 and (tmp_path / "g").exists()
+    (tmp_path / "link").symlink_to("f")
+    assert "symbolic link" in server.carrel("run", "--mount", f"{tmp_path}/link:/data", "true").stderr
+    refused = run("--mount", "/root:/x", "ls", "/x", user=USER)
+    assert refused.returncode != 0 and "ermission denied" in refused.stderr
+
+
+@pytest.mark.parametrize("where", [HERE, THERE])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_are_handed_on(server, where, number):
+    trap = "trap 'echo caught; exit 9' INT TERM; echo ready; while :; do sleep 0.01; done"
+    process = server.start_carrel("run", where, "sh", "-c", trap, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(number)
+    assert process.stdout.read() == "caught\n" and process.wait(10) == 9
+    process.stdout.close()
+    plain = server.start_carrel("run", where, "sh", "-c", "echo ready; sleep 1000", stdout=subprocess.PIPE, text=True)
+    assert plain.stdout.readline() == "ready\n"
+    plain.send_signal(number)
+    assert plain.wait(10) == 128 + number
+    plain.stdout.close()
+
+
+@pytest.mark.parametrize("where", [HERE, THERE])
+def test_a_terminal(server, where):
+    ours, theirs = pty.openpty()
+    process = server.start_carrel("run", where, "-t", "sh", "-c", "tty; read x; echo got $x", stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    seen = b""
+    while b"/dev/pts" not in seen:
+        seen += os.read(ours, 1000)
+    os.write(ours, b"abc\n")
+    while b"got abc" not in seen:
+        seen += os.read(ours, 1000)
+    assert process.wait(10) == 0
+    os.close(ours)
+
+
+def test_nothing_is_left(server):
+    for words in (["true"], ["/no/such/program"], ["--timeout", "100ms", "sleep", "9"], ["--json", "true"]):
+        server.carrel("run", THERE, *words)
+        assert boxes(server) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_client_that_is_killed_leaves_no_box(server, number):
+    process = server.start_carrel("run", THERE, "sh", "-c", "trap '' TERM INT; echo ready; while :; do sleep 1; done", stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n" and len(boxes(server)) == 1
+    process.send_signal(number)
+    process.wait(20)
+    process.stdout.close()
+    wait_for(lambda: boxes(server) == [], "the box is gone")
+
+
+def test_which_way_a_run_goes(server, tmp_path):
+    assert used_server(server, "true")
+    assert used_server(server, "true", user=USER)
+    assert not used_server(server, "--local", "true")
+    # What a server cannot be asked for is done here.
+    assert not used_server(server, "--trace", "true")
+    assert not used_server(server, "--memory", "64M", "--disk", "128M", "true")
+    for words, what in ((("--root", "/", "true"), "--root"), (("--trace", "true"), "--trace")):
+        refused = server.carrel("run", THERE, *words)
+        assert refused.returncode == 125 and what in refused.stderr
+    # Without a server it works, unless one was asked for.
+    nobody = {"CARREL_URL": f"unix:{tmp_path}/none"}
+    assert server.carrel("run", "echo", "alone", environment=nobody).stdout == "alone\n"
+    alone = server.carrel("run", THERE, "true", environment=nobody)
+    assert alone.returncode == 125 and re.search("no server answers", alone.stderr)
+
+
+def test_what_the_server_refuses_stays_refused(make_server):
+    server = make_server("--set", "quota.boxes=1", "--set", "limits.memory=256M")
+    assert server.carrel("create").returncode == 0
+    refused = server.carrel("run", "true")
+    assert refused.returncode == 125 and "may have 1 boxes" in refused.stderr and refused.stdout == ""
+    server.clear()
+    refused = server.carrel("run", "--json", "--memory", "1G", "true")
+    assert refused.returncode == 125 and json.loads(refused.stdout)["outcome"] is None
+    assert "limits.memory" in json.loads(refused.stdout)["error"]["message"]
