@@ -184,3 +184,11 @@ def test_ctrl_c_is_the_commands_and_the_terminal_is_restored(terminal, box):
 def test_a_shell_without_a_terminal_reads_a_script(server, box):
     result = server.carrel("shell", box, data="echo $((20+1))\nexit 3\n")
     assert result.returncode == 3 and result.stdout == "21\n"
+
+
+def test_user_of_its_own(server, box):
+    assert server.carrel("exec", "--user", "42:43", box, "id", "-u").stdout == "42\n"
+    assert server.carrel("exec", "-u", "42:43", box, "id", "-g").stdout == "43\n"
+    assert server.carrel("shell", "--user", "42", box, data="id -u\n").stdout == "42\n"
+    refused = server.carrel("exec", "--user", "nobody", box, "id")
+    assert refused.returncode == 125 and "--user" in refused.stderr

@@ -38,7 +38,7 @@ def used_server(server, *words, **options):
     (("/no/such/program",), 127, "", "carrel: exec: /no/such/program: No such file or directory\n"),
     (("/etc/passwd",), 126, "", "carrel: exec: /etc/passwd: Permission denied\n"),
     (("--timeout", "200ms", "sleep", "100"), 124, "", "carrel: the command was ended after 0.2 s (--timeout)\n"),
-    (("--output-limit", "3", "printf", "123456"), None, "123", "carrel: the command was ended after 3 bytes of output (--output-limit)\n"),
+    (("--output-limit", "3", "sh", "-c", "printf 123456; sleep 100"), 137, "123", "carrel: the command was ended after 3 bytes of output (--output-limit)\n"),
     (("--memory", "32M", "sh", "-c", "head -c 100000000 /dev/zero | tail -c 90000000"), None, "",
      "carrel: the box ran out of memory (--memory 33554432 bytes)\n"),
     (("--env", "A=b", "--workdir", "/tmp", "sh", "-c", "echo $A $PWD $HOME $PATH"), 0,
@@ -163,7 +163,7 @@ def test_which_way_a_run_goes(server, tmp_path):
 
 
 def test_what_the_server_refuses_stays_refused(make_server):
-    server = make_server("--set", "quota.boxes=1", "--set", "limits.memory=256M")
+    server = make_server("--set", "quota.boxes=1", "--set", "limits.memory=512M")
     assert server.carrel("create").returncode == 0
     refused = server.carrel("run", "true")
     assert refused.returncode == 125 and "may have 1 boxes" in refused.stderr and refused.stdout == ""

@@ -137,6 +137,12 @@ def test_start_opens_the_mounts_again(carrel, tmp_path):
         assert (tmp_path / "g").exists()
 
 
+def test_exec_as_another_user(carrel):
+    with carrel.create() as box:
+        assert box.exec(["id", "-u"], user="12:34").stdout == "12\n"
+        assert box.spawn(["id", "-g"], user="12:34").wait().stdout == "34\n"
+
+
 def test_mounts_are_opened_by_the_caller(carrel, tmp_path):
     (tmp_path / "f").write_text("hello")
     with carrel.create(mounts=[f"{tmp_path}:/data"]) as box:
