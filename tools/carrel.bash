@@ -33,6 +33,7 @@ _carrel_client() {
         rm) options+=' --all --label' ;;
         stats) options+=' --watch' ;;
         token) options+=' --scope --expires' ;;
+        py) options+=' --code --timeout --memory --cpus --env --template' ;;
         kernel) options+=' -f --python --template --memory --cpus --pids --disk --env --no-mount' ;;
         kernelspec) options='--name --display-name --user --prefix --python --memory --cpus --help' ;;
     esac
@@ -41,10 +42,10 @@ _carrel_client() {
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
     elif [[ $cur == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
-    elif [[ $command == cp || $command == config ]]; then
+    elif [[ $command == cp || $command == config || $command == py ]]; then
         [[ $command == cp ]] && mapfile -t COMPREPLY < <(compgen -S : -W "$(_carrel_boxes)" -- "$cur")
         compopt -o default -o nospace 2>/dev/null
-    elif [[ ' exec shell logs events forward pause resume stop start rm stats ' == *" $command "* ]]; then
+    elif [[ ' exec shell logs events forward pause resume stop start rm stats repl ' == *" $command "* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$(_carrel_boxes)" -- "$cur")
     fi
 }
@@ -59,7 +60,7 @@ _carrel() {
 
     if ((COMP_CWORD == 1)); then
         mapfile -t COMPREPLY < <(compgen -W 'run plan doctor gc serve config create ps exec shell cp logs events
-            forward pause resume stop start rm stats token kernel kernelspec help --version --help' -- "$cur")
+            forward pause resume stop start rm stats token py repl kernel kernelspec help --version --help' -- "$cur")
         return
     fi
     case $command in

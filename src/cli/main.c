@@ -41,6 +41,8 @@ static const struct {
     { "rm", "delete boxes" },
     { "stats", "show what boxes use" },
     { "token", "make, list and revoke tokens" },
+    { "py", "run Python in a box" },
+    { "repl", "talk to Python in a box" },
     { "kernel", "be a kernel in a box for a Jupyter program" },
     { "kernelspec", "make Jupyter programs use such kernels" },
 };

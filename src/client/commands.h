@@ -18,6 +18,8 @@ int client_start(int argc, char **argv);
 int client_rm(int argc, char **argv);
 int client_stats(int argc, char **argv);
 int client_token(int argc, char **argv);
+int client_py(int argc, char **argv);
+int client_repl(int argc, char **argv);
 int client_kernel(int argc, char **argv);
 int client_kernelspec(int argc, char **argv);
 

@@ -101,6 +101,7 @@ struct kernel_private {
     struct loop_timer      ladder_timer, close_timer;   /* close: it closed its link, and should end now */
     struct loop_task       free_task, run_task;
     struct kernel_run     *runs;                /* in the order of their turns */
+    uint64_t               asked_us;            /* when it was asked for, until its first cell is over */
     uint64_t               interrupts;          /* that somebody asked for */
 };
 

@@ -129,6 +129,11 @@ static void end_of_cell(struct kernel_run *run)
         outcome = "interrupted";
     else
         outcome = "error";
+    struct kernel_private *p = kernel_private(run->kernel);
+    if (p->asked_us)
+        histogram_add(&run->box->front->metrics.first_result,
+                      loop_now_us() - (run->options.since_us ? run->options.since_us : p->asked_us));
+    p->asked_us = 0;
     leave(run, outcome,
           run->stopped && run->stopped[0] == 't'   ? "the cell ran longer than its timeout and was interrupted"
           : run->stopped && run->stopped[0] == 'o' ? "the cell said more than its output limit and was interrupted"

@@ -13,6 +13,7 @@ struct kernel_run_options {
     size_t      code_size;
     uint64_t    timeout_ms;         /* from its turn on; 0: none */
     uint64_t    output_bytes;       /* of all its messages; more ends it */
+    uint64_t    since_us;           /* when its box was asked for; 0: the box was there before */
     bool        allow_stdin;
     bool        restart;            /* a dead kernel is started anew; else the run ends with the outcome "dead" */
     /* A message of the cell: stream, display, result, error, input_request … True: wait for kernel_run_resume(). */

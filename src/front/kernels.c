@@ -336,6 +336,7 @@ static struct kernel *make(struct box *box, const struct kernel_options *o)
         abort();        /* as everywhere where a few bytes are missing */
     k->private = p;
     p->kernel = k;
+    p->asked_us = loop_now_us();
     k->front = box->front;
     k->box = box;
     if (o->id)
@@ -421,6 +422,7 @@ void kernels_adopt(struct exec *x)
     k->started_ms = x->started_ms;
     k->activity_ms = front_now_ms();
     k->state = KERNEL_BUSY;     /* until it says otherwise */
+    kernel_private(k)->asked_us = 0;
     if (x->link < 0 || kernel_link_open(&kernel_private(k)->link, x->link, false) < 0)
         kernel_condemn(k, "error", "the kernel's link was lost");
     else

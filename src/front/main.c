@@ -30,6 +30,8 @@ static const struct {
     { "rm", client_rm },
     { "stats", client_stats },
     { "token", client_token },
+    { "py", client_py },
+    { "repl", client_repl },
     { "kernel", client_kernel },
     { "kernelspec", client_kernelspec },
 };

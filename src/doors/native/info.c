@@ -10,6 +10,7 @@
 #include "doors/native/door.h"
 #include "doors/native/native.h"
 #include "front/keeper_link.h"
+#include "front/kernels.h"
 
 enum { METRICS_MAX = 65536 };
 
@@ -106,6 +107,26 @@ static void boxes_by_phase(struct buf *b, const struct front *front, uint64_t *r
         buf_printf(b, "carrel_boxes{phase=\"%s\"} %llu\n", phase_names[i], (unsigned long long)count[i]);
 }
 
+static void kernels(struct buf *b, const struct front *front)
+{
+    const struct metrics *m = &front->metrics;
+    uint64_t count[KERNEL_DEAD + 1] = { 0 };
+
+    for (const struct kernel *k = front->kernels; k; k = k->next)
+        count[k->state]++;
+    buf_add_text(b, "# HELP carrel_kernels Kernels that are known, by state.\n# TYPE carrel_kernels gauge\n");
+    for (unsigned i = 0; i <= KERNEL_DEAD; i++)
+        buf_printf(b, "carrel_kernels{state=\"%s\"} %llu\n", kernel_state_names[i], (unsigned long long)count[i]);
+    metric(b, "kernels_started_total", "counter", "Kernels that were asked for.", m->kernels_started);
+    metric(b, "kernels_died_total", "counter", "Kernels that ended without being asked to.", m->kernels_died);
+    buf_add_text(b, "# HELP carrel_runs_total Cells that ended, by outcome.\n# TYPE carrel_runs_total counter\n");
+    for (unsigned i = 0; i < RUN_OUTCOMES; i++)
+        buf_printf(b, "carrel_runs_total{outcome=\"%s\"} %llu\n", front_run_outcomes[i],
+                   (unsigned long long)m->run_outcome[i]);
+    histogram(b, "first_result_seconds", "Time from asking for a kernel, or its box, to the end of its first cell.",
+              &m->first_result);
+}
+
 void ask_metrics(struct ask *a)
 {
     const struct front *front = a->front;
@@ -132,6 +153,7 @@ void ask_metrics(struct ask *a)
         buf_printf(&b, "carrel_exec_outcomes_total{outcome=\"%s\"} %llu\n", front_outcomes[i],
                    (unsigned long long)m->outcome[i]);
     boxes_by_phase(&b, front, &execs);
+    kernels(&b, front);
     metric(&b, "execs_running", "gauge", "Commands that run.", execs);
     metric(&b, "connections", "gauge", "Open HTTP connections.", http_server_connections(front->http));
     metric(&b, "ready", "gauge", "Whether the keeper is there.", front->ready);

@@ -254,6 +254,7 @@ static void run_alone(struct ask *a, json_t *root)
     json_decref(rest);
     if (r == 0 && c.settings.template == 0)
         c.settings.template = 1;
+    w->body.options.since_us = loop_now_us();
     if (r == 0)
         r = boxes_create(a->front, a->who.name, a->who.uid, a->who.gid, c.name, NULL, &c.settings, on_made, a,
                          &w->own_box, &existed, &e);
