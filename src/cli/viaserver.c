@@ -1,5 +1,5 @@
-/* `carrel run` by a server. The rule is narrow: unless --server says so, only a server on a unix socket is used, one that
- * is there, that root or the caller serves, and only if all that was asked for can be said in its API. Whatever it
+/* `carrel run` by a server. The rule is narrow: unless --server says so, only a server on a unix socket is used, one
+ * that is there, that root or the caller serves, and only if all that was asked for can be said in its API. Whatever it
  * refuses then (a quota, a limit) stays refused: going on here would be a way around it.
  *
  * What was asked for travels as one JSON object in a memfd to carrel-server's `run`, which this process becomes; so the
@@ -256,7 +256,8 @@ int viaserver_run(const struct run_options *o, struct err *e)
     find_server(insist, url, sizeof url);
     if (!url[0])
         return insist ? err_set(e, ECONNREFUSED, STEP_USAGE,
-                                "--server: no server is running; start one with 'carrel serve', or name one in CARREL_URL")
+                                "--server: no server is running; start one with 'carrel serve', or name one in "
+                                "CARREL_URL")
                       : 0;
     const char *why = judge(o);
     if (why)

@@ -1,6 +1,7 @@
-/* `carrel run` by a server: what was asked for comes from carrel in a memfd (cli/viaserver.c). A box is made, the command
- * is started in it as a session, and the box is deleted with it: by the server itself when the command has ended, so
- * also when this process was killed. What is printed, and the exit status, are those of a run without a server. */
+/* `carrel run` by a server: what was asked for comes from carrel in a memfd (cli/viaserver.c). A box is made, the
+ * command is started in it as a session, and the box is deleted with it: by the server itself when the command has
+ * ended, so also when this process was killed. What is printed, and the exit status, are those of a run without a
+ * server. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -273,7 +274,8 @@ static void end_box(const struct run *run)
     json_t *answer = NULL;
     struct err ignored;
 
-    (void)!client_ask(&run->session->client, "DELETE", target_box(text_of(run->box, "id"), ""), NULL, &answer, &ignored);
+    (void)!client_ask(&run->session->client, "DELETE", target_box(text_of(run->box, "id"), ""), NULL, &answer,
+                      &ignored);
     json_decref(answer);
 }
 

@@ -1,7 +1,7 @@
 /* One poll loop: our signals, the output, standard input, the connection for input. Output comes as lines over one
- * connection, input goes over another one, as a body that is sent while it is typed. If the front goes away it is looked
- * for again, and the output goes on where it was. In a terminal session every key is the command's; otherwise the first
- * signal is handed on and the second one ends it all. */
+ * connection, input goes over another one, as a body that is sent while it is typed. If the front goes away it is
+ * looked for again, and the output goes on where it was. In a terminal session every key is the command's; otherwise
+ * the first signal is handed on and the second one ends it all. */
 #define _GNU_SOURCE
 #include "client/session.h"
 

@@ -141,7 +141,7 @@ static int match_mounts(const struct box_settings *now, const struct box_setting
 static void show_sources(struct box_settings *s, const char *const source[KEEPER_MOUNTS])
 {
     for (uint32_t i = 0; i < s->n_mounts; i++) {
-        char *copy = strdup(source[i]);
+        char *copy = source[i] ? strdup(source[i]) : NULL;
         if (copy) {
             free(s->mount_source[i]);
             s->mount_source[i] = copy;
@@ -152,7 +152,7 @@ static void show_sources(struct box_settings *s, const char *const source[KEEPER
 int box_start(struct box *b, const struct box_settings *again, box_callback *call, void *arg, struct err *e)
 {
     int fd[KEEPER_MOUNTS];
-    const char *source[KEEPER_MOUNTS];
+    const char *source[KEEPER_MOUNTS] = { NULL };
     uint32_t slot;
 
     if (b->phase == PHASE_STARTING) {
