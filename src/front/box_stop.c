@@ -153,7 +153,7 @@ int box_start(struct box *b, const struct box_settings *again, box_callback *cal
 {
     int fd[KEEPER_MOUNTS];
     const char *source[KEEPER_MOUNTS] = { NULL };
-    uint32_t slot;
+    uint32_t slot = BOX_NO_SLOT;
 
     if (b->phase == PHASE_STARTING) {
         box_wait(b, call, arg);
