@@ -13,6 +13,7 @@
 #include "http/server.h"
 
 struct auth;
+struct jupyter;
 struct keeper_link;
 struct store;
 
@@ -52,6 +53,7 @@ struct front {
     int64_t             started_ms;
     uid_t               owner_uid;      /* who runs the server */
     bool                ready;          /* the keeper is connected and reconciled */
+    struct jupyter     *jupyter;        /* the Jupyter door's own */
 };
 
 /* The names of enum outcome of the engine, in its order. */

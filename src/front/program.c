@@ -17,6 +17,7 @@
 
 #include "base/fd.h"
 #include "base/parse.h"
+#include "doors/jupyter/jupyter.h"
 #include "doors/native/native.h"
 #include "front/auth.h"
 #include "front/families.h"
@@ -157,7 +158,8 @@ static void on_request(struct http_request *r, void *owner)
     struct front *front = owner;
 
     front->metrics.requests++;
-    native_dispatch(front, r);
+    if (!jupyter_dispatch(front, r))
+        native_dispatch(front, r);
 }
 
 static void on_access(const struct http_access *a, void *owner)
@@ -250,6 +252,8 @@ static int open_http(struct front *front, const struct front_options *o, struct 
     int r = http_router_new(routes, n, &front->router);
     if (r == 0)
         r = http_server_new(front->loop, &config, &front->http);
+    if (r == 0 && jupyter_open(front, e) < 0)
+        return -e->code;
     for (size_t i = 0; i < o->n_listeners && r == 0; i++)
         r = http_server_listen(front->http, o->listener[i], o->tag[i]);
     return r < 0 ? err_at(e, -r, STEP_HOST, 0, "HTTP server") : 0;
@@ -326,6 +330,7 @@ int front_main(int argc, char **argv)
         return 125;
     }
     http_server_free(server.front.http);
+    jupyter_close(&server.front);
     families_free(&server.front);
     pool_free(&server.front);
     keeper_link_free(server.front.keeper);

@@ -112,19 +112,21 @@ def events(response):
 class WebSocket:
     TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 
-    def __init__(self, client, path):
+    def __init__(self, client, path, fields=()):
+        self.closed = None      # the code and reason of the server's close
         self.sock = client.raw_socket()
         key = base64.b64encode(os.urandom(16)).decode()
         head = [f"GET {path} HTTP/1.1", "Host: localhost", "Connection: Upgrade", "Upgrade: websocket",
                 "Sec-WebSocket-Version: 13", f"Sec-WebSocket-Key: {key}"]
         if client.token:
             head.append("Authorization: Bearer " + client.token)
-        self.sock.sendall("\r\n".join(head + ["", ""]).encode())
+        self.sock.sendall("\r\n".join([*head, *fields, "", ""]).encode())
         self.buffer = b""
         while b"\r\n\r\n" not in self.buffer:
             self._fill()
         answer, self.buffer = self.buffer.split(b"\r\n\r\n", 1)
         self.status = int(answer.split()[1])
+        self.fields = dict(line.split(": ", 1) for line in answer.decode().split("\r\n")[1:])
 
     def _fill(self):
         data = self.sock.recv(65536)
@@ -158,6 +160,8 @@ class WebSocket:
         if opcode == self.PING:
             self.send(data, self.PONG)
             return self.receive()
+        if opcode == self.CLOSE:
+            self.closed = int.from_bytes(data[:2], "big"), data[2:].decode()
         return None if opcode == self.CLOSE else data.decode() if opcode == self.TEXT else data
 
     def close(self):

@@ -1,0 +1,253 @@
+/* The table of routes, and who may pass. A gateway's clients know no other shape of an error than
+ * {"reason","message"}, and no other place than the origin's root, so this door stands beside the native one and shares
+ * its identities, its boxes and its limits. */
+#define _GNU_SOURCE
+#include "doors/jupyter/jupyter.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "doors/jupyter/door.h"
+#include "front/auth_host.h"
+
+struct way {
+    call_handler *handle;
+    unsigned      scope;
+};
+
+#define K  "/api/kernels"
+#define KI "/api/kernels/{id}"
+#define S  "/api/sessions"
+#define SI "/api/sessions/{id}"
+
+/* ROW(method, pattern, handler, scope) */
+#define ROUTES(ROW)                                                              \
+    ROW("GET", "/api", call_api, 0)                                              \
+    ROW("GET", "/api/me", call_me, 0)                                            \
+    ROW("GET", "/api/status", call_status, SCOPE_READ)                           \
+    ROW("GET", "/api/kernelspecs", call_specs, SCOPE_READ)                       \
+    ROW("GET", "/api/kernelspecs/{name}", call_spec, SCOPE_READ)                 \
+    ROW("GET", "/kernelspecs/{name}/{file}", call_resource, SCOPE_READ)          \
+    ROW("GET", K, call_kernel_list, SCOPE_READ)                                  \
+    ROW("POST", K, call_kernel_create, SCOPE_WRITE | SCOPE_EXEC)                 \
+    ROW("GET", KI, call_kernel_get, SCOPE_READ)                                  \
+    ROW("DELETE", KI, call_kernel_delete, SCOPE_WRITE)                           \
+    ROW("POST", KI "/interrupt", call_kernel_interrupt, SCOPE_EXEC)              \
+    ROW("POST", KI "/restart", call_kernel_restart, SCOPE_EXEC)                  \
+    ROW("GET", KI "/channels", wire_open, SCOPE_EXEC)                            \
+    ROW("GET", S, call_session_list, SCOPE_READ)                                 \
+    ROW("POST", S, call_session_create, SCOPE_WRITE | SCOPE_EXEC)                \
+    ROW("GET", SI, call_session_get, SCOPE_READ)                                 \
+    ROW("PATCH", SI, call_session_update, SCOPE_WRITE | SCOPE_EXEC)              \
+    ROW("DELETE", SI, call_session_delete, SCOPE_WRITE)
+
+static void call_begin(struct http_request *r, const struct http_match *m, void *owner);
+
+#define WAY(method, pattern, handler, scope) { handler, scope },
+#define ROUTE(method, pattern, handler, scope) { method, pattern, call_begin },
+static const struct way ways[] = { ROUTES(WAY) };
+static const struct http_route routes[] = { ROUTES(ROUTE) };
+
+/* ---- pages of other origins ---- */
+
+/* A browser wants to be told that a page which may ask may also read the answer. Only configured origins may. */
+static bool allow_origin(const struct front *front, struct http_request *r)
+{
+    struct http_text text = http_head_get(&r->head, "Origin");
+    struct origin origin;
+    char known[300];
+
+    if (!text.data || origin_parse(text, &origin) < 0)
+        return false;
+    origin_format(&origin, known, sizeof known);
+    for (uint32_t i = 0; i < front->config.n_origins; i++)
+        if (strcmp(front->config.origin[i], known) == 0) {
+            (void)http_reply_header(r, "Access-Control-Allow-Origin", known);
+            (void)http_reply_header(r, "Vary", "Origin");
+            return true;
+        }
+    return false;
+}
+
+static void preflight(const struct front *front, struct http_request *r)
+{
+    if (allow_origin(front, r)) {
+        (void)http_reply_header(r, "Access-Control-Allow-Methods", "GET, POST, PATCH, DELETE, OPTIONS");
+        (void)http_reply_header(r, "Access-Control-Allow-Headers", "Authorization, Content-Type, X-XSRFToken");
+        (void)http_reply_header(r, "Access-Control-Max-Age", "600");
+    }
+    if (http_reply(r, 204, NULL, NULL, 0) < 0)
+        http_request_abort(r);
+}
+
+/* ---- letting in ---- */
+
+static void on_end(struct http_request *r, enum http_end how)
+{
+    struct call *c = r->owner;
+
+    (void)how;
+    if (c->on_gone)
+        c->on_gone(c);
+}
+
+static bool let_in(struct call *c, unsigned scope)
+{
+    const char *why = "";
+    int status = auth_request(c->front->auth, c->r, &c->who, &why);
+
+    if (status == 401)
+        (void)http_reply_header(c->r, "WWW-Authenticate", "Bearer realm=\"carrel\"");
+    if (status) {
+        answer_fail(c, status, "%s", why);
+        return false;
+    }
+    if (c->who.scopes & SCOPE_ADMIN)
+        c->who.scopes |= SCOPE_ALL;
+    if ((c->who.scopes & scope) != scope) {
+        answer_fail(c, 403, "%s lacks the scope for this", c->who.name);
+        return false;
+    }
+    return true;
+}
+
+static struct call *call_new(struct front *front, struct http_request *r, const struct http_match *m)
+{
+    struct call *c = arena_alloc(&r->arena, sizeof *c);
+
+    if (!c) {
+        http_request_abort(r);
+        return NULL;
+    }
+    *c = (struct call){ .front = front, .r = r, .match = m };
+    r->owner = c;
+    r->on_end = on_end;
+    return c;
+}
+
+static void call_begin(struct http_request *r, const struct http_match *m, void *owner)
+{
+    const struct way *way = &ways[m->route - routes];
+    struct call *c = call_new(owner, r, m);
+
+    if (!c)
+        return;
+    (void)allow_origin(c->front, r);
+    if (let_in(c, way->scope))
+        way->handle(c);
+}
+
+/* ---- bodies ---- */
+
+static void on_collected(struct http_request *r, const char *data, size_t size)
+{
+    struct call *c = r->owner;
+    json_error_t where = { 0 };
+    json_t *root = size ? json_loadb(data, size, JSON_REJECT_DUPLICATES, &where) : json_object();
+
+    if (json_is_null(root)) {           /* some clients say "null" when they have nothing to say */
+        json_decref(root);
+        root = json_object();
+    }
+    if (!root)
+        answer_fail(c, 400, "Invalid JSON in body of request: %s", where.text);
+    else if (!json_is_object(root))
+        answer_fail(c, 400, "the body must be a JSON object");
+    else
+        c->on_body(c, root);
+    json_decref(root);
+}
+
+void call_body(struct call *c, void (*handler)(struct call *c, json_t *root))
+{
+    c->on_body = handler;
+    http_body_collect(c->r, BODY_MOST, on_collected);
+}
+
+/* ---- kernels ---- */
+
+bool kernel_is_ours(const struct kernel *k)
+{
+    return json_object_get(k->box->settings.labels, JUPYTER_LABEL) != NULL;
+}
+
+struct kernel *call_find(struct call *c, const char *id)
+{
+    struct kernel *k = kernel_find(c->front, c->who.name, id);
+
+    if (!k && (c->who.scopes & SCOPE_ADMIN))
+        k = kernel_find(c->front, NULL, id);
+    return k && kernel_is_ours(k) ? k : NULL;
+}
+
+struct kernel *call_kernel(struct call *c)
+{
+    const char *id = http_match_get(c->match, "id").data;
+    struct kernel *k = call_find(c, id);
+
+    if (!k)
+        answer_unknown(c, id);
+    return k;
+}
+
+/* ---- the door itself ---- */
+
+static bool is_below(struct http_text path, const char *root)
+{
+    size_t n = strlen(root);
+
+    return path.size >= n && memcmp(path.data, root, n) == 0 && (path.size == n || path.data[n] == '/');
+}
+
+bool jupyter_dispatch(struct front *front, struct http_request *r)
+{
+    if (!is_below(r->head.path, "/api") && !is_below(r->head.path, "/kernelspecs"))
+        return false;
+    if (http_text_is(r->head.method, "OPTIONS")) {
+        preflight(front, r);
+        return true;
+    }
+    struct http_match *m = arena_alloc(&r->arena, sizeof *m);
+    int status = m ? http_router_find(front->jupyter->router, &r->arena, r->head.method, r->head.path, m) : 500;
+    if (status == 200) {
+        m->route->handle(r, m, front);
+        return true;
+    }
+    struct call *c = call_new(front, r, m);
+    if (c && status == 405)
+        (void)http_reply_header(r, "Allow", m->allow);
+    if (c)
+        answer_fail(c, status, "%s", "");
+    return true;
+}
+
+int jupyter_open(struct front *front, struct err *e)
+{
+    struct jupyter *j = calloc(1, sizeof *j);
+
+    if (!j)
+        return err_at(e, ENOMEM, STEP_MEMORY, 0, "the Jupyter door");
+    j->front = front;
+    int r = http_router_new(routes, sizeof routes / sizeof *routes, &j->router);
+    if (r < 0) {
+        free(j);
+        return err_at(e, -r, STEP_HOST, 0, "the Jupyter door's routes");
+    }
+    front->jupyter = j;
+    desks_open(j);
+    return 0;
+}
+
+void jupyter_close(struct front *front)
+{
+    struct jupyter *j = front->jupyter;
+
+    if (!j)
+        return;
+    desks_free(j);
+    sessions_free(j);
+    http_router_free(j->router);
+    free(j);
+    front->jupyter = NULL;
+}

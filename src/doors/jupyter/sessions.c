@@ -1,0 +1,300 @@
+/* /api/sessions: a document and its kernel. Only a name for a kernel, kept in memory; a session is gone when its kernel
+ * is. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "doors/jupyter/door.h"
+
+enum { SESSIONS_MOST = 1024, PATH_MOST = 4096 };
+
+struct session {
+    struct session *next;
+    char            id[37];
+    char           *owner, *path, *name, *type, *kernel;        /* owned */
+};
+
+/* What a request says; texts in its arena, or NULL. */
+struct draft {
+    const char *id, *path, *name, *type, *kernel_id, *kernel_name;
+};
+
+static void session_free(struct session *s)
+{
+    free(s->owner);
+    free(s->path);
+    free(s->name);
+    free(s->type);
+    free(s->kernel);
+    free(s);
+}
+
+void sessions_free(struct jupyter *j)
+{
+    for (struct session *s = j->sessions, *next; s; s = next) {
+        next = s->next;
+        session_free(s);
+    }
+    j->sessions = NULL;
+}
+
+void sessions_forget(struct jupyter *j, const char *owner, const char *kernel)
+{
+    for (struct session **p = &j->sessions; *p;) {
+        struct session *s = *p;
+        if (strcmp(s->kernel, kernel) == 0 && strcmp(s->owner, owner) == 0) {
+            *p = s->next;
+            session_free(s);
+        } else {
+            p = &s->next;
+        }
+    }
+}
+
+static json_t *model(struct call *c, const struct session *s)
+{
+    const struct kernel *k = kernel_find(c->front, s->owner, s->kernel);
+
+    return json_pack("{s:s,s:s,s:s,s:s,s:o,s:{s:s,s:s}}", "id", s->id, "path", s->path, "name", s->name, "type",
+                     s->type, "kernel", k ? kernel_model(k) : json_null(), "notebook", "path", s->path, "name",
+                     s->name);
+}
+
+/* Those whose kernel is gone are gone, too. */
+static void tidy(struct call *c)
+{
+    struct jupyter *j = c->front->jupyter;
+
+    for (struct session **p = &j->sessions; *p;) {
+        struct session *s = *p;
+        if (!kernel_find(c->front, s->owner, s->kernel)) {
+            *p = s->next;
+            session_free(s);
+        } else {
+            p = &s->next;
+        }
+    }
+}
+
+static struct session *find(struct call *c, const char *id, const char *path)
+{
+    tidy(c);
+    for (struct session *s = c->front->jupyter->sessions; s; s = s->next)
+        if (strcmp(s->owner, c->who.name) == 0 && (id ? strcmp(s->id, id) == 0 : strcmp(s->path, path) == 0))
+            return s;
+    return NULL;
+}
+
+static struct session *named(struct call *c)
+{
+    const char *id = http_match_get(c->match, "id").data;
+    struct session *s = find(c, id, NULL);
+
+    if (!s)
+        answer_fail(c, 404, "Session does not exist: %s", id);
+    return s;
+}
+
+/* ---- reading ---- */
+
+static bool text(struct call *c, json_t *object, const char *name, const char **ret)
+{
+    json_t *v = json_object_get(object, name);
+
+    if (!v || json_is_null(v))
+        return true;
+    if (!json_is_string(v) || json_string_length(v) > PATH_MOST) {
+        answer_fail(c, 400, "%s must be a string of at most %d bytes", name, PATH_MOST);
+        return false;
+    }
+    *ret = arena_copy(&c->r->arena, json_string_value(v), json_string_length(v));
+    return true;
+}
+
+static bool read_draft(struct call *c, json_t *root, struct draft *d)
+{
+    json_t *kernel = json_object_get(root, "kernel"), *notebook = json_object_get(root, "notebook");
+
+    return text(c, notebook, "path", &d->path) && text(c, notebook, "name", &d->name) && text(c, root, "path", &d->path)
+        && text(c, root, "name", &d->name) && text(c, root, "type", &d->type) && text(c, kernel, "id", &d->kernel_id)
+        && text(c, kernel, "name", &d->kernel_name);
+}
+
+static bool set(char **to, const char *value)
+{
+    char *copy = strdup(value);
+
+    if (copy) {
+        free(*to);
+        *to = copy;
+    }
+    return copy != NULL;
+}
+
+/* ---- create and change ---- */
+
+static void store(struct call *c, const struct draft *d, const struct kernel *k)
+{
+    struct jupyter *j = c->front->jupyter;
+    struct session *s = d->id ? find(c, d->id, NULL) : NULL;
+    bool is_new = s == NULL;
+    unsigned n = 0;
+
+    for (const struct session *other = j->sessions; other; other = other->next)
+        n += strcmp(other->owner, c->who.name) == 0;
+    if (is_new && n >= SESSIONS_MOST) {
+        answer_fail(c, 403, "%s has %d sessions already; end one", c->who.name, SESSIONS_MOST);
+        return;
+    }
+    if (is_new && (s = calloc(1, sizeof *s)))
+        jupyter_uuid(s->id);
+    bool good = s && (!is_new || (set(&s->owner, c->who.name) && set(&s->path, "") && set(&s->name, "")
+                                  && set(&s->type, "notebook")));
+    good = good && (!d->path || set(&s->path, d->path)) && (!d->name || set(&s->name, d->name))
+        && (!d->type || set(&s->type, d->type)) && (!k || set(&s->kernel, k->id));
+    if (!good) {
+        if (s && is_new)
+            session_free(s);
+        answer_fail(c, 503, "out of memory");
+        return;
+    }
+    if (is_new) {
+        s->next = j->sessions;
+        j->sessions = s;
+        const char *place = arena_printf(&c->r->arena, "/api/sessions/%s", s->id);
+        if (place)
+            (void)http_reply_header(c->r, "Location", place);
+    }
+    answer_json(c, d->id ? 200 : 201, model(c, s));
+}
+
+static void on_made(struct call *c, struct kernel *k, const struct err *e, bool existed)
+{
+    const struct draft *d = c->extra;
+
+    (void)existed;
+    if (!k) {
+        answer_err(c, e);
+        return;
+    }
+    struct session *s = d->id ? find(c, d->id, NULL) : NULL;
+    struct kernel *old = s ? kernel_find(c->front, s->owner, s->kernel) : NULL;
+    struct kernel *unused = old && old != k ? old : NULL;
+    if (s && unused && !set(&s->kernel, k->id))
+        unused = NULL;
+    if (unused)
+        kernel_remove(unused, "its session has another kernel now", NULL);
+    store(c, d, k);
+}
+
+/* A kernel for the session: one that is there, or a new one. */
+static void with_kernel(struct call *c, json_t *root, struct draft *d)
+{
+    struct kernel *k = d->kernel_id ? call_find(c, d->kernel_id) : NULL;
+    struct err e = { 0 };
+    struct wish w;
+
+    c->extra = d;
+    if (d->kernel_id && !k) {
+        answer_unknown(c, d->kernel_id);
+        return;
+    }
+    if (k) {
+        on_made(c, k, NULL, true);
+        return;
+    }
+    json_t *ask = json_object();
+    if (d->kernel_name)
+        json_object_set_new(ask, "name", json_string(d->kernel_name));
+    if (json_object_get(root, "env"))
+        json_object_set(ask, "env", json_object_get(root, "env"));
+    int r = wish_read(c->front, ask, &w, &e);
+    if (r < 0)
+        answer_err(c, &e);
+    else
+        kernel_make(c, &w, on_made);
+    json_decref(ask);
+}
+
+static struct draft *draft_new(struct call *c)
+{
+    struct draft *d = arena_alloc(&c->r->arena, sizeof *d);
+
+    if (d)
+        *d = (struct draft){ 0 };
+    else
+        answer_fail(c, 503, "out of memory");
+    return d;
+}
+
+static void create(struct call *c, json_t *root)
+{
+    struct draft *d = draft_new(c);
+
+    if (!d || !read_draft(c, root, d))
+        return;
+    if (!d->path) {
+        answer_fail(c, 400, "Missing field in JSON data: path");
+        return;
+    }
+    struct session *s = find(c, NULL, d->path);
+    if (s)
+        answer_json(c, 201, model(c, s));
+    else
+        with_kernel(c, root, d);
+}
+
+void call_session_create(struct call *c)
+{
+    call_body(c, create);
+}
+
+static void update(struct call *c, json_t *root)
+{
+    struct session *s = named(c);
+    struct draft *d = s ? draft_new(c) : NULL;
+
+    if (!d || !read_draft(c, root, d))
+        return;
+    d->id = arena_copy(&c->r->arena, s->id, strlen(s->id));
+    if (d->kernel_id || d->kernel_name)
+        with_kernel(c, root, d);
+    else
+        store(c, d, NULL);
+}
+
+void call_session_update(struct call *c)
+{
+    call_body(c, update);
+}
+
+/* ---- the rest ---- */
+
+void call_session_list(struct call *c)
+{
+    json_t *list = json_array();
+
+    tidy(c);
+    for (const struct session *s = c->front->jupyter->sessions; s; s = s->next)
+        if (strcmp(s->owner, c->who.name) == 0)
+            json_array_append_new(list, model(c, s));
+    answer_json(c, 200, list);
+}
+
+void call_session_get(struct call *c)
+{
+    const struct session *s = named(c);
+
+    if (s)
+        answer_json(c, 200, model(c, s));
+}
+
+void call_session_delete(struct call *c)
+{
+    const struct session *s = named(c);
+    struct kernel *k = s ? kernel_find(c->front, s->owner, s->kernel) : NULL;
+
+    if (k)
+        kernel_remove(k, "the session was ended", c);
+}

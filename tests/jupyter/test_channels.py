@@ -1,0 +1,248 @@
+"""Messages over WebSockets: both protocols, several clients, sessions that come back, kernels that die."""
+import json
+import time
+import uuid
+
+import pytest
+
+from conftest import wait_for
+from wire import V1, pack_v1
+
+LEGACY_MEMBERS = {"header", "msg_id", "msg_type", "parent_header", "metadata", "content", "buffers", "channel"}
+
+
+@pytest.mark.parametrize("protocol", [None, V1])
+def test_a_cell(shared_kernel, connect, protocol):
+    wire = connect(shared_kernel, protocol=protocol)
+    assert wire.fields.get("Sec-WebSocket-Protocol") == protocol
+    done = wire.run("print('out'); 6 * 7")
+    assert done.text == "out\n" and done.result == ["42"] and done.reply["status"] == "ok"
+    states = [m["content"]["execution_state"] for m in done.of("status")]
+    assert states == ["busy", "idle"] and done[0]["msg_type"] == "status"
+    assert done.of("execute_input")[0]["content"]["code"] == "print('out'); 6 * 7"
+    assert all(set(m) == LEGACY_MEMBERS and m["msg_id"] == m["header"]["msg_id"] for m in done)
+    failed = wire.run("1 / 0")
+    assert failed.reply["ename"] == "ZeroDivisionError" and failed.of("error")[0]["content"]["traceback"]
+
+
+@pytest.mark.parametrize("protocol", [None, V1])
+def test_completion_inspection_and_information(shared_kernel, connect, protocol):
+    wire = connect(shared_kernel, protocol=protocol)
+    wire.run("import os")
+    for type, content, key in [("complete_request", {"code": "os.getcw", "cursor_pos": 8}, "matches"), ("kernel_info_request", {}, "language_info"),
+                               ("inspect_request", {"code": "os.getcwd", "cursor_pos": 9, "detail_level": 0}, "data"), ("comm_info_request", {}, "comms")]:
+        id = wire.ask(type, content)
+        reply = wire.until(lambda m: m["channel"] == "shell" and m["parent_header"].get("msg_id") == id)[-1]
+        assert reply["msg_type"] == type.replace("request", "reply") and reply["content"][key] is not None
+
+
+def test_each_connection_begins_with_the_pair_that_old_clients_wait_for(make_kernel, connect):
+    kernel = make_kernel()
+    for _ in range(2):
+        wire = connect(kernel)
+        first, second = wire.greeting
+        assert [m["content"]["execution_state"] for m in wire.greeting] == ["busy", "idle"]
+        assert {m["msg_type"] for m in wire.greeting} == {"status"} and {m["channel"] for m in wire.greeting} == {"iopub"}
+        assert first["parent_header"] == second["parent_header"] and first["parent_header"]["msg_type"] == "kernel_info_request"
+        assert first["parent_header"]["msg_id"] and set(first) == LEGACY_MEMBERS
+    wire.start("import time\nfor i in range(600): time.sleep(0.1)")
+    wire.until(lambda m: m["msg_type"] == "execute_input")
+    # Also while a cell runs; the true state follows.
+    other = connect(kernel)
+    assert [m["content"]["execution_state"] for m in other.greeting] == ["busy", "idle"]
+    assert other.next()["content"]["execution_state"] == "busy"
+
+
+def test_a_client_that_says_next_to_nothing(shared_kernel, connect):
+    """As pybox does: no session, no date, no version, no buffers; and as others do."""
+    wire = connect(shared_kernel)
+    for more in [{}, {"session": ""}, {"date": time.time()}, {"version": "5.0", "username": ""}]:
+        id = wire.ask("execute_request", {"code": "2 + 3", "silent": False, "store_history": False, "user_expressions": {}, "allow_stdin": False},
+                      header=more)
+        done = wire.outcome(id)
+        assert done.result == ["5"]
+        parent = done.of("execute_reply")[0]["parent_header"]
+        assert parent["session"] and parent["version"] and isinstance(parent["date"], str)
+    id = uuid.uuid4().hex
+    # No channel, no buffers, no metadata, no parent; and a slash that needs no escape.
+    wire.send('{"header":{"msg_id":"%s","msg_type":"execute_request"},"content":{"code":"print(\'<\\/p>\')"}}' % id)
+    assert wire.outcome(id).text == "</p>\n"
+    for buffers in ({}, None, []):
+        id = uuid.uuid4().hex
+        wire.send(json.dumps({"header": {"msg_id": id, "msg_type": "execute_request"}, "parent_header": None, "content": {"code": "8"},
+                              "channel": "shell", "buffers": buffers}))
+        assert wire.outcome(id).result == ["8"]
+
+
+def test_new_bytes_as_text_on_an_old_connection(shared_kernel, connect):
+    wire = connect(shared_kernel)
+    for code in ["1", "'x' * 300  # " + "y" * 300]:
+        id = uuid.uuid4().hex
+        message = pack_v1({"channel": "shell", "header": {"msg_id": id, "msg_type": "execute_request", "session": wire.session}, "content": {"code": code}})
+        wire.send(message, wire.TEXT)
+        assert wire.outcome(id).reply["status"] == "ok"
+
+
+@pytest.mark.parametrize("protocol", [None, V1])
+def test_buffers_both_ways(shared_kernel, connect, protocol):
+    wire = connect(shared_kernel, protocol=protocol)
+    wire.run("""
+from comm import create_comm
+import comm as comm_module
+def on_open(c, open_message):
+    @c.on_msg
+    def echo(m):
+        c.send({'n': len(m['buffers'])}, buffers=[bytes(b)[::-1] for b in m['buffers']])
+comm_module.get_comm_manager().register_target('echo', on_open)
+""")
+    comm = uuid.uuid4().hex
+    wire.ask("comm_open", {"comm_id": comm, "target_name": "echo", "data": {}})
+    wire.ask("comm_msg", {"comm_id": comm, "data": {}}, buffers=[b"abc", b"", b"\x00\xff" * 1000])
+    answer = wire.until(lambda m: m["msg_type"] == "comm_msg")[-1]
+    assert answer["content"]["data"]["n"] == 3 and answer["buffers"] == [b"cba", b"", b"\xff\x00" * 1000]
+
+
+def test_several_clients_on_one_kernel(shared_kernel, connect):
+    one, two, three = connect(shared_kernel), connect(shared_kernel), connect(shared_kernel, protocol=V1)
+    id = one.start("print('for all')")
+    done = one.outcome(id)
+    for other in (two, three):
+        seen = other.until(lambda m: m["parent_header"].get("msg_id") == id and m["content"].get("execution_state") == "idle")
+        mine = [m for m in seen if m["parent_header"].get("msg_id") == id]
+        assert "for all\n" in [m["content"].get("text") for m in mine]
+        assert {m["channel"] for m in mine} == {"iopub"}, "a reply goes only to who asked"
+    assert done.reply["status"] == "ok"
+
+
+def test_input_is_asked_of_the_one_who_runs_the_cell(shared_kernel, connect):
+    asks, watches = connect(shared_kernel), connect(shared_kernel)
+    id = asks.start("answer = input('who? '); print('hello', answer)", allow_stdin=True)
+    request = asks.until(lambda m: m["msg_type"] == "input_request")[-1]
+    assert request["channel"] == "stdin" and request["content"]["prompt"] == "who? "
+    asks.ask("input_reply", {"value": "Ada"}, channel="stdin")
+    assert asks.outcome(id).text == "hello Ada\n"
+    seen = watches.until(lambda m: m["parent_header"].get("msg_id") == id and m["content"].get("execution_state") == "idle")
+    assert "input_request" not in [m["msg_type"] for m in seen]
+
+
+def test_connections_are_counted(make_kernel, connect, alice):
+    kernel = make_kernel()
+    count = lambda: alice.get(f"/api/kernels/{kernel}").json["connections"]  # noqa: E731
+    assert count() == 0
+    one, two = connect(kernel), connect(kernel)
+    assert count() == 2
+    one.close()
+    assert wait_for(lambda: count() == 1)
+    two.close()
+    assert wait_for(lambda: count() == 0)
+
+
+def box_of(client, kernel):
+    box, = client.get(f"/v1/boxes?label=jupyter-kernel={kernel}").json["boxes"]
+    return "/v1/boxes/" + box["id"]
+
+
+def test_a_session_that_comes_back_gets_what_it_missed(make_kernel, connect, alice):
+    kernel, session = make_kernel(), uuid.uuid4().hex
+    wire, stranger = connect(kernel, session=session), connect(kernel)
+    wire.run("import time, os")
+    id = wire.start("print('first', flush=True)\nwhile not os.path.exists('/tmp/go'): time.sleep(0.01)\nprint('second')\n'third'")
+    wire.until(lambda m: "first" in m["content"].get("text", ""))
+    wire.close()
+    # The cell ends while nobody of that session listens.
+    assert wait_for(lambda: alice.get(f"/api/kernels/{kernel}").json["connections"] == 1)
+    assert alice.put(box_of(alice, kernel) + "/files/tmp/go", "x").status in (200, 201, 204)
+    stranger.until(lambda m: m["parent_header"].get("msg_id") == id and m["content"].get("execution_state") == "idle")
+    done = connect(kernel, session=session).outcome(id)
+    assert done.text == "second\n" and done.result == ["'third'"] and done.reply["status"] == "ok"
+    # Nobody else is told of the past.
+    new = connect(kernel, session=uuid.uuid4().hex)
+    id = new.start("'fresh'")
+    assert {m["parent_header"].get("msg_id") for m in new.outcome(id)} == {id}
+
+
+def test_a_second_connection_takes_the_place_of_the_first(shared_kernel, connect):
+    session = uuid.uuid4().hex
+    first = connect(shared_kernel, session=session)
+    second = connect(shared_kernel, session=session)
+    with pytest.raises(EOFError):
+        first.until(lambda m: False)
+    assert first.closed[0] == 1000 and second.run("1").result == ["1"]
+
+
+def test_interrupt_keeps_the_state(make_kernel, connect, alice):
+    kernel = make_kernel()
+    wire = connect(kernel)
+    wire.run("x = 7")
+    for by_message in (False, True):
+        id = wire.start("print('on', flush=True)\nwhile True: pass")
+        wire.until(lambda m: "on" in m["content"].get("text", ""))
+        if by_message:
+            wire.ask("interrupt_request", {}, channel="control")
+        else:
+            assert alice.post(f"/api/kernels/{kernel}/interrupt", {}).status == 204
+        done = wire.outcome(id)
+        assert done.reply["ename"] == "KeyboardInterrupt"
+    assert wire.run("x").result == ["7"]
+
+
+def test_restart_is_in_place(make_kernel, connect, alice):
+    kernel = make_kernel()
+    wire = connect(kernel)
+    wire.run("x = 7; open('/tmp/kept', 'w').write('here')")
+    id = wire.start("print('on', flush=True)\nwhile True: pass")
+    wire.until(lambda m: "on" in m["content"].get("text", ""))
+    answer = alice.post(f"/api/kernels/{kernel}/restart", {})
+    assert answer.status == 200 and answer.json["id"] == kernel and answer.json["execution_state"] in ("idle", "busy")
+    seen = wire.until(lambda m: m["content"].get("execution_state") == "restarting")
+    assert "KernelRestarted" in [m["content"].get("ename") for m in seen if m["parent_header"].get("msg_id") == id]
+    assert wire.run("x").reply["ename"] == "NameError"
+    assert wire.run("open('/tmp/kept').read()").result == ["'here'"]
+    assert alice.get(f"/api/kernels/{kernel}").json["connections"] == 1
+
+
+def test_a_kernel_that_dies_says_why_and_comes_back(make_kernel, connect):
+    kernel = make_kernel(env={"KERNEL_MEMORY": "400M"})
+    wire = connect(kernel)
+    for code, word in [("import os; os._exit(3)", "status 3"), ("import os; os.kill(os.getpid(), 9)", "SIGKILL"), ("x = bytearray(1 << 30)", "memory")]:
+        done = wire.run(code)
+        assert done.reply["ename"] == "DeadKernelError" and word in done.reply["evalue"], done.reply
+        assert done.of("error")[0]["content"]["ename"] == "DeadKernelError"
+        wire.until(lambda m: m["msg_type"] == "status" and m["content"]["execution_state"] == "restarting")
+        assert wire.run("'back'").result == ["'back'"]
+
+
+def test_a_kernel_whose_box_ends_is_dead(make_kernel, connect, alice):
+    kernel = make_kernel()
+    wire = connect(kernel)
+    wire.run("1")
+    id = wire.start("while True: pass")
+    wire.until(lambda m: m["msg_type"] == "execute_input")
+    assert alice.delete(box_of(alice, kernel)).status == 204
+    with pytest.raises(EOFError):
+        seen = []
+        while True:
+            seen.append(wire.next())
+    assert "dead" in [m["content"].get("execution_state") for m in seen]
+    assert "DeadKernelError" in [m["content"].get("ename") for m in seen if m["parent_header"].get("msg_id") == id]
+    assert alice.get(f"/api/kernels/{kernel}").status == 404
+
+
+def test_shutdown_by_message(make_kernel, connect, alice):
+    kernel = make_kernel()
+    wire = connect(kernel)
+    id = wire.ask("shutdown_request", {"restart": True}, channel="control")
+    reply = wire.until(lambda m: m["msg_type"] == "shutdown_reply")[-1]
+    assert reply["parent_header"]["msg_id"] == id and reply["content"] == {"status": "ok", "restart": True}
+    assert wire.run("5").result == ["5"]
+    wire.ask("shutdown_request", {"restart": False}, channel="control")
+    with pytest.raises(EOFError):
+        wire.until(lambda m: False)
+    assert wire.closed[0] == 1000
+    assert wait_for(lambda: alice.get(f"/api/kernels/{kernel}").status == 404)
+
+
+def test_a_missing_kernel_and_a_plain_get(alice, shared_kernel, connect):
+    missing = connect("no-such-kernel")
+    assert missing.status == 404
+    assert alice.get(f"/api/kernels/{shared_kernel}/channels").status == 426
