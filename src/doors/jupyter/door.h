@@ -104,8 +104,8 @@ void           wish_done(struct wish *w);
 bool           jupyter_id_is_valid(const char *id);
 
 /* --- kernels.c --- */
-/* A kernel for this caller: done(), now or later, unless the caller goes away first; then, if the kernel's id is known to
- * nobody, it is not made. k NULL: e says why not. */
+/* A kernel for this caller: done(), now or later, unless the caller goes away first; then, if the kernel's id is known
+ * to nobody, it is not made. k NULL: e says why not. */
 typedef void made_callback(struct call *c, struct kernel *k, const struct err *e, bool existed);
 void kernel_make(struct call *c, struct wish *w, made_callback *done);
 /* Ends kernel and box; then_none: the call is answered with 204 when they are gone. */

@@ -3,8 +3,8 @@
  * v1.kernel.websocket.jupyter.org is what kernels speak here, too. The older form is JSON text
  * {"header","parent_header","metadata","content","buffers","channel"} or, with buffers, a binary message: a big endian
  * u32 count, that many u32 offsets, then the JSON and the buffers. Clients leave things out: the channel (shell is
- * meant), the buffers, most of the header; dates come as numbers. Parts are cut out of what came and never written anew,
- * but for a header that needs completing: what a client says and what a kernel gets are the same bytes. */
+ * meant), the buffers, most of the header; dates come as numbers. Parts are cut out of what came and never written
+ * anew, but for a header that needs completing: what a client says and what a kernel gets are the same bytes. */
 #define _GNU_SOURCE
 #include <endian.h>
 #include <errno.h>

@@ -3,8 +3,8 @@
  * What a kernel publishes goes to every wire; replies and questions go to the wires that have used the session that
  * asked. A wire that cannot send keeps messages (references, no copies) up to a bound, then holds the kernel back, and
  * is closed with 1013 if its client takes nothing for a while: one client cannot stop the others for long, and nothing
- * grows without a bound. A session that comes back gets what it missed, as far as the kernel's ring still has it; a second
- * connection of a session takes the first one's place.
+ * grows without a bound. A session that comes back gets what it missed, as far as the kernel's ring still has it; a
+ * second connection of a session takes the first one's place.
  *
  * Old clients wait, on every new connection, for a busy and an idle status that answer a kernel_info_request which they
  * did not send: another server's way to find out whether the kernel is there shows through. They get that pair. */
@@ -42,7 +42,7 @@ struct wire {
     char                 user[80], session[SESSION_SIZE];
     char                 seen[WIRE_SESSIONS][SESSION_SIZE];     /* that it has used */
     unsigned             n_seen;
-    struct queued       *queue, **queue_end;
+    struct queued       *queue, *queue_last;
     size_t               queue_bytes;
     uint64_t             last;              /* number of the last message that went out */
     struct loop_timer    stall;
@@ -105,8 +105,11 @@ static void enqueue(struct wire *w, struct kernel_message *m)
     }
     kernel_message_ref(m);
     *q = (struct queued){ .message = m };
-    *w->queue_end = q;
-    w->queue_end = &q->next;
+    if (w->queue)
+        w->queue_last->next = q;
+    else
+        w->queue = q;
+    w->queue_last = q;
     w->queue_bytes += m->size;
     if (!w->stall.armed)
         loop_timer_set(w->loop, &w->stall, STALL_MS);
@@ -114,8 +117,9 @@ static void enqueue(struct wire *w, struct kernel_message *m)
 
 void wire_send(struct wire *w, struct kernel_message *m)
 {
+    if (!w->back)
+        return;
     int r = w->queue ? -EAGAIN : send_now(w, m);
-
     if (r == 0 && m->number)
         w->last = m->number;
     else if (r == -EAGAIN)
@@ -191,8 +195,6 @@ static void on_writable(struct websocket *s, void *owner)
         if (q->message->number)
             w->last = q->message->number;
         w->queue = q->next;
-        if (!w->queue)
-            w->queue_end = &w->queue;
         w->queue_bytes -= q->message->size;
         kernel_message_unref(q->message);
         free(q);
@@ -401,7 +403,6 @@ static struct wire *wire_new(struct call *c, const char *session)
     if (!w)
         return NULL;
     w->loop = c->front->loop;
-    w->queue_end = &w->queue;
     w->client.on_message = on_kernel_message;
     w->client.on_state = on_kernel_state;
     w->stall.on_expire = on_stall;
