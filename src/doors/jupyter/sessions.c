@@ -81,7 +81,8 @@ static struct session *find(struct call *c, const char *id, const char *path)
 {
     tidy(c);
     for (struct session *s = c->front->jupyter->sessions; s; s = s->next)
-        if (strcmp(s->owner, c->who.name) == 0 && ((id && strcmp(s->id, id) == 0) || (path && strcmp(s->path, path) == 0)))
+        if (strcmp(s->owner, c->who.name) == 0
+            && ((id && strcmp(s->id, id) == 0) || (path && strcmp(s->path, path) == 0)))
             return s;
     return NULL;
 }

@@ -64,7 +64,7 @@ static void wire_leave(struct wire *w)
 {
     struct desk *d = w->desk;
 
-    if (!w->back)
+    if (!d || !w->back)
         return;
     if (w->client.kernel) {
         w->client.kernel->connections--;
