@@ -19,7 +19,6 @@ spec.loader.exec_module(api)
 wait_for = api.wait_for
 
 BUILD = api.BUILD
-TEMPLATE = {"template": "python"} if os.environ.get("T") else {}
 KERNEL_PYTHON = os.environ.get("KERNEL_PYTHON", str(BUILD / "venv-kernel/bin/python"))
 
 
@@ -107,15 +106,14 @@ def bob(server, admin):
 
 
 @pytest.fixture
-def make(alice, fake_guest):
+def make(alice):
     """Makes boxes with the fake kernel."""
     made = []
 
     def make(client=alice, **body):
-        answer = client.post("/v1/boxes", {**TEMPLATE, "limits": {"memory": "256M", "pids": 64}, **body})
+        answer = client.post("/v1/boxes", {"template": "python", "limits": {"memory": "256M", "pids": 64}, **body})
         assert answer.status == 201, answer.body
         made.append((client, answer.json["id"]))
-        client.put("/v1/boxes/" + answer.json["id"] + f"/files{fake_guest}/carrel_kernel?parents=true", (fake_guest / "carrel_kernel").read_bytes())
         return Kernels(client, answer.json["id"])
 
     yield make
@@ -147,7 +145,7 @@ def real_server():
 @pytest.fixture(scope="module")
 def real(real_server):
     client = api.Client(real_server.socket)
-    answer = client.post("/v1/boxes", {**TEMPLATE, "limits": {"memory": "1G", "pids": 128}})
+    answer = client.post("/v1/boxes", {"template": "python", "limits": {"memory": "1G", "pids": 128}})
     assert answer.status == 201, answer.body
     yield Kernels(client, answer.json["id"])
     client.delete("/v1/boxes/" + answer.json["id"])

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from conftest import wait_for
+from conftest import Kernels, wait_for
 from test_run import result
 
 HEADER = '{"msg_id":"a","msg_type":"stream"}'
@@ -37,12 +37,10 @@ BREAKERS = {
 
 
 @pytest.fixture(scope="module")
-def crowd(alice, fake_guest):
+def crowd(alice):
     """One box for all of them, and a kernel that must go on."""
-    from conftest import TEMPLATE, Kernels
-    answer = alice.post("/v1/boxes", {**TEMPLATE, "limits": {"memory": "1G", "pids": 256}})
+    answer = alice.post("/v1/boxes", {"template": "python", "limits": {"memory": "1G", "pids": 256}})
     box = Kernels(alice, answer.json["id"])
-    alice.put(f"{box.path}/files{fake_guest}/carrel_kernel?parents=true", (fake_guest / "carrel_kernel").read_bytes())
     box.run("x = 7", context="witness")
     yield box
     alice.delete(box.path)
