@@ -21,7 +21,8 @@
 
 static const char usage[] =
     "usage: carrel keeper --fd N [--stores DIR] [--root DIR]... [--template NAME=DIR:DIR...]...\n"
-    "       carrel keeper --listen PATH --front-uid UID [--stores DIR] [--root DIR]... [--template NAME=DIR:DIR...]...\n"
+    "       carrel keeper --listen PATH --front-uid UID [--stores DIR] [--root DIR]...\n"
+    "                     [--template NAME=DIR:DIR...]...\n"
     "\n"
     "Makes and ends boxes for a front that speaks on an inherited socket (and ends with it), or connects to PATH.\n"
     "Roots and templates are named by their place on this command line, from 1.\n"

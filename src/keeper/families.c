@@ -28,13 +28,16 @@
 enum { SWEEP_US = 1000000, SWEEP_SOON_US = 5000 };
 enum { FAMILY_UID = 1000 };      /* the zygote's; boxes have ids of their own */
 
-static struct err zygote_ended(const struct kept_family *f)
+static struct err zygote_ended(const struct kept_family *f, bool was_ready)
 {
     const struct process_end *end = &f->family.zygote_end;
+    const char *when = was_ready ? "" : " before it was ready";
     struct err e = { 0 };
 
-    (void)err_set(&e, ECHILD, STEP_WAIT, end->signal ? "the zygote was ended by signal %d" : "the zygote ended with "
-                  "status %d", end->signal ? end->signal : end->code);
+    if (end->signal)
+        (void)err_set(&e, ECHILD, STEP_WAIT, "the zygote was ended by signal %d%s", end->signal, when);
+    else
+        (void)err_set(&e, ECHILD, STEP_WAIT, "the zygote ended with status %d%s", end->code, when);
     return e;
 }
 
@@ -62,6 +65,9 @@ static void stop(struct kept_family *f, const struct err *cause)
 /* Its zygote has ended and was reaped. */
 static void leave_slot(struct keeper *keeper, struct kept_family *f)
 {
+    /* That it hung up is only the echo. */
+    if (!f->was_ready && f->cause.code == ECHILD)
+        f->cause = zygote_ended(f, false);
     struct event gone = { .type = f->was_ready ? EVENT_FAMILY_GONE : EVENT_DONE,
                           .box = f->slot,
                           .token = f->token,
@@ -115,7 +121,7 @@ void keeper_look_at_families(struct keeper *keeper)
             hear_first_word(keeper, f);
         family_reap(&f->family);
         if (f->state <= FAMILY_ENDING && f->family.zygote.pidfd < 0) {
-            struct err e = zygote_ended(f);
+            struct err e = zygote_ended(f, f->state == FAMILY_READY);
             stop(f, &e);
             leave_slot(keeper, f);
         }

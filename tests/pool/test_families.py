@@ -1,0 +1,200 @@
+"""Families of the server: started for whoever needs one, with parked boxes of their own, started again when their zygote dies, known again after a restart of the
+front. The stand-in for an interpreter is tests/zygote, which serves whatever its arguments are."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "api"))
+from client import Client                       # noqa: E402
+from conftest import BUILD, Server, token, wait_for     # noqa: E402
+from test_pool import create, keeper_pid        # noqa: E402
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the server of these tests runs as root")
+
+ZYGOTE = pathlib.Path(os.environ.get("CARREL_ZYGOTE", BUILD / "tests/zygote"))
+
+
+@pytest.fixture
+def template(tmp_path):
+    """An environment whose interpreter is the stand-in, with a file beside it."""
+    tmp_path.chmod(0o755)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "guest").mkdir()
+    (tmp_path / "lib/file").write_text("of the template\n")
+    shutil.copy(ZYGOTE, tmp_path / "bin/interpreter")
+    return tmp_path
+
+
+def options(template, program="bin/interpreter", pool="2"):
+    return ("--set", f"templates.python.python={template / program}", "--set", f"templates.python.pool={pool}")
+
+
+def log_lines(server):
+    for line in server.log_text().splitlines():
+        if line.startswith("{"):
+            yield json.loads(line)
+
+
+def ready(server, owner="uid:0"):
+    """How often a family of this owner has become ready."""
+    return sum(line["message"] == "a family of kernels is ready" and line["owner"] == owner for line in log_lines(server))
+
+
+def interpreters(server):
+    """pid -> whether it is in a box: the zygotes and what they have forked and still waits."""
+    keeper, found = keeper_pid(server), {}
+    for child in pathlib.Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split():
+        try:
+            name = pathlib.Path(f"/proc/{child}/comm").read_text()
+            spaces = pathlib.Path(f"/proc/{child}/status").read_text().split("\nNSpid:")[1].split("\n")[0].split()
+            dead = pathlib.Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+        except OSError:
+            continue
+        if name == "interpreter\n" and not dead:
+            found[int(child)] = len(spaces) > 2
+    return found
+
+
+def zygotes(server):
+    return [pid for pid, boxed in interpreters(server).items() if not boxed]
+
+
+def parked(server):
+    return sum(interpreters(server).values())
+
+
+def wait_parked(server, n):
+    assert wait_for(lambda: parked(server) == n), f"{parked(server)} are parked, not {n}: {server.log_text()}"
+
+
+@pytest.fixture
+def family(request, template, monkeypatch):
+    monkeypatch.setenv("CARREL_GUEST", str(template / "guest"))
+    server = Server(*options(template))
+    request.addfinalizer(server.stop)
+    assert wait_for(lambda: ready(server)), server.log_text()
+    wait_parked(server, 2)
+    return server, Client(server.socket)
+
+
+def test_a_box_of_a_template_is_a_parked_one_and_another_is_made(family, template):
+    server, client = family
+    box = create(client, template="python")
+    assert box["from_pool"] is True and box["template"] == "python"
+    wait_parked(server, 3)
+    ran = client.post(f"/v1/boxes/{box['id']}/exec", {"shell": f"cat {template}/lib/file; touch {template}/lib/new; hostname"}).json
+    assert ran["stdout"] == "of the template\nbox\n" and "Read-only" in ran["stderr"]
+    assert client.delete(f"/v1/boxes/{box['id']}").status == 204
+    wait_parked(server, 2)
+
+
+def test_a_box_of_other_limits_is_made_in_the_family(family):
+    server, client = family
+    box = create(client, template="python", limits={"memory": "256M"})
+    assert box["from_pool"] is False
+    wait_parked(server, 3)
+
+
+@pytest.mark.parametrize("body", [{"writable_root": True}, {}, {"template": None}])
+def test_a_box_that_no_family_has_is_made_without(family, body):
+    server, client = family
+    box = create(client, **{"template": "python", **body} if body.get("writable_root") else body)
+    assert client.post(f"/v1/boxes/{box['id']}/exec", {"argv": ["true"]}).json["outcome"] == "ok"
+    assert parked(server) == 2
+
+
+def test_a_template_that_is_not_there_is_refused(family):
+    server, client = family
+    answer = client.post("/v1/boxes", {"template": "nothing"})
+    assert answer.status == 400 and b"there is no template" in answer.body
+
+
+def test_each_owner_has_a_family_of_his_own(family):
+    server, client = family
+    alice = token(server, client, "alice")
+    before = zygotes(server)
+    box = create(alice, template="python")      # the first one does not wait for it
+    assert box["phase"] == "running"
+    assert wait_for(lambda: ready(server, "alice")), server.log_text()
+    assert len(zygotes(server)) == len(before) + 1
+    wait_parked(server, 4)
+    assert create(alice, template="python")["from_pool"] is True
+
+
+def test_a_zygote_that_dies_is_started_again_and_its_boxes_live(family):
+    server, client = family
+    box = create(client, template="python")
+    [zygote] = zygotes(server)
+    os.kill(zygote, signal.SIGKILL)
+    assert wait_for(lambda: "a family of kernels has ended" in server.log_text())
+    between = create(client, template="python")     # as long as there is none
+    for b in (box, between):
+        assert client.post(f"/v1/boxes/{b['id']}/exec", {"argv": ["true"]}).json["outcome"] == "ok"
+    assert wait_for(lambda: ready(server) == 2, 20), server.log_text()
+    assert zygotes(server) != [zygote]
+    assert wait_for(lambda: create(client, template="python")["from_pool"])
+
+
+def test_a_front_that_is_killed_knows_the_family_again_by_its_box(family):
+    server, client = family
+    box = create(client, template="python")
+    assert box["from_pool"] is True
+    before = zygotes(server)
+    front = server.front_pid()
+    os.kill(front, signal.SIGKILL)
+    assert wait_for(lambda: not pathlib.Path(f"/proc/{front}").exists() and server.is_ready(), 20)
+    wait_parked(server, 3)
+    assert zygotes(server) == before and ready(server) == 1
+    assert client.get(f"/v1/boxes/{box['id']}").json["template"] == "python"
+    assert create(client, template="python")["from_pool"] is True
+
+
+def test_a_front_that_is_killed_ends_a_family_that_nobody_used(family):
+    server, client = family
+    before = zygotes(server)
+    front = server.front_pid()
+    os.kill(front, signal.SIGKILL)
+    assert wait_for(lambda: ready(server) == 2, 20), server.log_text()
+    assert wait_for(lambda: len(zygotes(server)) == 1 and zygotes(server) != before)
+    wait_parked(server, 2)
+
+
+def test_a_keeper_that_is_killed_takes_its_families_and_new_ones_are_made(family):
+    server, client = family
+    keeper = keeper_pid(server)
+    left = interpreters(server)
+    os.kill(keeper, signal.SIGKILL)
+    assert wait_for(lambda: ready(server) == 2, 20), server.log_text()
+    wait_parked(server, 2)
+    assert wait_for(lambda: not any(pathlib.Path(f"/proc/{pid}").exists() for pid in left))
+
+
+def test_without_a_pool_there_is_no_family(request, template, monkeypatch):
+    monkeypatch.setenv("CARREL_GUEST", str(template / "guest"))
+    server = Server(*options(template, pool="off"))
+    request.addfinalizer(server.stop)
+    box = create(Client(server.socket), template="python")
+    shown = Client(server.socket).post(f"/v1/boxes/{box['id']}/exec", {"argv": ["cat", f"{template}/lib/file"]}).json
+    assert shown["stdout"] == "of the template\n"
+    assert interpreters(server) == {}
+
+
+def test_an_interpreter_that_cannot_start_costs_no_box(request, template, monkeypatch):
+    monkeypatch.setenv("CARREL_GUEST", str(template / "guest"))
+    program = template / "bin/broken"
+    program.write_text("#!/bin/sh\necho '{\"error\":\"there is no ipykernel\",\"hint\":\"install it\"}' >&2\nexit 78\n")
+    program.chmod(0o755)
+    server = Server(*options(template, "bin/broken"))
+    request.addfinalizer(server.stop)
+    assert wait_for(lambda: "a family of kernels has ended" in server.log_text()), server.log_text()
+    lines = list(log_lines(server))
+    assert any(line["message"] == "there is no ipykernel" and line["hint"] == "install it" for line in lines)
+    assert any(line.get("again_in_s") == "300" and "status 78" in line["why"] for line in lines)
+    box = create(Client(server.socket), template="python")
+    assert box["phase"] == "running"
