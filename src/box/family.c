@@ -235,7 +235,7 @@ int family_release(struct box_host *host, struct family *family)
 
     family_reap(family);
     if (family->box.init.pidfd >= 0 && process_reap(&family->box.init, 0, &end) == 0) {
-        family_sweep(family->box.ns.pid, family->box.init.pid);
+        family_sweep(&family->box);
         return 0;
     }
     box_release(host, &family->box);

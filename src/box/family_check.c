@@ -191,13 +191,14 @@ int family_check(const struct box *box, pid_t pid, struct process *ret, struct e
     return 0;
 }
 
-static bool is_in_namespace(pid_t pid, const struct stat *namespace)
+/* 1, 0 or -errno. */
+static int is_in_namespace(pid_t pid, const struct stat *namespace)
 {
     char path[40];
     struct stat its;
 
     snprintf(path, sizeof path, "/proc/%d/ns/pid", (int)pid);
-    return stat(path, &its) == 0 && its.st_dev == namespace->st_dev && its.st_ino == namespace->st_ino;
+    return stat(path, &its) < 0 ? -errno : its.st_dev == namespace->st_dev && its.st_ino == namespace->st_ino;
 }
 
 /* Calls back for every child; more of them than fit come in a later round. */
@@ -216,35 +217,81 @@ static void each_child(void (*call)(pid_t pid, void *arg), void *arg)
 }
 
 struct sweep {
-    struct stat namespace;
-    pid_t       except;
-    bool      (*is_known)(pid_t pid, void *arg);
-    void       *arg;
+    const struct box *box;
+    struct stat       namespace;
+    unsigned          depth;        /* of the namespace */
+    bool            (*is_known)(pid_t pid, void *arg);
+    void             *arg;
 };
+
+static bool has_ended(pid_t pid)
+{
+    siginfo_t info = { 0 };
+    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) == 0 && info.si_pid == pid;
+}
+
+/* In how many pid namespaces a process is, by its status file. */
+static unsigned count_numbers(const char *status)
+{
+    unsigned n = 0;
+    char *end;
+
+    for (const char *text = find(status, "NSpid"); text && *text != '\n' && *text; text = end + (*end == '\t'), n++)
+        if (strtoul(text, &end, 10) == 0)
+            return 0;
+    return n;
+}
+
+static bool is_of(const struct box *box, uint32_t id)
+{
+    return (id == 0 && (box->keep_own || box->ids.size == 1)) || id - box->ids.base < box->ids.size;
+}
+
+/* On recent kernels a process that has ended and was not dumpable shows its namespaces to the host's root only. Whose
+ * it was is told by how deep it was and by its ids then: those of the box, or of the family as long as it is not sealed. What the keeper itself waits for has neither: other boxes and families have other ids, and
+ * the zygote is less deep than a box. Where there is only one id, another box's payload may be taken for it; to lose
+ * its status is less than never to end. */
+static bool looks_like_ours(pid_t pid, const struct sweep *s)
+{
+    const struct family *family = s->box->family;
+    char path[40], status[STATUS_MAX];
+
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    if (fd_read_file(AT_FDCWD, path, status, sizeof status) < 0 || s->depth == 0 || count_numbers(status) != s->depth)
+        return false;
+    const char *uid = find(status, "Uid");
+    uint32_t id = uid ? (uint32_t)strtoul(uid, NULL, 10) : UINT32_MAX;
+    return is_of(s->box, id) || (family && is_of(&family->box, id));
+}
 
 static void sweep_namespace(pid_t pid, void *arg)
 {
     const struct sweep *s = arg;
+    int r = pid == s->box->init.pid ? 0 : is_in_namespace(pid, &s->namespace);
 
-    if (pid != s->except && is_in_namespace(pid, &s->namespace))
+    if (r == -EACCES)
+        r = has_ended(pid) && looks_like_ours(pid, s);
+    if (r > 0)
         (void)waitpid(pid, NULL, WNOHANG | __WALL);
 }
 
-void family_sweep(int pid_namespace, pid_t except)
+void family_sweep(const struct box *box)
 {
-    struct sweep s = { .except = except };
+    struct sweep s = { .box = box };
+    char path[40], status[STATUS_MAX];
 
-    if (pid_namespace >= 0 && fstat(pid_namespace, &s.namespace) == 0)
+    snprintf(path, sizeof path, "/proc/%d/status", (int)box->init.pid);
+    if (fd_read_file(AT_FDCWD, path, status, sizeof status) > 0)
+        s.depth = count_numbers(status);
+    if (box->ns.pid >= 0 && fstat(box->ns.pid, &s.namespace) == 0)
         each_child(sweep_namespace, &s);
 }
 
 static void sweep_one(pid_t pid, void *arg)
 {
     const struct sweep *s = arg;
-    siginfo_t info = { 0 };
 
-    if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) == 0 && info.si_pid == pid
-        && !s->is_known(pid, s->arg))
+    if (has_ended(pid) && !s->is_known(pid, s->arg))
         (void)waitpid(pid, NULL, WNOHANG | __WALL);
 }
 

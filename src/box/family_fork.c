@@ -241,5 +241,5 @@ int family_order(const struct box *box, struct payload *payload, const struct st
 void family_box_sweep(struct box *box)
 {
     family_reap(box->family);
-    family_sweep(box->ns.pid, box->init.pid);
+    family_sweep(box);
 }

@@ -22,7 +22,7 @@ unsigned       family_count_filters(void);
 /* -ECHILD if it is not our child. */
 MUST_CHECK int family_is_child(pid_t pid);
 
-/* Reaps every dead child of ours in this pid namespace, except one. */
-void           family_sweep(int pid_namespace, pid_t except);
+/* Reaps every dead child of ours in the pid namespace of this box, or of a family's own, except its init. */
+void           family_sweep(const struct box *box);
 
 #endif

@@ -4,6 +4,7 @@ import ctypes
 import json
 import os
 import pathlib
+import pwd
 import shutil
 import subprocess
 import time
@@ -84,6 +85,11 @@ class Run:
         way = ("--zygote", str(zygote)) if zygote else ()
         line = [CARREL, "run", *way, *options, "--report", str(self.report), "--", *map(str, command)]
         identity = {} if user is None else {"user": user, "group": user, "extra_groups": []}
+        if isinstance(user, str):
+            try:
+                pwd.getpwnam(user)
+            except KeyError:
+                pytest.skip(f"no user {user} here")
         more.setdefault("stdin", subprocess.DEVNULL)
         self.started = time.monotonic()
         self.process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/", **identity, **more)
@@ -133,11 +139,20 @@ def run(command, **options):
     return Run(command, **options).finish()
 
 
+def for_everybody(folder, name):
+    """A copy of the zygote that every user can run."""
+    for parent in [folder, *folder.parents][:-2]:
+        if parent.stat().st_uid == os.getuid():
+            parent.chmod(parent.stat().st_mode | 0o755)
+    return shutil.copy(ZYGOTE, folder / name)
+
+
 @pytest.fixture
 def hostile(tmp_path):
     """A zygote of a bad habit."""
-    def make(habit):
-        path = tmp_path / f"zygote-{habit}"
-        shutil.copy(ZYGOTE, path)
-        return path
-    return make
+    return lambda habit: for_everybody(tmp_path, f"zygote-{habit}")
+
+
+@pytest.fixture
+def plain(tmp_path):
+    return for_everybody(tmp_path, "zygote")

@@ -1,8 +1,11 @@
 """The zygote runs the tenant's code. Whatever it does, the keeper says clearly what was wrong and nothing is left."""
+import os
+
 import pytest
 from conftest import DEADLINE, LIMITS, SLOW, Run, run
 
 COMMAND = ["/bin/echo", "ran"]
+USERS = [pytest.param(user, marks=pytest.mark.skipif(os.getuid() != 0, reason="becomes an ordinary user")) for user in (65534, "carreltest")] + [None]
 
 REFUSED = {
     "unsealed": "capabilities", "capabilities": "capabilities", "threads": "threads", "session": "foreign session", "user": "another user",
@@ -28,6 +31,25 @@ def test_children_that_nobody_asked_for_are_reaped(hostile, habit):
     """Before, beside and within the box; dead and alive; in the zygote's process group and out of it."""
     result = run(COMMAND, zygote=hostile(habit))
     assert (result.status, result.stdout) == (0, "ran\n"), result.stderr
+
+
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("habit", ["hidden", "unsealed", "capabilities", "early", "inside", "idle"])
+def test_an_ordinary_users_keeper_reaps_them_too(hostile, habit, user):
+    """It may look at fewer of them: of those that have ended and were not dumpable, the kernel shows it next to nothing."""
+    waits = ("--timeout", "300ms") if habit == "idle" else ()
+    for _ in range(1 if waits else 3):
+        result = run(COMMAND, zygote=hostile(habit), user=user, options=("--disk", "16M", *waits))
+        if habit in ("hidden", "early", "inside"):
+            assert (result.status, result.stdout) == (0, "ran\n"), result.stderr
+        else:
+            assert result.status == (124 if habit == "idle" else 125) and result.stdout == ""
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_a_command_of_an_ordinary_user_that_cannot_run_leaves_nothing(plain, user):
+    for _ in range(5):
+        assert run(["/etc/passwd"], zygote=plain, user=user, options=("--disk", "16M")).status == 126
 
 
 @pytest.mark.parametrize("habit, word", [("refuse", "zygote's child"), ("flood", "zygote's child"), ("die", "zygote"),

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 
-BOOT_SECONDS = 45
+BOOT_SECONDS = 240     # seconds on an idle host, minutes on a busy one
 
 
 def machine_command(out, suite, mark, timeout, memory, append):
@@ -25,7 +25,7 @@ def machine_command(out, suite, mark, timeout, memory, append):
                "-cpu", "max", "-m", memory, "-smp", "2", "-nodefaults", "-no-user-config", "-display", "none",
                "-no-reboot", "-serial", "stdio",
                "-kernel", kernel, "-initrd", f"{out}/initramfs",
-               "-append", f"console=ttyS0 quiet panic=-1 reboot=t carrel.suite={suite} carrel.mark={mark} "
+               "-append", f"console=ttyS0 quiet panic=-1 reboot=t no_timer_check carrel.suite={suite} carrel.mark={mark} "
                           f"carrel.timeout={timeout} {append}"]
     for number, image in enumerate(("usr.ext4", "project.squashfs")):
         command += ["-drive", f"id=d{number},file={out}/{image},format=raw,if=none,readonly=on",

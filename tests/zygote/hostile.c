@@ -104,13 +104,13 @@ static int help(void *unused)
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (!(is("network") && types[i] == CLONE_NEWNET) && setns(fds[ZYGOTE_USER + i], types[i]) < 0)
             _exit(1);
-    if (is("inside"))
+    if (is("inside") || is("hidden"))
         make_strangers();
     unsigned long flags = is("orphan") ? 0 : CLONE_PARENT;
     if (syscall(SYS_clone, flags, NULL, NULL, NULL, 0) == 0) {
         seal_badly();
         say(NOTE_READY);
-        if (is("inside") || is("strangers") || is("early")) {
+        if (is("inside") || is("strangers") || is("early") || is("hidden")) {
             struct command_spec command;
             int stdio[3] = { -1, -1, -1 };
             if (payload_receive(fds[ZYGOTE_LINK], &command, stdio, &ignored) == 0
@@ -159,7 +159,10 @@ int hostile_serve(const char *which)
     thread_stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (is("mute"))
         _exit(2);
-    if (is("early"))
+    /* Of a process that hides, an ordinary user's keeper cannot see the namespaces once it has ended. */
+    if (is("hidden"))
+        (void)!rights_hide();
+    if (is("early") || is("hidden"))
         make_strangers();
     if (send(ZYGOTE_CONTROL, &hello, is("garbled") ? 1 : sizeof hello, MSG_NOSIGNAL) < 0)
         return 1;
