@@ -261,3 +261,26 @@ def test_rich_results(kernel):
     ran = kernel.run("from IPython.display import HTML, update_display\nh = display(HTML('<b>x</b>'), display_id='d')\nh.update(HTML('<i>y</i>'))")
     assert ran.data[-1]["text/html"] == "<b>x</b>" and "update_display_data" in ran.types()
     assert "clear_output" in kernel.run("from IPython.display import clear_output; clear_output(wait=True)").types()
+
+
+def test_results_are_formatted_as_ipython_does(kernel):
+    kernel.run("from IPython.core.formatters import DisplayFormatter\nsh = get_ipython()\nshown = sh.display_formatter\n"
+               "def same(o): return shown.format(o) == DisplayFormatter.format(shown, o)\n"
+               "things = [1, -2.5, 1e300, 3j, True, None, 'a\\n', b'b', [1, [2]], (1,), {'a': {1: 2}}, {1, 2}, frozenset(), range(3), list(range(2000)), int, len, object, "
+               "type('R', (list,), {'_repr_html_': lambda s: '<b>'})([1]), type('I', (int,), {})(4)]")
+    assert kernel.run("[o for o in things if not same(o)]").text == "[]"
+    kernel.run("html = shown.formatters['text/html']; html.for_type(int, lambda o: '<i>%d</i>' % o)")
+    assert kernel.run("5").data[-1] == {"text/plain": "5", "text/html": "<i>5</i>"}
+    assert "text/html" in kernel.run("True").data[-1]
+    kernel.run("html.pop(int); html.for_type_by_name('builtins', 'list', lambda o: '<ul>')")
+    assert "text/html" in kernel.run("[1]").data[-1]
+    kernel.run("html.pop('builtins.list')")
+    assert kernel.run("5").data[-1] == {"text/plain": "5"}
+    assert kernel.run("%precision 2\n3.14159").text == "3.14"
+    assert kernel.run("%precision\n3.14159").text == "3.14159"
+
+
+def test_transformers_of_input_are_asked_once(kernel):
+    kernel.run("seen = []\ndef note(lines):\n    seen.append(len(lines)); return lines\nget_ipython().input_transformers_post.append(note)")
+    kernel.run("1")
+    assert kernel.run("get_ipython().input_transformers_post.remove(note); seen").text == "[1, 1]"

@@ -32,6 +32,7 @@ def make_kernel():
     restore = import_ipykernel()
     from traitlets.config import Config
 
+    from carrel_kernel import quick
     from carrel_kernel.kernel import IOPUB, BoxKernel, make_log
     from carrel_kernel.session import LinkSession
     from carrel_kernel.shell import MemoryStore, QuietProfile, ipython_dir
@@ -54,6 +55,7 @@ def make_kernel():
     kernel.shell.displayhook.pub_socket = kernel.shell.display_pub.pub_socket = IOPUB
     streams.install()
     os.register_at_fork(before=streams.flush, after_in_child=kernel.on_fork)
+    quick.remember_signatures()
     restore()
     return kernel
 
@@ -123,6 +125,34 @@ def run_quietly(kernel, kind, content):
         asyncio.set_event_loop(None)
         loop.close()
         kernel._io_loop = None
+
+
+def rehearse(kernel):
+    """A cell's whole way, with a client of our own: all is touched that the first one will touch. Needs Clean afterwards."""
+    import asyncio
+    import socket
+
+    from carrel_kernel import link as links
+    from carrel_kernel import pack
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    fd = theirs.detach()
+    link = open_link(kernel, fd)
+    header = {"msg_id": "rehearsal", "msg_type": "execute_request", "session": "", "username": "", "date": "", "version": "5.3"}
+    message = links.pack(b"shell", [pack.dumps(header), b"{}", b"{}", pack.dumps({"code": "1+1", "store_history": False})])
+    ours.send(links.HEAD.pack(len(message), 0) + message)
+    kernel.after_first_cell = kernel._loop.stop
+    dispatcher = kernel.run()
+    dispatcher.cancel()
+    kernel._loop.run_until_complete(asyncio.gather(dispatcher, return_exceptions=True))
+    kernel._loop.close()
+    asyncio.set_event_loop(None)
+    kernel.session.begin(None)
+    kernel._loop = kernel._link = None
+    link.socket.close()
+    ours.close()
+    os.close(fd)
+    kernel.streams.out.parent_header = kernel.streams.err.parent_header = {}
 
 
 class Clean:

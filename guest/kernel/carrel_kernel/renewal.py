@@ -4,10 +4,13 @@ The fork is none of libc's or Python's: handlers that libraries registered for f
 in its own pid namespace a child may well have the zygote's number. So it is all done here by name. What stays equal among siblings is the
 seed of str hashes and the layout of the address space; docs/SECURITY.md says so."""
 
+import ctypes
 import gc
 import os
 import sys
 import threading
+
+TWISTER_WORDS = 624         # then the position, at whose end new words are made
 
 
 def forget_paths():
@@ -23,6 +26,7 @@ class Renewal:
     def __init__(self):
         """In the zygote: notes what there is to be renewed. Afterwards the garbage collector is told to forget all of it."""
         self.bit_generators = []
+        self.twisters = []
         self.randoms = []
         numpy = sys.modules.get("numpy.random")
         random = sys.modules.get("random")
@@ -33,15 +37,21 @@ class Renewal:
             elif random is not None and issubclass(kind, random.Random) and not issubclass(kind, random.SystemRandom):
                 self.randoms.append(thing)
         if numpy is not None:
-            for get in (lambda: numpy.mtrand._rand._bit_generator,):
-                generator = get()
-                if all(generator is not g for g in self.bit_generators):
-                    self.bit_generators.append(generator)
+            numpy.seed()                # forgets the second of a pair of normal numbers
+            generator = numpy.mtrand._rand._bit_generator
+            if all(generator is not g for g in self.bit_generators):
+                self.bit_generators.append(generator)
+            # Of a Mersenne twister the state is written as it lies in memory: to make another would touch fifty times the pages.
+            twisters = [g for g in self.bit_generators if type(g) is numpy.MT19937]
+            self.twisters = [(g, g.ctypes.state_address) for g in twisters]
+            self.bit_generators = [g for g in self.bit_generators if type(g) is not numpy.MT19937]
         if random is not None and all(random._inst is not r for r in self.randoms):
             self.randoms.append(random._inst)
 
     def run(self):
         """In the child."""
+        for _, address in self.twisters:
+            ctypes.memmove(address, os.urandom(4 * TWISTER_WORDS) + TWISTER_WORDS.to_bytes(4, sys.byteorder), 4 * TWISTER_WORDS + 4)
         for generator in self.bit_generators:
             generator.state = type(generator)(int.from_bytes(os.urandom(16), "little")).state
         for generator in self.randoms:
@@ -81,8 +91,6 @@ def give_back_threads():
     count = processors()
     if count < 2:
         return
-    import ctypes
-
     seen = set()
     try:
         with open("/proc/self/maps") as file:

@@ -11,6 +11,7 @@ from ipykernel.zmqshell import ZMQInteractiveShell
 from traitlets import observe
 
 from carrel_kernel.history import MemoryHistory
+from carrel_kernel.quick import OnceTransformed, QuickFormatter
 
 
 def ipython_dir():
@@ -45,13 +46,17 @@ class MemoryStore(dict):
         pass
 
 
-class Shell(ZMQInteractiveShell):
+class Shell(OnceTransformed, ZMQInteractiveShell):
     @observe("ipython_dir")
     def _ipython_dir_changed(self, change):
         pass                            # it would be made
 
     def init_ipython_dir(self, given):
         self.ipython_dir = given or ipython_dir()
+
+    def init_display_formatter(self):
+        self.display_formatter = QuickFormatter(parent=self)
+        self.configurables.append(self.display_formatter)
 
     def init_history(self):
         self.history_manager = MemoryHistory(shell=self, parent=self)

@@ -39,9 +39,9 @@ class Timer:
         self.settime = None
 
     def begin(self):
-        """In this process; timers are not inherited."""
+        if self.settime is not None:
+            return
         self.armed = False
-        self.settime = None
         try:
             libc = ctypes.CDLL(None, use_errno=True)
             timer = ctypes.c_void_p()
@@ -52,7 +52,11 @@ class Timer:
                 signal.signal(TIMER_SIGNAL, self.fired)
                 signal.siginterrupt(TIMER_SIGNAL, False)
         except (AttributeError, OSError, ValueError):
-            self.settime = None         # text then waits for the next write or the end of the cell
+            self.forget()               # text then waits for the next write or the end of the cell
+
+    def forget(self):
+        """In a forked process: timers are not inherited."""
+        self.settime = None
 
     def arm(self):
         if not self.armed and self.settime is not None:

@@ -174,19 +174,26 @@ def main(options):
     if count_threads() > 1:
         fail("there are %d threads, and a process with threads cannot be forked" % count_threads(),
              "something in the template's imports or startup files starts threads")
+    renew = renewal.Renewal()
+    clean = app.Clean(kernel)
+
+    def get_ready():
+        renew.run()
+        app.rehearse(kernel)
+        clean.restore()
+        adopt(kernel, dict(os.environb))
+
+    get_ready()             # once here, or each child would load anew what is loaded at first use
     strays = stray_descriptors()
     if strays:
         fail("these descriptors are open: " + ", ".join(strays), "something in the template's imports or startup files keeps files open")
-    renew = renewal.Renewal()
-    clean = app.Clean(kernel)
     gc.collect()
     gc.freeze()
 
     def warm(_):
         try:
-            renew.run()
-            app.run_quietly(kernel, "execute_request", {"code": "1+1", "store_history": False})
-            clean.restore()
+            kernel.streams.timer.forget()
+            get_ready()
         except BaseException:
             import traceback
 
@@ -200,20 +207,24 @@ def main(options):
     if status < 0:
         # The keeper is gone, or there was none: "zygote" is not for hands.
         sys.exit(0 if status == -104 else "zygote: no keeper: " + os.strerror(-status))
-    become(kernel, child)
+    adopt(kernel, environment_of(child))
     library.zygote_running()
     app.open_link(kernel, 0)
     kernel.after_first_cell = renewal.give_back_threads
     app.serve(kernel)
 
 
-def become(kernel, child):
-    """The command's environment; its directory and descriptors are there already."""
+def environment_of(child):
     environment, i = {}, 0
     while child.env[i] is not None:
         name, _, value = child.env[i].partition(b"=")
         environment[name] = value
         i += 1
+    return environment
+
+
+def adopt(kernel, environment):
+    """The command's environment; its directory and descriptors are there already."""
     zone = os.environ.get("TZ")
     for name in list(os.environb):
         if name not in environment:
