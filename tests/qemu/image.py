@@ -18,6 +18,8 @@ import threading
 # Besides the packages that Debian marks as essential.
 GUEST_PACKAGES = ["python3", "uidmap", "util-linux", "mount", "procps", "strace", "bubblewrap", "libcap2-bin",
                   "libseccomp2", "git", "gcc", "libc6-dev", "iproute2"]
+# What pytest needs; other suites' modules only make it slow to start.
+GUEST_MODULES = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "exceptiongroup", "tomli", "typing_ext", "py.py")
 # In the order in which they are loaded; those with a question mark may be absent or built in.
 MODULES = ["virtio", "virtio_ring", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "virtio_blk",
            "squashfs", "loop?", "overlay?", "fuse?", "tun?"]
@@ -150,7 +152,7 @@ def make_usr(out):
     names = package_files(package_closure(GUEST_PACKAGES))
     digest = hashlib.sha256("\n".join(names).encode()).hexdigest()
     output, stamp, tree = f"{out}/usr.ext4", f"{out}/usr.stamp", f"{out}/usr.tree"
-    if fresh(output, "/var/lib/dpkg/status", __file__) and os.path.exists(stamp) and open(stamp).read() == digest:
+    if fresh(output, "/var/lib/dpkg/status") and os.path.exists(stamp) and open(stamp).read() == digest:
         return
     remove(tree)
     os.makedirs(tree)
@@ -204,7 +206,10 @@ def make_project(out, args):
     site = glob.glob(f"{args.venv}/lib/python3*/site-packages")
     if not site:
         sys.exit(f"image.py: no Python environment in {args.venv}")
-    shutil.copytree(site[0], f"{tree}/site", symlinks=True, ignore=shutil.ignore_patterns("pip", "setuptools"))
+    os.makedirs(f"{tree}/site")
+    for name in filter(lambda name: name.lower().startswith(GUEST_MODULES), os.listdir(site[0])):
+        copy = shutil.copytree if os.path.isdir(f"{site[0]}/{name}") else shutil.copy
+        copy(f"{site[0]}/{name}", f"{tree}/site/{name}")
     shutil.copytree("/etc/alternatives", f"{tree}/alternatives", symlinks=True)
     make_squashfs(output, tree)
 
