@@ -14,5 +14,5 @@ KERNEL_PACKAGES += bash_kernel==0.10.0 xeus-python==0.19.0
 TEST_TARGETS    += bridge
 .PHONY: bridge
 ## bridge: stock kernels (ipykernel, xeus-python, bash) through the bridge, and kernels that lie
-bridge: $(BRIDGE) | venv-kernel
+bridge: all | venv-kernel
 	@CARREL_BUILD=$(abspath $(BUILD)) timeout 300 $(KERNEL_PYTHON) -B -m pytest -q -p no:cacheprovider tests/bridge

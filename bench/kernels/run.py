@@ -348,7 +348,7 @@ def main():
     bench = Bench(options)
     wanted = options.only.split(",") if options.only else ["starts", "stock", "warm", "crowd", "cycle"]
     print(f"\nkernels, {options.rounds} rounds, load average {os.getloadavg()[0]:.1f}")
-    pooled, forking = Server(options.build, options.python, 4), Server(options.build, options.python, "off")
+    pooled, forking = Server(options.build, options.python, 4), Server(options.build, options.python, 0)
     try:
         ours = bench.starts(pooled, forking) if "starts" in wanted else None
         if "stock" in wanted:

@@ -350,6 +350,10 @@ static void start_kernel(char **argv)
         sigemptyset(&none);
         sigprocmask(SIG_SETMASK, &none, NULL);
         signal(SIGINT, SIG_DFL);
+        /* Interrupted twice, by the signal and by the message that it becomes, a kernel may lose the answer that it was
+         * about to send. */
+        if (bridge.by_message)
+            (void)setpgid(0, 0);
         unsetenv("JPY_PARENT_PID");     /* a pid outside would be taken for a parent that has died */
         if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent)
             execvp(argv[0], argv);

@@ -101,7 +101,7 @@ static int set_no_mount(void *into, const char *value, struct err *e)
 static int find_server(struct kernel_run *k, struct err *e)
 {
     char setting[4200];
-    char *settings[] = { setting, "templates.python.pool=0", "pool.size=off", NULL };
+    char *settings[] = { setting, "templates.python.pool=off", "pool.size=off", NULL };
 
     if (!k->python && server_find(k->client.url, &k->client.server, e) == 0)
         return 0;

@@ -23,7 +23,10 @@ struct config_template {
     char     imports[512];              /* comma list; those that are not installed are left out */
     char     startup[256];              /* directory of startup files; "" = none */
     char     layers[768];               /* further directories that boxes see read-only, with colons between them */
-    uint32_t pool;                      /* parked kernels that are kept ready; 0: none, and no family ahead of time */
+    uint32_t pool; /* parked kernels that are kept ready; 0: none, they are forked when asked for */
+    bool     no_zygote;                 /* every kernel is started anew */
+    char     kernel[512];               /* command of a stock kernel, words with spaces between them; "": our own */
+    bool     interrupt_by_message;      /* what that kernel wants instead of a signal */
 };
 
 /* The Jupyter door. */

@@ -15,7 +15,7 @@ enum { POOL_DEFAULT = 2 };
 static const char prefix[] = "templates";
 static const char imports_default[] = "IPython,numpy,pandas,matplotlib";
 
-enum kind { KIND_PATH, KIND_MODULES, KIND_PATHS, KIND_POOL };
+enum kind { KIND_PATH, KIND_MODULES, KIND_PATHS, KIND_POOL, KIND_COMMAND, KIND_INTERRUPT };
 
 static const struct key {
     const char *name;
@@ -25,7 +25,8 @@ static const struct key {
 #define AT(member) offsetof(struct config_template, member), sizeof((struct config_template *)0)->member
     { "python", KIND_PATH, AT(python) },      { "imports", KIND_MODULES, AT(imports) },
     { "startup", KIND_PATH, AT(startup) },    { "layers", KIND_PATHS, AT(layers) },
-    { "pool", KIND_POOL, AT(pool) },
+    { "pool", KIND_POOL, AT(pool) },          { "kernel", KIND_COMMAND, AT(kernel) },
+    { "interrupt", KIND_INTERRUPT, AT(interrupt_by_message) },
 };
 
 bool config_template_owns(const char *key)
@@ -100,11 +101,21 @@ static int set_value(struct config_template *t, const struct key *key, const cha
 
     if (key->kind == KIND_POOL) {
         t->pool = 0;
-        return strcmp(value, "off") == 0 || strcmp(value, "0") == 0
-                 ? 0
-                 : parse_count(name, value, 1, CONFIG_POOL, &t->pool, e);
+        t->no_zygote = strcmp(value, "off") == 0;
+        return t->no_zygote || strcmp(value, "0") == 0 ? 0 : parse_count(name, value, 1, CONFIG_POOL, &t->pool, e);
     }
-    if (key->kind == KIND_PATH)
+    if (key->kind == KIND_INTERRUPT) {
+        t->interrupt_by_message = strcmp(value, "message") == 0;
+        return t->interrupt_by_message || strcmp(value, "signal") == 0
+                 ? 0
+                 : err_set(e, EINVAL, STEP_USAGE, "%s must be signal or message", name);
+    }
+    if (key->kind == KIND_COMMAND)
+        r = !value[0] || strstr(value, "{connection_file}")
+                ? 0
+                : err_set(e, EINVAL, STEP_USAGE, "%s needs the word {connection_file}, as a kernelspec's argv has it",
+                          name);
+    else if (key->kind == KIND_PATH)
         r = value[0] || to == t->startup ? config_check_path(name, value[0] ? value : "/", e)
                                          : err_set(e, EINVAL, STEP_USAGE, "%s is empty", name);
     else
@@ -135,8 +146,8 @@ int config_template_set(struct config *c, const char *key, const char *value, st
         return err_set(e, EINVAL, STEP_USAGE, "templates needs a name and a key, as in templates.NAME.python=/path");
     const struct key *found = find_key(last);
     if (!found)
-        return err_set(e, EINVAL, STEP_USAGE, "unknown setting '%s'; a template has python, imports, startup, layers "
-                       "and pool", parse_quote(key).text);
+        return err_set(e, EINVAL, STEP_USAGE, "unknown setting '%s'; a template has python, imports, startup, layers, "
+                       "pool, kernel and interrupt", parse_quote(key).text);
     int r = config_check_name(prefix, name, e);
     uint32_t number = r < 0 ? 0 : config_template_find(c, name);
     if (r == 0 && number == 0) {

@@ -99,13 +99,41 @@ static json_t *describe(const struct kernel *k)
                      "restarts", (int)k->restarts, "env", env);
 }
 
+enum { WORDS = 64 };
+
+/* A stock kernel behind the bridge. The words are written into room. */
+static int stock_command(const struct config *config, const struct config_template *t, char *room, size_t size,
+                         char *argv[WORDS], struct err *e)
+{
+    size_t at = (size_t)snprintf(room, size, "%s/carrel-bridge", config->guest) + 1, n = 0;
+
+    argv[n++] = room;
+    if (t->interrupt_by_message)
+        argv[n++] = "--interrupt-by-message";
+    argv[n++] = "--";
+    for (const char *word = t->kernel + strspn(t->kernel, " "); *word;) {
+        size_t length = strcspn(word, " ");
+        bool is_python = length == 8 && strncmp(word, "{python}", length) == 0;
+        int written = snprintf(room + at, size - at, "%.*s", is_python ? (int)sizeof t->python : (int)length,
+                               is_python ? t->python : word);
+        if (n == WORDS - 1 || written < 0 || (size_t)written >= size - at)
+            return err_set(e, E2BIG, STEP_USAGE, "the command of template '%s' has too many words", t->name);
+        argv[n++] = room + at;
+        at += (size_t)written + 1;
+        word += length;
+        word += strspn(word, " ");
+    }
+    argv[n] = NULL;
+    return 0;
+}
+
 int kernel_launch(struct kernel *k, struct err *e)
 {
     struct kernel_private *p = kernel_private(k);
     uint32_t number;
     const struct config_template *template = find_template(k, &number);
-    char program[300], python[256];
-    char *argv[] = { python, program, "kernel", NULL };
+    char program[300], python[256], room[2048];
+    char *argv[WORDS] = { python, program, "kernel", NULL };
 
     if (!template)
         return err_set(e, EINVAL, STEP_USAGE, "there is no template '%s' on this server; its configuration names them",
@@ -116,6 +144,8 @@ int kernel_launch(struct kernel *k, struct err *e)
                        "/usr/local/lib/carrel/guest; $CARREL_GUEST can name them");
     snprintf(python, sizeof python, "%s", template->python);
     snprintf(program, sizeof program, "%s/carrel_kernel", k->front->config.guest);
+    if (template->kernel[0] && stock_command(&k->front->config, template, room, sizeof room, argv, e) < 0)
+        return -e->code;
     bool fork = !p->must_exec && number == k->box->settings.template && family_can_fork(k->box) && !has_early(k);
     char **env = make_env(k);
     json_t *about = describe(k);
