@@ -5,6 +5,7 @@ import inspect
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -79,13 +80,46 @@ def free_port():
         return probe.getsockname()[1]
 
 
+class Gateway:
+    """An unmodified Jupyter Enterprise Gateway, as somebody without rights."""
+
+    def __init__(self, venv):
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="carrel-gateway-"))
+        self.directory.chmod(0o755)
+        port = free_port()
+        self.host = f"http://127.0.0.1:{port}"
+        someone = []
+        if os.geteuid() == 0:
+            someone = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+            os.chown(self.directory, 65534, 65534)
+        environment = {"HOME": str(self.directory), "PATH": f"{venv}/bin:/usr/bin:/bin", "JUPYTER_RUNTIME_DIR": str(self.directory / "run")}
+        with open(self.directory / "log", "wb") as log:
+            self.process = subprocess.Popen([*someone, f"{venv}/bin/jupyter", "enterprisegateway", "--ip=127.0.0.1", f"--port={port}",
+                                             "--EnterpriseGatewayApp.unauthorized_users=[]"], env=environment, cwd=self.directory,
+                                            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        servers.wait_for(lambda: self.answers(port), "the gateway answers", 60)
+
+    def answers(self, port):
+        assert self.process.poll() is None, (self.directory / "log").read_text()
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    def end(self):
+        os.killpg(self.process.pid, signal.SIGTERM)
+        self.process.wait(30)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
 @pytest.fixture(scope="session")
 def gateway():
-    """A server with the Jupyter door, its kernels in this interpreter."""
-    port = free_port()
-    it = servers.Server(BUILD, options=["--listen", f"127.0.0.1:{port}", "--set", "allow_anonymous=true", "--set",
-                                        f"templates.python.python={os.path.abspath(sys.executable)}"])
-    it.host = f"http://127.0.0.1:{port}"
+    """A server with the Jupyter door, its kernels in this interpreter; or a real gateway."""
+    if os.environ.get("CARREL_GATEWAY_VENV"):
+        it = Gateway(os.environ["CARREL_GATEWAY_VENV"])
+    else:
+        port = free_port()
+        it = servers.Server(BUILD, options=["--listen", f"127.0.0.1:{port}", "--set", "allow_anonymous=true", "--set",
+                                            f"templates.python.python={os.path.abspath(sys.executable)}"])
+        it.host = f"http://127.0.0.1:{port}"
     yield it
     it.end()
 

@@ -12,12 +12,12 @@ import os
 import time
 from datetime import datetime, timezone
 from types import TracebackType
-from typing import Any, Dict, List, Literal, Mapping
+from typing import Any, Callable, Dict, List, Literal, Mapping
 from urllib.parse import quote
 from uuid import uuid4
 
 from ..aio import AsyncTransport
-from ..errors import KernelDied, RunTimeout, Unavailable
+from ..errors import Conflict, KernelDied, RunTimeout, Unavailable
 from ..net import Address, parse_address
 from ..ws import AsyncWebSocket, WebSocket, WebSocketError, WebSocketRefused
 from .base import BasePyBox, BasePyBoxManager
@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 _START_SECONDS = 90.0       # a gateway on a cluster has to find a place for a kernel
 _LOOK_AFTER = 10.0          # seconds of silence until the gateway is asked whether the kernel is still there
 _GRACE = 5.0                # for an interrupted cell to end
+_ATTEMPTS = 5
+_ABORTED = "the code never ran: cells of others that fail keep emptying the kernel's queue"
 _EXISTS = "Kernel already exists:"
 
 
@@ -120,6 +122,7 @@ class _Cell:
         self._reply = kind.replace("_request", "_reply")
         self._assembly = Assembly()
         self.replied = self.idle = False
+        self.aborted = False            # it never ran: an error of somebody else's cell emptied the kernel's queue
 
     def take(self, message: str | bytes) -> None:
         """KernelDied if that is what the message says."""
@@ -136,6 +139,7 @@ class _Cell:
             return
         if kind == self._reply:
             self.replied = True
+            self.aborted = content.get("status") in ("aborted", "abort")
         elif kind == "status":
             self.idle = self.idle or state == "idle"
         elif kind in ("execute_result", "display_data"):
@@ -145,13 +149,17 @@ class _Cell:
         elif kind == "error":
             self._assembly.failed(str(content.get("ename")), str(content.get("evalue")), [str(t) for t in content.get("traceback") or []])
 
+    @property
+    def done(self) -> bool:
+        return self.idle and self.replied
+
     def finish(self) -> PyBoxOut:
         return self._assembly.finish()
 
 
 def _execute(code: str) -> _Cell:
     return _Cell("execute_request", {"code": code, "silent": False, "store_history": False, "user_expressions": {}, "allow_stdin": False,
-                                     "stop_on_error": True})
+                                     "stop_on_error": False})
 
 
 class _Clock:
@@ -159,13 +167,15 @@ class _Clock:
 
     def __init__(self, timeout: float | None):
         self._end = None if timeout is None else time.monotonic() + timeout
-        self._replied: float | None = None
+        self._half: float | None = None
 
     def wait(self, cell: _Cell) -> float:
         """Seconds to wait for the next message."""
-        if cell.replied and self._replied is None:
-            self._replied = time.monotonic()
-        left = _LOOK_AFTER if self._end is None else min(_LOOK_AFTER, self._end - time.monotonic())
+        if (cell.replied or cell.idle) and self._half is None:
+            self._half = time.monotonic()
+        left = _LOOK_AFTER if self._half is None else _GRACE
+        if self._end is not None:
+            left = min(left, self._end - time.monotonic())
         return max(left, 0.001)
 
     @property
@@ -173,8 +183,8 @@ class _Clock:
         return self._end is not None and time.monotonic() >= self._end
 
     def stuck(self) -> bool:
-        """The reply came long ago, but never its end: the channel for outputs was not connected in time."""
-        return self._replied is not None and time.monotonic() - self._replied >= _GRACE
+        """One of reply and end came long ago, but not the other: a channel was not connected in time."""
+        return self._half is not None and time.monotonic() - self._half >= _GRACE
 
 
 class RemotePyBox(BasePyBox):
@@ -184,6 +194,7 @@ class RemotePyBox(BasePyBox):
         self.kernel = kernel
         self.gateway = gateway or Gateway(_host_of(ws_url))
         self.ws_url = ws_url or self.gateway.ws_url(kernel.id)
+        self._forget: Callable[[str], None] = lambda kernel_id: None    # the manager's
 
     @property
     def kernel_id(self) -> str:
@@ -194,14 +205,18 @@ class RemotePyBox(BasePyBox):
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> Literal[False]:
         _shutdown(self.gateway, self.kernel_id)
+        self._forget(self.kernel_id)
         return False
 
     def run(self, code: str, timeout: float | None = None, **kwargs: Any) -> PyBoxOut:
         """Runs code. TimeoutError after `timeout` seconds: the code is interrupted, the kernel keeps its state. carrel.KernelDied
         if the kernel ends, or has ended."""
-        cell = _execute(code)
-        self._exchange(cell, timeout, interrupt=True)
-        return cell.finish()
+        for _ in range(_ATTEMPTS):
+            cell = _execute(code)
+            self._exchange(cell, timeout, interrupt=True)
+            if not cell.aborted:
+                return cell.finish()
+        raise Conflict(_ABORTED, code="aborted")
 
     def handle_init_message(self, timeout: float = _START_SECONDS) -> None:
         """Waits until the kernel answers."""
@@ -212,7 +227,7 @@ class RemotePyBox(BasePyBox):
         with self._connect() as ws:
             try:
                 ws.send(cell.text)
-                while not cell.idle:
+                while not cell.done:
                     try:
                         cell.take(ws.recv(clock.wait(cell)))
                     except TimeoutError:
@@ -268,6 +283,7 @@ class AsyncRemotePyBox(BasePyBox):
         self.kernel = kernel
         self.gateway = gateway or Gateway(_host_of(ws_url))
         self.ws_url = ws_url or self.gateway.ws_url(kernel.id)
+        self._forget: Callable[[str], None] = lambda kernel_id: None    # the manager's
 
     @property
     def kernel_id(self) -> str:
@@ -278,17 +294,21 @@ class AsyncRemotePyBox(BasePyBox):
 
     async def __aexit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> Literal[False]:
         await _ashutdown(self.gateway, self.kernel_id)
+        self._forget(self.kernel_id)
         return False
 
     async def run(self, code: str, timeout: float | None = 300, **kwargs: Any) -> PyBoxOut:
         """As RemotePyBox.run(). Cancelling it interrupts the code."""
-        cell = _execute(code)
-        try:
-            await self._exchange(cell, timeout, interrupt=True)
-        except asyncio.CancelledError:
-            await asyncio.shield(self.interrupt())
-            raise
-        return cell.finish()
+        for _ in range(_ATTEMPTS):
+            cell = _execute(code)
+            try:
+                await self._exchange(cell, timeout, interrupt=True)
+            except asyncio.CancelledError:
+                await asyncio.shield(self.interrupt())
+                raise
+            if not cell.aborted:
+                return cell.finish()
+        raise Conflict(_ABORTED, code="aborted")
 
     async def ahandle_init_message(self, timeout: float = _START_SECONDS) -> None:
         """Waits until the kernel answers."""
@@ -299,7 +319,7 @@ class AsyncRemotePyBox(BasePyBox):
         async with await self._connect() as ws:
             try:
                 await ws.send(cell.text)
-                while not cell.idle:
+                while not cell.done:
                     try:
                         cell.take(await ws.recv(clock.wait(cell)))
                     except TimeoutError:
@@ -447,6 +467,7 @@ class RemotePyBoxManager(_Manager):
             _shutdown(self._gateway, kernel.id)
             kernel = self._create(request, kernel_id)
         box = RemotePyBox(kernel, self.get_ws_url(kernel.id), self._gateway)
+        box._forget = self._forget
         if kernel.execution_state not in ("idle", "busy"):
             box.handle_init_message()
         return box
@@ -493,6 +514,7 @@ class AsyncRemotePyBoxManager(_Manager):
             await _ashutdown(self._gateway, kernel.id)
             kernel = await self._create(request, kernel_id)
         box = AsyncRemotePyBox(kernel, self.get_ws_url(kernel.id), self._gateway)
+        box._forget = self._forget
         if kernel.execution_state not in ("idle", "busy"):
             await box.ahandle_init_message()
         return box

@@ -1,0 +1,103 @@
+"""Other interpreters and other users: whoever can run Python here has kernels of that Python."""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+from conftest import LONG, SDK, programs_environment
+from server import user_command
+
+CODE = """
+import sys, os
+from carrel.pybox import LocalPyBoxManager
+with LocalPyBoxManager() as manager, manager.start() as box:
+    out = box.run("import sys, os; sys.executable, sys.prefix, sys.base_prefix")
+    print(out.error or out.data[0]["text/plain"] == repr((sys.executable, sys.prefix, sys.base_prefix)))
+    print(box.run("import os; os.getuid() == 0 and open('/proc/self/status').read()").error)
+"""
+
+
+def run(python, code, place, user=None, cwd="/"):
+    environment = programs_environment(place)
+    wanted = {k: environment[k] for k in ("CARREL_BIN", "CARREL_GUEST", "PYTHONPATH")}
+    command = [*user_command(user), "env", *[f"{k}={v}" for k, v in wanted.items()], str(python), "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=cwd, env=environment)
+
+
+def test_an_ordinary_user_needs_nothing(place, user):
+    if not os.access(sys.prefix, os.X_OK) or sys.prefix.startswith("/root"):
+        pytest.skip("this interpreter's prefix is closed to others")
+    done = run(sys.executable, CODE, place, user)
+    assert (done.returncode, done.stdout) == (0, "True\nNone\n"), done.stderr
+
+
+def test_a_users_own_directory_is_written_as_that_user(place, user):
+    code = """
+from carrel.pybox import LocalPyBoxManager
+with LocalPyBoxManager() as manager, manager.start(cwd=CWD) as box:
+    out = box.run("open('made', 'w').write('x'); import os; os.getcwd()")
+    print(out.error or out.data[0]["text/plain"])
+"""
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="carrel-cwd-"))
+    try:
+        shutil.chown(directory, user)
+        done = run(sys.executable, code.replace("CWD", repr(str(directory))), place, user)
+        assert (done.returncode, done.stdout) == (0, f"'{directory}'\n"), done.stderr
+        assert (directory / "made").owner() == user
+    finally:
+        shutil.rmtree(directory)
+
+
+def test_without_ipykernel_the_error_has_the_fix(place):
+    done = run("/usr/bin/python3", "import sys\nsys.modules['ipykernel'] = None\nimport carrel.pybox\n"
+               "import importlib.util; importlib.util.find_spec = lambda n: None\ncarrel.pybox.LocalPyBoxManager().start()", place)
+    assert "carrel.errors.KernelUnavailable" in done.stderr and "/usr/bin/python3 -m pip install ipykernel" in done.stderr
+
+
+def interpreters():
+    """Those that somebody built below a home: pyenv's."""
+    root = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv")) / "versions"
+    found = sorted((p for p in root.glob("3.*/bin/python3") if os.access(p, os.X_OK)), key=lambda p: [int(n) for n in p.parts[-3].split(".")])
+    return [p for p in found if int(p.parts[-3].split(".")[1]) >= 9] if root.is_dir() else []
+
+
+@pytest.mark.parametrize("python", interpreters()[-1:] if not LONG else interpreters(), ids=lambda p: p.parts[-3])
+def test_an_environment_of_an_interpreter_below_a_closed_home(place, python, tmp_path):
+    subprocess.run([python, "-m", "venv", tmp_path / "env"], check=True, timeout=120)
+    subprocess.run([tmp_path / "env/bin/pip", "install", "--quiet", "--disable-pip-version-check", "ipykernel"], check=True, timeout=300)
+    done = run(tmp_path / "env/bin/python", CODE, place)
+    assert (done.returncode, done.stdout) == (0, "True\nNone\n"), done.stderr
+
+
+def test_a_wheel_is_all_that_a_user_needs(user):
+    """In an environment of its own, with nothing of this repository on any path."""
+    wheel = os.environ.get("CARREL_WHEEL")
+    if not wheel:
+        pytest.skip("make pybox-proof builds one")
+    from test_seed import example
+    code, expected = example("LocalPyBoxManager")
+    home = pathlib.Path(tempfile.mkdtemp(prefix="carrel-wheel-"))
+    try:
+        shutil.chown(home, user)
+        shutil.copy(wheel, home)
+        someone = [*user_command(user), f"HOME={home}"]
+        clean = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+
+        def do(*command, timeout=300):
+            done = subprocess.run([*someone, *map(str, command)], capture_output=True, text=True, timeout=timeout, cwd=home, env=clean)
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+        do("/usr/bin/python3", "-m", "venv", home / "env")
+        do(home / "env/bin/pip", "install", "--quiet", "--disable-pip-version-check", f"{home / pathlib.Path(wheel).name}[local]")
+        assert do(home / "env/bin/python", "-c", code) == expected
+        assert "carrel" in do(home / "env/bin/carrel", "--version")
+        server = next((home / "env").rglob("carrel-server"))
+        libraries = [line.split()[0] for line in do("/usr/bin/ldd", server).splitlines()]
+        assert all(name.startswith(("linux-vdso", "libc.so", "libm.so", "libwslay", "/lib64/ld-linux")) for name in libraries), libraries
+        assert "not found" not in do("/usr/bin/ldd", server)
+    finally:
+        shutil.rmtree(home)
