@@ -31,6 +31,13 @@ $(GUEST_LIBRARY): $(ZYGOTE_LIBRARY) $(POLICY_GENERATED) $(wildcard guest/zygote/
 	$(call say,link,$@)$(HOSTCC) -O2 -g $(COMMON) $(HARDENING) -fPIC -fvisibility=hidden -ffunction-sections -fdata-sections -shared \
 	    -Wl,-z,noexecstack,-z,relro,-z,now,--gc-sections -o $@ $(ZYGOTE_LIBRARY) $(POLICY_GENERATED)
 
+.PHONY: install-guest
+install: install-guest
+install-guest: $(GUEST_FILES)
+	install -d $(DESTDIR)$(PREFIX)/lib/carrel/guest/carrel_kernel
+	install -m 644 $(GUEST_PACKAGE) $(DESTDIR)$(PREFIX)/lib/carrel/guest/carrel_kernel/
+	install -m 755 $(GUEST_LIBRARY) $(DESTDIR)$(PREFIX)/lib/carrel/guest/
+
 # --- the suite ---
 GUEST_DRIVER    := $(BUILD)/tests/guest_driver
 $(GUEST_DRIVER): tests/guest/driver.c $(filter-out $(foreach d,cli keeper files,$(BUILD)/obj/$(d)/%),$(ENGINE_OBJECTS))

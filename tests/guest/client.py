@@ -181,7 +181,7 @@ class Boxes:
     ANSWER = struct.Struct("<2q200s")
     PARK, START, EXEC, END = range(4)
 
-    def __init__(self, driver: str, layers: Sequence[str], argv: Sequence[str], timeout: float = 60) -> None:
+    def __init__(self, driver: str, layers: Sequence[str], argv: Sequence[str], timeout: float = 60, profile: str = "standard") -> None:
         ours, theirs = link()
         self.socket = ours
         self.errors_r, errors_w = os.pipe()
@@ -190,7 +190,7 @@ class Boxes:
             os.dup2(theirs.fileno(), 3, True)
 
         self.process = subprocess.Popen([driver, ":".join(layers), *argv], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors_w,
-                                        preexec_fn=place, pass_fds=[3, theirs.fileno()])
+                                        preexec_fn=place, env=dict(os.environ, DRIVER_PROFILE=profile), pass_fds=[3, theirs.fileno()])
         theirs.close()
         os.close(errors_w)
         self.socket.settimeout(timeout)

@@ -1,5 +1,5 @@
-/* Lets a Python test have kernels in real boxes of a family, without a server: makes the family with its layers, then does
- * what it is asked on descriptor 3.
+/* Lets a Python test have kernels in real boxes of a family, without a server: makes the family with its layers, then
+ * does what it is asked on descriptor 3. $DRIVER_PROFILE may be strict.
  *
  *   driver LAYER[:LAYER...] PROGRAM [ARGUMENT...]     the zygote's command
  *
@@ -60,7 +60,10 @@ static void make_family(char *layers, char **argv)
     struct command_spec command = { .argv = argv, .env = env };
     struct start start = { .command = &command, .stdio = { -1, -1, 2 } };
     struct err e = { 0 };
+    const char *profile = getenv("DRIVER_PROFILE");
 
+    if (profile && strcmp(profile, "strict") == 0)
+        spec.profile = PROFILE_STRICT;
     for (char *path = strsep(&layers, ":"); path; path = strsep(&layers, ":")) {
         if (spec.n_mounts == SPEC_MOUNTS_MAX || (layer[spec.n_mounts] = open(path, O_PATH | O_CLOEXEC)) < 0)
             fail(path, &(struct err){ .code = errno });
@@ -100,7 +103,9 @@ static int start(const struct ask *ask, const int stdio[3], int64_t *ret_pid, st
     for (int i = 0; i < ask->argc + ask->envc; i++, p += strlen(p) + 1)
         strings[i + (i >= ask->argc)] = (char *)(uintptr_t)p;
     struct command_spec command = { .argv = strings, .env = strings + ask->argc + 1 };
-    struct start order = { .command = &command, .stdio = { stdio[0], stdio[1], stdio[2] }, .fresh = ask->kind == ASK_EXEC };
+    struct start order = {
+        .command = &command, .stdio = { stdio[0], stdio[1], stdio[2] }, .fresh = ask->kind == ASK_EXEC
+    };
     int r = box_start(b, &order, &payload[ask->slot], e);
     *ret_pid = payload[ask->slot].process.pid;
     return r;

@@ -132,3 +132,21 @@ def test_a_module_that_is_not_there_is_left_out():
             assert k.run("1+1").text == "2"
     finally:
         boxes.close()
+
+
+def test_a_strict_box_has_kernels_too():
+    boxes = ways.boxes("numpy", profile="strict")
+    try:
+        for way in ("box", "cold"):
+            with ways.kernel(way, boxes) as k:
+                assert k.run("import numpy as np; int(np.arange(4).sum())", timeout=60).text == "6"
+                ran = k.run("print('a')\n!echo b\nimport asyncio; await asyncio.sleep(0.01); 3")
+                assert ran.stdout == "a\nb\n" and ran.text == "3"
+                msg_id = k.submit("print('go', flush=True)\nwhile True: pass")
+                while k.receive()["msg_type"] != "stream":
+                    pass
+                k.interrupt()
+                k.collect(msg_id)
+                assert k.printed(2, 0.1) == b""
+    finally:
+        boxes.close()

@@ -27,9 +27,10 @@ def plain(way: str = "new", arguments: Sequence[str] = (), env: Optional[Dict[st
     return Kernel([python(way), "-B", PROGRAM, "kernel", *arguments], env=dict(ENV, **(env or {})), cwd=cwd)
 
 
-def boxes(imports: str = IMPORTS, arguments: Sequence[str] = (), layers: Sequence[str] = (), way: str = "new") -> Boxes:
+def boxes(imports: str = IMPORTS, arguments: Sequence[str] = (), layers: Sequence[str] = (), way: str = "new",
+          profile: str = "standard") -> Boxes:
     everything: List[str] = [str(VENV[way]), str(GUEST), *layers]
-    return Boxes(DRIVER, everything, [python(way), "-B", PROGRAM, "zygote", "--imports", imports, *arguments])
+    return Boxes(DRIVER, everything, [python(way), "-B", PROGRAM, "zygote", "--imports", imports, *arguments], profile=profile)
 
 
 def cold(family: Boxes) -> BoxKernel:

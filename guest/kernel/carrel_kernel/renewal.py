@@ -77,7 +77,10 @@ def processors():
         value = os.environ.get(name, "")
         if value.isdigit() and int(value) > 0:
             return int(value)
-    count = len(os.sched_getaffinity(0))
+    try:
+        count = len(os.sched_getaffinity(0))
+    except OSError:
+        return 1                        # a profile that hides it gives no more
     try:
         with open("/proc/cpuinfo") as file:
             count = min(count, sum(line.startswith("processor") for line in file) or count)
