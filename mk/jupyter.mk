@@ -1,6 +1,6 @@
 # The Jupyter door of a running server: its REST and WebSocket behaviour, then unmodified clients.
 KERNEL_PACKAGES += jupyter_server==2.21.1 nbclient nbformat websocket-client
-#TEST_TARGETS    += jupyter
+TEST_TARGETS    += jupyter
 
 .PHONY: jupyter
 ## jupyter: the Jupyter door: REST, both WebSocket protocols, hostile clients, jupyter_server's gateway client, nbclient

@@ -69,7 +69,7 @@ def test_a_message_that_is_too_big(shared_kernel, connect):
 
 
 def test_wrong_websocket_frames(shared_kernel, connect):
-    for raw in [b"\x81\x01x", b"\xf1\x80\0\0\0\0", b"\x83\x80\0\0\0\0", b"\x80\x80\0\0\0\0", b"\x09\x80\0\0\0\0"]:
+    for raw in [b"\x81\x05hello", b"\xf1\x80\0\0\0\0", b"\x83\x80\0\0\0\0", b"\x80\x80\0\0\0\0", b"\x09\x80\0\0\0\0"]:
         wire = connect(shared_kernel)
         wire.sock.sendall(raw)
         assert close_code(wire) == 1002

@@ -101,6 +101,13 @@ def test_a_directory_that_is_not_in_the_box_is_left_out(make_kernel, connect):
     assert wire.run("1 + 1").result == ["2"]
 
 
+def test_a_kernel_that_cannot_start_is_an_error_with_the_reason(alice):
+    before = alice.get("/v1/boxes?label=jupyter").json["boxes"]
+    answer = alice.post("/api/kernels", {"env": {"KERNEL_MEMORY": "20M"}})
+    assert answer.status == 500 and "memory" in answer.json["message"], answer.body
+    assert wait_for(lambda: alice.get("/v1/boxes?label=jupyter").json["boxes"] == before)
+
+
 def test_nobody_sees_another_ones_kernels(make_kernel, alice, bob, anybody):
     kernel = make_kernel()
     assert bob.get("/api/kernels").json == [] and kernel not in str(anybody.get("/api/kernels").json)
@@ -172,15 +179,16 @@ def test_sessions(alice, bob):
 
 @pytest.fixture(scope="module")
 def strict_server():
-    s = serve("--set", "jupyter.max_kernels=2", "--set", "jupyter.cull_idle=1s", "--set", "jupyter.cull_interval=500ms")
+    s = serve("--set", "jupyter.max_kernels=2", "--set", "jupyter.cull_idle=2s", "--set", "jupyter.cull_interval=500ms")
     yield s
     s.stop()
 
 
 def test_limits_and_culling(strict_server):
     alice, bob = token(strict_server, "alice"), token(strict_server, "bob")
-    one, two = (alice.post("/api/kernels").json["id"] for _ in range(2))
+    one = alice.post("/api/kernels").json["id"]
     watched = Wire(alice, one)      # a connected one is not culled
+    assert alice.post("/api/kernels").status == 201
     refused = alice.post("/api/kernels")
     assert refused.status == 403 and re.search("2 kernels", refused.json["message"])
     assert bob.post("/api/kernels").status == 201

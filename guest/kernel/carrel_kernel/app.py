@@ -27,6 +27,14 @@ def import_ipykernel():
     return restore
 
 
+def enter_directory():
+    """Where a gateway's client wants to be, if that is here: it may be a directory of the client's own machine."""
+    try:
+        os.chdir(os.environ.get("KERNEL_WORKING_DIR") or ".")
+    except OSError:
+        pass
+
+
 def make_kernel():
     """The kernel and its shell, in this process, without a client yet."""
     restore = import_ipykernel()

@@ -53,6 +53,7 @@ def main(arguments):
         return zygote.main(options)
     from carrel_kernel import app
 
+    app.enter_directory()
     kernel = app.make_kernel()
     app.open_link(kernel, 0)
     app.run_startup(kernel, options.startup)

@@ -237,4 +237,5 @@ def adopt(kernel, environment):
         import time
 
         time.tzset()
+    app.enter_directory()
     kernel.shell.history_manager.dir_hist[:] = [os.getcwd()]

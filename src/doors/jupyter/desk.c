@@ -23,19 +23,28 @@ static void forget_pending(struct desk *d, unsigned i)
     memmove(&d->pending[i], &d->pending[i + 1], (d->n_pending - i) * sizeof d->pending[i]);
 }
 
-static void answer_waiters(struct desk *d)
+/* It runs, or does not. True: nobody knows of it, and it is to go. */
+static bool answer_waiters(struct desk *d, const char *why)
 {
     struct call *list = d->waiters;
-    const struct kernel *k = d->client.kernel;
+    struct making *m = d->making;
+    struct kernel *k = d->client.kernel;
+    bool runs = k && (k->state == KERNEL_IDLE || k->state == KERNEL_BUSY);
 
     d->waiters = NULL;
+    d->making = NULL;
     for (struct call *next; list; list = next) {
         next = list->next;
-        if (k && k->state != KERNEL_DEAD)
+        if (runs)
             answer_json(list, 200, kernel_model(k));
         else
-            answer_fail(list, 500, "the kernel does not start: %s", k ? k->reason : "it is gone");
+            answer_fail(list, 500, "the kernel does not start: %s", why);
     }
+    if (m && runs)
+        making_started(m, k);
+    else if (m)
+        making_failed(m, why);
+    return m && !runs;
 }
 
 static void desk_free(struct desk *d)
@@ -65,33 +74,18 @@ void desk_close(struct desk *d, const char *why)
     desk_fail_pending(d, "DeadKernelError", why);
     desk_tell_state(d, "dead");
     wires_close(d, why);
-    answer_waiters(d);
+    (void)answer_waiters(d, why);
     kernel_detach(&d->client);
     loop_timer_cancel(d->jupyter->front->loop, &d->launch);
     loop_task_add(d->jupyter->front->loop, &d->task);
 }
 
-/* The command that the kernel was or should have been. */
-static const struct exec *last_exec(const struct kernel *k)
+static void give_up(struct desk *d, const char *why)
 {
-    const struct exec *x = k->box->execs;
-
-    while (x && !x->about_kernel)
-        x = x->next;
-    return x;
-}
-
-static bool lacks_directory(const struct kernel *k)
-{
-    const struct exec *x = last_exec(k);
-
-    return k->cwd && x && x->failure.code && x->failure.step == STEP_WORKDIR;
-}
-
-static void give_up(struct desk *d)
-{
-    answer_waiters(d);
-    desk_tell_state(d, "dead");
+    if (answer_waiters(d, why))
+        kernel_remove(d->client.kernel, why, NULL);
+    else
+        desk_tell_state(d, "dead");
 }
 
 static void on_dead(struct desk *d)
@@ -104,16 +98,12 @@ static void on_dead(struct desk *d)
         desk_close(d, k->reason[0] ? k->reason : "the kernel's box has ended");
         return;
     }
-    if (lacks_directory(k)) {
-        loop_task_add(k->front->loop, &d->task);
-        return;
-    }
     desk_fail_pending(d, "DeadKernelError", k->reason[0] ? k->reason : "the kernel has died");
     d->deaths = now - d->died_ms < SOON_MS ? d->deaths + 1 : 1;
     d->died_ms = now;
     /* One that never ran will not run the next time either. */
     if (!d->has_run || d->deaths > DEATHS_MOST)
-        give_up(d);
+        give_up(d, k->reason);
     else
         loop_task_add(k->front->loop, &d->task);
 }
@@ -133,13 +123,8 @@ static void on_task(struct loop_task *t)
     }
     if (k->state != KERNEL_DEAD)
         return;
-    if (lacks_directory(k)) {
-        /* A client's working directory is often one of its own machine. */
-        free(k->cwd);
-        k->cwd = NULL;
-    }
     if (kernel_restart(k, &e) < 0)
-        give_up(d);
+        give_up(d, e.what);
 }
 
 static void on_launch(struct loop_timer *t)
@@ -169,7 +154,7 @@ static void on_state(struct kernel_client *c)
     case KERNEL_BUSY:
         d->has_run = true;
         loop_timer_cancel(loop, &d->launch);
-        answer_waiters(d);
+        (void)answer_waiters(d, "");
         break;
     case KERNEL_STARTING:
         break;
@@ -292,7 +277,15 @@ void desk_wait(struct desk *d, struct call *c)
     c->next = d->waiters;
     d->waiters = c;
     if (d->client.kernel->state == KERNEL_IDLE || d->client.kernel->state == KERNEL_BUSY)
-        answer_waiters(d);
+        (void)answer_waiters(d, "");
+}
+
+void desk_await(struct desk *d, struct making *m, uint32_t launch_ms)
+{
+    d->making = m;
+    d->launch_ms = launch_ms;
+    loop_timer_set(d->jupyter->front->loop, &d->launch, launch_ms);
+    on_state(&d->client);       /* one that was parked runs already */
 }
 
 /* ---- sessions that come back ---- */
@@ -330,7 +323,8 @@ static bool is_forgotten(const struct kernel *k, const struct config_jupyter *c,
         return false;
     if (k->state == KERNEL_DEAD)
         return true;
-    return (k->connections == 0 || c->cull_connected) && (k->state != KERNEL_BUSY || c->cull_busy);
+    return (k->state == KERNEL_IDLE || (k->state == KERNEL_BUSY && c->cull_busy))
+        && (k->connections == 0 || c->cull_connected);
 }
 
 static void on_cull(struct loop_timer *t)

@@ -94,7 +94,6 @@ struct wish {
     bool        is_chosen;      /* the id, by the client */
     bool        may_exist;      /* an existing kernel with this id is the answer */
     uint32_t    spec;
-    char       *cwd;            /* owned; NULL: none */
     uint32_t    launch_ms;
     char      **env;            /* owned: NAME=VALUE, NULL-terminated */
     json_t     *box;            /* owned: the body of a native create */
@@ -108,6 +107,9 @@ bool           jupyter_id_is_valid(const char *id);
  * to nobody, it is not made. k NULL: e says why not. */
 typedef void made_callback(struct call *c, struct kernel *k, const struct err *e, bool existed);
 void kernel_make(struct call *c, struct wish *w, made_callback *done);
+/* Of its desk: it runs, or it never will. */
+void making_started(struct making *m, struct kernel *k);
+void making_failed(struct making *m, const char *why);
 /* Ends kernel and box; then_none: the call is answered with 204 when they are gone. */
 void kernel_remove(struct kernel *k, const char *reason, struct call *then_none);
 
@@ -124,7 +126,8 @@ struct desk {
     struct kernel_client client;
     uint64_t             last;          /* number of the last message */
     struct wire         *wires;
-    struct call         *waiters;       /* for the kernel to run or to fail */
+    struct making       *making;        /* waits for the kernel to run or to fail, at first; */
+    struct call         *waiters;       /* these, when it starts again */
     struct loop_timer    launch;        /* it must run by then */
     struct loop_task     task;          /* starts it again, or lets the desk go */
     uint32_t             launch_ms;
@@ -140,6 +143,7 @@ struct desk {
     } session[DESK_SESSIONS];
 };
 struct desk *desk_of(struct kernel *k);                 /* makes it; NULL: out of memory */
+void         desk_await(struct desk *d, struct making *m, uint32_t launch_ms);
 void         desk_expect(struct desk *d, const char *id, const char *session, const char *header);
 /* Ends every execution that waits, as an error of this name. */
 void         desk_fail_pending(struct desk *d, const char *name, const char *why);

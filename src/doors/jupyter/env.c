@@ -1,7 +1,8 @@
 /* What a request for a kernel asks for. Its environment is where gateways' clients put everything: KERNEL_* names that
- * mean something here choose the id, the template, the limits and the working directory of the kernel's box, and all
- * KERNEL_* and the names of jupyter.client_envs go on to the kernel. The rest is dropped, as an Enterprise Gateway
- * does, and its rules for values hold: text, at most 4,096 bytes, nothing that a shell or a template would expand. */
+ * mean something here choose the id, the template and the limits of the kernel's box, and all KERNEL_* and the names of
+ * jupyter.client_envs go on to the kernel. The rest is dropped, as an Enterprise Gateway does, and its rules for values
+ * hold: text, at most 4,096 bytes, nothing that a shell or a template would expand. KERNEL_WORKING_DIR is the guest's
+ * affair: a client's directory may be one that is not in the box, and then the kernel stays at home. */
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <errno.h>
@@ -196,10 +197,6 @@ int wish_read(const struct front *front, json_t *root, struct wish *ret, struct 
         r = read_box(front, env, ret, e);
     if (r == 0)
         r = copy_env(&front->config, env, ret, e);
-    /* A relative one is somebody's word for his own machine. */
-    const char *cwd = get(env, "KERNEL_WORKING_DIR");
-    if (r == 0 && cwd && cwd[0] == '/' && !(ret->cwd = strdup(cwd)))
-        r = err_at(e, ENOMEM, STEP_MEMORY, 0, "env");
     if (r < 0)
         wish_done(ret);
     return r;
@@ -210,7 +207,6 @@ void wish_done(struct wish *w)
     for (char **p = w->env; p && *p; p++)
         free(*p);
     free(w->env);
-    free(w->cwd);
     json_decref(w->box);
     *w = (struct wish){ 0 };
 }

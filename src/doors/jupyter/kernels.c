@@ -1,7 +1,8 @@
 /* /api/kernels. Each kernel has a box of its own, which is made first and goes with it. While the box is being made the
- * kernel is a struct making: it counts against the caller's limit and holds its id. A client that goes away meanwhile
- * only loses the answer if it chose the id and can ask again; else nobody would ever find the kernel, and it is not
- * made. */
+ * kernel is a struct making: it counts against the caller's limit and holds its id. The answer comes when the kernel
+ * runs: clients give one that they have been told of only a moment, and one that cannot start is an error with its
+ * reason. A client that goes away meanwhile only loses the answer if it chose the id and can ask again; else nobody
+ * would ever find the kernel, and it is not made. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -20,13 +21,19 @@ struct making {
     struct wish    wish;            /* owned */
 };
 
+static void making_unlist(struct making *m)
+{
+    if (!m->back)
+        return;
+    *m->back = m->next;
+    if (m->next)
+        m->next->back = m->back;
+    m->back = NULL;
+}
+
 static void making_free(struct making *m)
 {
-    if (m->back) {
-        *m->back = m->next;
-        if (m->next)
-            m->next->back = m->back;
-    }
+    making_unlist(m);
     wish_done(&m->wish);
     free(m->owner);
     free(m);
@@ -44,6 +51,23 @@ static void making_finish(struct making *m, struct kernel *k, const struct err *
     }
 }
 
+void making_started(struct making *m, struct kernel *k)
+{
+    bool wanted = m->call || m->wish.is_chosen;
+
+    making_finish(m, k, NULL);
+    if (!wanted)
+        kernel_remove(k, "nobody waited for the kernel", NULL);
+}
+
+void making_failed(struct making *m, const char *why)
+{
+    struct err e = { 0 };
+
+    (void)err_set(&e, EIO, STEP_NONE, "the kernel does not start: %s", why);
+    making_finish(m, NULL, &e);
+}
+
 static void on_box(struct box *box, const struct err *failure, void *arg)
 {
     struct making *m = arg;
@@ -57,16 +81,14 @@ static void on_box(struct box *box, const struct err *failure, void *arg)
     const struct kernel_options options = {
         .id = m->wish.id,
         .spec = m->front->config.template[m->wish.spec - 1].name,
-        .cwd = m->wish.cwd,
         .env = m->wish.env,
     };
     bool wanted = m->call || m->wish.is_chosen;
     int r = wanted ? kernel_start(box, &options, &k, &e) : -ECANCELED;
     struct desk *d = r == 0 ? desk_of(k) : NULL;
     if (d) {
-        d->launch_ms = m->wish.launch_ms;
-        loop_timer_set(m->front->loop, &d->launch, d->launch_ms);
-        making_finish(m, k, NULL);
+        making_unlist(m);
+        desk_await(d, m, m->wish.launch_ms);
         return;
     }
     if (r == 0) {
