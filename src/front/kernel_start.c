@@ -144,6 +144,10 @@ int kernel_launch(struct kernel *k, struct err *e)
                        "/usr/local/lib/carrel/guest; $CARREL_GUEST can name them");
     snprintf(python, sizeof python, "%s", template->python);
     snprintf(program, sizeof program, "%s/carrel_kernel", k->front->config.guest);
+    if (template->startup[0]) {
+        argv[3] = "--startup";
+        argv[4] = (char *)(uintptr_t)template->startup;
+    }
     if (template->kernel[0] && stock_command(&k->front->config, template, room, sizeof room, argv, e) < 0)
         return -e->code;
     bool fork = !p->must_exec && number == k->box->settings.template && family_can_fork(k->box) && !has_early(k);

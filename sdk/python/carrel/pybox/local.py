@@ -46,13 +46,13 @@ class _Cell:
 
 def _box_options(cwd: str | os.PathLike[str] | None, settings: Mapping[str, Any]) -> tuple[Dict[str, Any], str | None]:
     """The options of the box for a kernel, and its working directory: that is mounted read-write at its own path."""
-    options = dict(settings)
+    options = {**settings, "template": "python"}
     if options.pop("kernel_name", None) not in _SPECS:
         raise ValueError("a local kernel is this very interpreter, so kernel_name can only be 'python3'")
     if options.pop("extra_arguments", None):
         raise ValueError("extra_arguments are not passed on; for a profile directory there is LocalPyBoxManager(profile_dir=...)")
     for name in options:
-        if name not in _LIMITS:
+        if name not in (*_LIMITS, "template"):
             raise TypeError(f"start() has no option {name!r}; it takes cwd, env, kernel_name, {', '.join(_LIMITS)}")
     if cwd is None:
         return options, None
