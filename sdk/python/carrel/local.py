@@ -99,18 +99,41 @@ def kernel_settings(startup: str | None = None) -> tuple[str, ...]:
     return tuple(word for name, value in settings.items() for word in ("--set", f"templates.python.{name}={value}"))
 
 
+def _open_to_all(path: str) -> bool:
+    """Whether the user of a box can read it, whoever that is."""
+    mode = os.stat(path).st_mode
+    return mode & 0o005 == 0o005 if os.path.isdir(path) else bool(mode & 0o004)
+
+
+def readable_startup(profile: str, copy: str) -> str:
+    """The profile directory, if boxes can read its startup files; else a copy of those."""
+    inner = os.path.join(profile, "startup")
+    inner = inner if os.path.isdir(inner) else profile
+    files = [os.path.join(inner, name) for name in sorted(os.listdir(inner)) if name.endswith((".py", ".ipy"))]
+    if all(_open_to_all(path) for path in (profile, inner, *files)):
+        return profile
+    os.mkdir(copy, 0o755)
+    os.chmod(copy, 0o755)
+    for path in files:
+        made = shutil.copyfile(path, os.path.join(copy, os.path.basename(path)))
+        os.chmod(made, 0o644)
+    return copy
+
+
 class PrivateServer:
     """A server of this process's own: started on demand, ended with the process, state thrown away."""
 
-    def __init__(self, options: tuple[str, ...] = ()) -> None:
+    def __init__(self, startup: str | None = None) -> None:
         self.directory = tempfile.mkdtemp(prefix="carrel-")
         # As root the front has an id of its own and must reach what is below; the state itself is closed to others.
         os.chmod(self.directory, 0o711)
         self.socket = os.path.join(self.directory, "carrel.sock")
         self._owner = os.getpid()
+        if startup:
+            startup = readable_startup(startup, os.path.join(self.directory, "startup"))
         self._log = open(os.path.join(self.directory, "log"), "wb")
         command = [find_binary(), "serve", "--socket", self.socket, "--state", os.path.join(self.directory, "state"),
-                   "--run", os.path.join(self.directory, "run"), *options]
+                   "--run", os.path.join(self.directory, "run"), *kernel_settings(startup)]
         guest = find_guest()
         environment = {**os.environ, **({"CARREL_GUEST": guest} if guest else {})}
         self.process = subprocess.Popen(["/bin/sh", "-c", _GUARD, "sh", *command], stdin=subprocess.PIPE, stdout=self._log,
@@ -179,7 +202,7 @@ def private_server(startup: str | None = None) -> PrivateServer:
     with _lock:
         server = _private.get(startup)
         if server is None or not server.alive:
-            server = _private[startup] = PrivateServer(kernel_settings(startup))
+            server = _private[startup] = PrivateServer(startup)
         return server
 
 
