@@ -88,7 +88,7 @@ def test_a_wheel_is_all_that_a_user_needs(user):
         shutil.chown(home, user)
         shutil.copy(wheel, home)
         someone = [*user_command(user), f"HOME={home}"]
-        clean = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+        clean = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LANG": "C.UTF-8"}
 
         def do(*command, timeout=300):
             done = subprocess.run([*someone, *map(str, command)], capture_output=True, text=True, timeout=timeout, cwd=home, env=clean)
