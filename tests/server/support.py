@@ -1,4 +1,5 @@
 """A private server, and what it leaves behind: every process, cgroup, mount and loop device of it can be told from a stranger's."""
+import contextlib
 import ctypes
 import os
 import pathlib
@@ -61,11 +62,12 @@ def processes():
 own_children = set()        # started by us and waited for elsewhere
 
 
-def descendants(pid):
-    everything = processes()
+def descendants(pid, everything=None):
+    everything = everything or processes()
     for p, (parent, state) in everything.items():
         if parent == os.getpid() and state == "Z" and p not in own_children:
-            os.waitpid(p, os.WNOHANG)
+            with contextlib.suppress(ChildProcessError):        # seen before
+                os.waitpid(p, os.WNOHANG)
     children = {}
     for p, (parent, _) in everything.items():
         children.setdefault(parent, []).append(p)
@@ -230,8 +232,9 @@ class Server:
 
     def orphans(self):
         """What runs and is neither front nor keeper nor of this keeper: left by an earlier one."""
-        keeper = self.note_keeper()
-        return descendants(self.process.pid) - {self.front(), keeper} - descendants(keeper or -1)
+        keeper, front = self.note_keeper(), self.front()
+        everything = processes()        # one look, or what ends between two would be in the first alone
+        return descendants(self.process.pid, everything) - {front, keeper} - descendants(keeper or -1, everything)
 
     def surplus(self):
         """Boxes that nobody knows of: more cgroups or first processes than there are boxes and places in the pool. Falsy: none."""

@@ -117,7 +117,13 @@ def who_runs(pids):
 
 
 def nothing_is_left_of_the_last_keeper(server):
-    assert wait_for(lambda: not server.orphans()), who_runs(server.orphans())
+    seen = []
+
+    def has_none():
+        seen[:] = server.orphans()
+        seen[:] = [(p, who_runs([p])) for p in seen]        # as long as they are there to be described
+        return not seen
+    assert wait_for(has_none, deadline_s=60), seen
     pid = server.note_keeper()
     older = lambda: [leaf for leaf in server.leaves() if leaf.split("-")[2] != str(pid)]
     assert wait_for(lambda: not older()), older()
