@@ -23,8 +23,8 @@ uint32_t families_for(struct front *front, const char *owner, const struct box_s
 /* The layers that the keeper is to put into a box; as in request_create. */
 uint32_t families_layers(const struct front *front, const struct box_settings *s);
 
-/* For the pool: how many parked boxes a family (as in request_create) is to have, and what they are like. 0: it is none,
- * or not ready. */
+/* For the pool: how many parked boxes a family (as in request_create) is to have, and what they are like. 0: it is
+ * none, or not ready. */
 unsigned families_pool_size(const struct front *front, uint32_t family, struct box_settings *ret);
 
 /* Called by the front's other parts. */

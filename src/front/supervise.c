@@ -247,7 +247,8 @@ static int find_layers(struct supervisor *s, struct err *e)
 static void start_keeper(struct supervisor *s)
 {
     char uid[16], stores[sizeof s->config.state + 16];
-    char *argv[16 + 2 * CONFIG_ROOTS + 2 * CONFIG_TEMPLATES] = { s->engine, "keeper", "--listen", s->keeper_socket, "--front-uid", uid };
+    char *argv[16 + 2 * CONFIG_ROOTS + 2 * CONFIG_TEMPLATES] = { s->engine,        "keeper",        "--listen",
+                                                                 s->keeper_socket, "--front-uid", uid };
     int n = 6;
 
     /* A rootless keeper lives in a user namespace of its own, in which its user, who is also the front's, is 0. */

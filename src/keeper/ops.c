@@ -66,7 +66,8 @@ static int read_spec(const struct keeper *keeper, const struct request_create *q
                      struct box_spec *spec, int *source, struct err *e)
 {
     if (q->template > keeper->n_templates || q->profile >= PROFILE_COUNT || q->root > keeper->n_roots
-        || q->n_mounts > KEEPER_MOUNTS || q->n_mounts != n_fds || q->uid > 65534 || q->gid > 65534 || !hostname_is_plain(q->hostname, sizeof q->hostname))
+        || q->n_mounts > KEEPER_MOUNTS || q->n_mounts != n_fds || q->uid > 65534 || q->gid > 65534
+        || !hostname_is_plain(q->hostname, sizeof q->hostname))
         return err_at(e, EINVAL, STEP_PROTOCOL, 0, "create");
     *spec = (struct box_spec){
         .root = q->root ? keeper->root[q->root - 1] : NULL,

@@ -319,7 +319,8 @@ static void test_check_sees_the_whole(void **state)
 
 static void test_templates(void **state)
 {
-    assert_int_equal(load(state, "templates:\n  science:\n    python: /srv/science/bin/python\n    imports: numpy,scipy.stats\n"
+    assert_int_equal(load(state, "templates:\n  science:\n    python: /srv/science/bin/python\n"
+                                 "    imports: numpy,scipy.stats\n"
                                  "    layers: /srv/data:/srv/models\n    pool: off\n  python:\n    pool: 5\n"), 0);
     assert_int_equal(config.n_templates, 2);
     assert_int_equal(config_template_find(&config, "python"), 1);
