@@ -54,6 +54,14 @@ def web(alice, box):
     return box + "/ports/8000"
 
 
+def test_a_port_may_keep_its_prefix(alice, make_box):
+    box = "/v1/boxes/" + make_box(labels={"carrel/keep-prefix": "80, 8000"})["id"]
+    serve(alice, box, WEB, 8000)
+    assert alice.get(box + "/ports/8000/a%20b?x=1").json["path"] == box + "/ports/8000/a%20b?x=1"
+    assert alice.patch(box, {"labels": {"carrel/keep-prefix": "800"}}).status == 200
+    assert alice.get(box + "/ports/8000/a%20b?x=1").json["path"] == "/a%20b?x=1"
+
+
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
 def test_requests_reach_the_server_in_the_box(alice, web, method):
     got = alice.ask(method, web + "/a%20b/c?x=1&y=%26", "body" if method in ("POST", "PUT", "PATCH") else None)

@@ -3,6 +3,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -66,6 +67,23 @@ static bool authorization_is_ours(const struct ask *a)
     return field.data && token_from_field(field, &token) == 0 && token_is_sound(token);
 }
 
+/* Some programs are told under which path they are reached, make all their links of it, and want to see it in what they
+ * are asked (JupyterLab's base_url): the label carrel/keep-prefix names their ports, "8888" or "8888,9000". */
+static bool keeps_prefix(const struct box *box, uint32_t port)
+{
+    const char *at = json_string_value(json_object_get(box->settings.labels, "carrel/keep-prefix"));
+    char text[16];
+    int size = snprintf(text, sizeof text, "%u", port);
+
+    for (; at && *at; at += strspn(at, ", ")) {
+        size_t length = strcspn(at, ", ");
+        if (length == (size_t)size && memcmp(at, text, length) == 0)
+            return true;
+        at += length;
+    }
+    return false;
+}
+
 static void proxy(struct link *l, int fd)
 {
     static const char *const secrets[] = { "Authorization", NULL };
@@ -74,9 +92,12 @@ static void proxy(struct link *l, int fd)
     struct http_text rest = a->match->raw_rest;
     bool good;
     const char *query = clean_query(a, &good);
-    const char *target = arena_printf(&a->r->arena, "/%.*s%s%s", HTTP_TEXT_FORMAT(rest), query ? "?" : "",
-                                      query ? query : "");
+    struct http_text path = a->r->head.path;
     const char *prefix = arena_printf(&a->r->arena, "/v1/boxes/%s/ports/%u", a->box->id, l->port);
+    const char *target =
+        keeps_prefix(a->box, l->port)
+            ? arena_printf(&a->r->arena, "%.*s%s%s", HTTP_TEXT_FORMAT(path), query ? "?" : "", query ? query : "")
+            : arena_printf(&a->r->arena, "/%.*s%s%s", HTTP_TEXT_FORMAT(rest), query ? "?" : "", query ? query : "");
     const struct http_proxy_field add[] = { { "X-Forwarded-Prefix", prefix }, { NULL, NULL } };
     const struct http_proxy_config config = {
         .target = target, .drop = authorization_is_ours(a) ? secrets : NULL, .add = add, .owner = p, .connect = give,
