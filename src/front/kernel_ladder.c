@@ -58,7 +58,16 @@ void kernel_stop_cell(struct kernel *k, const char *id)
         return;
     snprintf(p->ladder_id, sizeof p->ladder_id, "%s", id);
     p->ladder_step = 0;
-    climb(k);
+    kernel_ladder_begin(k);
+}
+
+void kernel_ladder_begin(struct kernel *k)
+{
+    struct kernel_private *p = kernel_private(k);
+
+    /* What runs before it is somebody else's, and an interpreter that starts would not survive a signal. */
+    if (p->ladder_id[0] && p->ladder_step == 0 && strcmp(p->ladder_id, p->running_id) == 0)
+        climb(k);
 }
 
 void kernel_ladder_end(struct kernel *k, const char *id)

@@ -121,6 +121,8 @@ void kernel_forget(struct kernel *k);
 
 /* --- kernel_ladder.c --- */
 void kernel_ladder_init(struct kernel *k);
+/* A cell has begun, perhaps the one that is to be stopped. */
+void kernel_ladder_begin(struct kernel *k);
 /* The cell has ended by itself (NULL: whatever ran). */
 void kernel_ladder_end(struct kernel *k, const char *id);
 

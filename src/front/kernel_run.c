@@ -16,6 +16,8 @@
 #include "front/front.h"
 #include "front/kernel_private.h"
 
+enum { START_PATIENCE_MS = 60000 };
+
 static void begin_next(struct kernel *k);
 
 static void run_free(struct kernel_run *run)
@@ -151,7 +153,19 @@ static void stop(struct kernel_run *run, const char *why)
 
 static void on_timeout(struct loop_timer *t)
 {
-    stop((struct kernel_run *)((char *)t - offsetof(struct kernel_run, timer)), "timeout");
+    struct kernel_run *run = (struct kernel_run *)((char *)t - offsetof(struct kernel_run, timer));
+
+    stop(run, "timeout");
+    if (!run->began && run->kernel && run->kernel->state == KERNEL_STARTING)
+        kernel_condemn(run->kernel, "timeout", "the kernel did not start in time");
+}
+
+/* Its time counts from here: how long an interpreter takes to start is not the cell's doing. */
+static void note_begin(struct kernel_run *run)
+{
+    run->began = true;
+    if (run->options.timeout_ms)
+        loop_timer_set(run->kernel->front->loop, &run->timer, run->options.timeout_ms);
 }
 
 static void note_reply(struct kernel_run *run, const struct kernel_message *m)
@@ -191,6 +205,8 @@ static bool on_message(struct kernel_client *c, struct kernel_message *m)
     if (m->channel == KERNEL_IOPUB && strcmp(m->type, "status") == 0) {
         if (run->replied && kernel_message_is_idle(m))
             end_of_cell(run);
+        else if (!run->began)
+            note_begin(run);
         return false;
     }
     return m->channel == KERNEL_IOPUB || m->channel == KERNEL_STDIN ? take_output(run, m) : false;
@@ -257,7 +273,7 @@ static void begin(struct kernel_run *run)
         return;
     }
     if (run->options.timeout_ms)
-        loop_timer_set(k->front->loop, &run->timer, run->options.timeout_ms);
+        loop_timer_set(k->front->loop, &run->timer, run->options.timeout_ms + START_PATIENCE_MS);
 }
 
 static void on_begin(struct loop_task *t)

@@ -11,7 +11,7 @@ struct kernel_run;
 struct kernel_run_options {
     const char *code;
     size_t      code_size;
-    uint64_t    timeout_ms;         /* from its turn on; 0: none */
+    uint64_t    timeout_ms;         /* from its beginning on; 0: none */
     uint64_t    output_bytes;       /* of all its messages; more ends it */
     uint64_t    since_us;           /* when its box was asked for; 0: the box was there before */
     bool        allow_stdin;
@@ -32,7 +32,7 @@ struct kernel_run {
     struct loop_task          end_task;
     char                      id[64];       /* msg_id of its request */
     uint64_t                  started_us, baseline_us, output_bytes, interrupts;
-    bool                      sent, replied, is_aborted, wants_usage, has_usage, abandoned, over;
+    bool                      sent, began, replied, is_aborted, wants_usage, has_usage, abandoned, over;
     const char               *stopped;      /* why we stop it: "timeout" or "output_limit"; NULL: we do not */
     char                      status[16], ename[48];
     /* What there is to tell in the end: */

@@ -34,6 +34,7 @@ static void note_busy(struct kernel *k, const struct kernel_message *m)
     if (!kernel_is_own(k, m))
         keep(&p->parent, &p->parent_size, kernel_message_part(m, PART_PARENT));
     kernel_set_state(k, KERNEL_BUSY);
+    kernel_ladder_begin(k);
 }
 
 static void note_idle(struct kernel *k, const struct kernel_message *m)

@@ -123,7 +123,7 @@ MUST_CHECK int kernel_send_v1(struct kernel *k, const void *data, size_t size, s
 /* SIGINT to its process group. */
 MUST_CHECK int kernel_interrupt(struct kernel *k, struct err *e);
 /* Nobody waits any more for the cell whose request has this id: SIGINT, then a message, then SIGTERM, then SIGKILL, a
- * second apart, until the kernel is idle or dead. */
+ * second apart, until the kernel is idle or dead. If it has not begun yet, as soon as it does. */
 void           kernel_stop_cell(struct kernel *k, const char *id);
 /* The answer to input(); -ENOENT: nothing was asked. */
 MUST_CHECK int kernel_answer_input(struct kernel *k, const char *text, struct err *e);

@@ -1,0 +1,128 @@
+"""IPython itself, through the API and the command line."""
+import json
+import os
+import pty
+import select
+import subprocess
+import time
+
+import pytest
+
+from conftest import BUILD, wait_for
+
+
+def value(answer):
+    assert answer["outcome"] == "ok", answer
+    return answer["results"][-1]["data"]["text/plain"]
+
+
+def test_results_errors_and_state(real):
+    assert value(real.run("1 + 1")) == "2"
+    real.run("x = 7; print('hi')")
+    assert value(real.run("x")) == "7"
+    failed = real.run("1/0")
+    assert failed["outcome"] == "error" and failed["error"]["name"] == "ZeroDivisionError" and len(failed["error"]["traceback"]) > 1
+    real.vanish("print(1, flush=True)\nwhile True: pass")
+    start = time.monotonic()
+    assert value(real.run("x")) == "7" and time.monotonic() - start < 5 and real.kernel()["restarts"] == 0
+
+
+def test_a_plot_comes_as_png(real):
+    answer = real.run("%matplotlib inline\nimport matplotlib.pyplot as plt\nplt.plot([1, 2]); plt.show()")
+    assert answer["outcome"] == "ok" and answer["results"][0]["data"]["image/png"].startswith("iVBOR")
+
+
+@pytest.mark.parametrize("code, check", [
+    ("float('nan')", lambda a: value(a) == "nan"),
+    ("print('\\udcff')", lambda a: a["outcome"] == "ok" and a["stdout"].endswith("\n")),
+    ("from IPython.display import display; display({'application/json': float('nan')}, raw=True)", lambda a: a["outcome"] in ("ok", "error")),
+    ("l = []; l.append(l); l", lambda a: value(a) == "[[...]]"),
+    ("class R:\n  def __repr__(self): raise ValueError('no')\nR()", lambda a: a["kernel"]["state"] == "idle"),
+    ("import os\nif os.fork() == 0: os._exit(0)\nos.wait(); 5", lambda a: value(a) == "5"),
+    ("import subprocess; subprocess.run(['echo', 'sub']).returncode", lambda a: value(a) == "0" and a["stdout"] == "sub\n"),
+    ("await __import__('asyncio').sleep(0.01); 6", lambda a: value(a) == "6"),
+])
+def test_odd_cells(real, code, check):
+    answer = real.run(code, timeout=20)
+    assert check(answer), answer
+    assert value(real.run("1 + 1")) == "2"
+
+
+def test_a_repr_that_sleeps_is_interrupted(real):
+    answer = real.run("import time\nclass S:\n  def __repr__(self): time.sleep(60)\nS()", timeout=0.5)
+    assert answer["outcome"] == "timeout" and answer["wall_ms"] < 8000
+
+
+def test_a_result_that_is_too_large_is_told(real):
+    answer = real.run("print('y' * (80 << 20))", output_limit="20M", context="large")
+    assert answer["outcome"] == "output_limit" or len(answer["stdout"]) < 21 << 20
+    assert value(real.run("1 + 1")) == "2"
+
+
+def test_questions(real):
+    real.run("1")
+    assert real.post("ask", {"type": "is_complete", "content": {"code": "for i in x:"}}).json["status"] == "incomplete"
+    assert real.post("ask", {"type": "inspect", "content": {"code": "len", "cursor_pos": 3}}).json["found"] is True
+    assert real.post("ask", {"type": "shutdown"}).status == 400
+
+
+# ---- the command line ----
+
+def carrel(server, *arguments, **more):
+    return subprocess.run([BUILD / "carrel", *arguments], capture_output=True, text=True, timeout=60, env={**os.environ, "CARREL_URL": "unix:" + server.socket}, **more)
+
+
+def test_py_shows_the_value_and_has_an_exit_status(real_server, tmp_path):
+    done = carrel(real_server, "py", "-c", "print('out'); 6 * 7")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "out\n42\n", "")
+    script = tmp_path / "script.py"
+    script.write_text("import sys\nname = input('who? ')\nprint('hi', name, file=sys.stderr)\n1/0\n")
+    done = carrel(real_server, "py", str(script), input="Ada\n")
+    assert done.returncode == 1 and done.stdout == "who? " and done.stderr.startswith("hi Ada\n") and "ZeroDivisionError" in done.stderr and "\033" not in done.stderr
+    done = carrel(real_server, "py", "--timeout", "500ms", input="while True: pass")
+    assert done.returncode == 124 and "timeout" in done.stderr
+    events = [json.loads(line) for line in carrel(real_server, "py", "--json", "-c", "5").stdout.splitlines()]
+    assert [e["type"] for e in events] == ["result", "outcome"] and events[1]["outcome"] == "ok"
+    assert carrel(real_server, "py", "-c", "1", "x").returncode == 125 and carrel(real_server, "py", str(tmp_path / "none.py")).returncode == 125
+    from conftest import api
+    assert wait_for(lambda: not [b for b in api.Client(real_server.socket).get("/v1/boxes").json["boxes"] if b["reason"] == "run_over"])
+
+
+def test_repl_on_a_pipe(real_server, real):
+    done = carrel(real_server, "repl", real.box, input="a = 5\nfor i in range(2):\n    print(i + a)\n\na\n")
+    assert (done.returncode, done.stdout) == (0, "5\n6\n5\n"), done
+
+
+def test_repl_on_a_terminal_is_interrupted(real_server, real):
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execve(BUILD / "carrel", ["carrel", "repl", real.box], {**os.environ, "CARREL_URL": "unix:" + real_server.socket, "TERM": "dumb"})
+    seen = b""
+
+    def until(what):
+        nonlocal seen
+        end = time.monotonic() + 20
+        while what not in seen:
+            assert select.select([fd], [], [], max(0, end - time.monotonic()))[0], (what, seen)
+            seen += os.read(fd, 4096)
+        seen = seen.split(what, 1)[1]
+    try:
+        until(b"]: ")
+        os.write(fd, b"while True: pass\n")
+        assert wait_for(lambda: real.kernel()["state"] == "busy")
+        os.write(fd, b"\x03")
+        until(b"KeyboardInterrupt")
+        until(b"]: ")
+        os.write(fd, b"input('who? ')\n")
+        until(b"who? ")
+        os.write(fd, b"Ada\n")
+        until(b"'Ada'")
+        until(b"]: ")
+        os.write(fd, b"\x04")
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        pid = 0
+    finally:
+        if pid:
+            os.kill(pid, 9)
+            os.waitpid(pid, 0)
+        os.close(fd)
