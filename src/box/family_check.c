@@ -248,9 +248,10 @@ static bool is_of(const struct box *box, uint32_t id)
 }
 
 /* On recent kernels a process that has ended and was not dumpable shows its namespaces to the host's root only. Whose
- * it was is told by how deep it was and by its ids then: those of the box, or of the family as long as it is not sealed. What the keeper itself waits for has neither: other boxes and families have other ids, and
- * the zygote is less deep than a box. Where there is only one id, another box's payload may be taken for it; to lose
- * its status is less than never to end. */
+ * it was is told by how deep it was and by its ids then: those of the box, or of the family as long as it is not
+ * sealed. What the keeper itself waits for has neither: other boxes and families have other ids, and the zygote is less
+ * deep than a box. Where there is only one id, another box's payload may be taken for it; to lose its status is less
+ * than never to end. */
 static bool looks_like_ours(pid_t pid, const struct sweep *s)
 {
     const struct family *family = s->box->family;
