@@ -314,6 +314,33 @@ def test_a_command_that_was_promised_is_not_lost_with_the_front(stormy):
     assert wait_for(lambda: all(x["state"] == "running" or x["state"] == "ended" and x["error"] for x in everything())), everything()
 
 
+def test_a_front_that_hangs_is_dropped_and_finds_everything_when_it_goes_on(stormy):
+    """So many commands end meanwhile that the keeper cannot tell it; it waits for a while and then goes on alone."""
+    client = stormy.token("alice")
+    box = make_box(client, limits={"memory": "256M", "disk": "32M", "pids": 200})
+    started = [client.post(box + "/exec", {"shell": f"read x; echo done {i}", "stdin": True, "background": True}).json["id"] for i in range(40)]
+    get = lambda x: client.get(f"{box}/exec/{x}").json
+    assert wait_for(lambda: all(get(x)["state"] == "running" for x in started))
+    front, keeper = stormy.front(), stormy.keeper()
+    os.kill(front, signal.SIGSTOP)
+    try:
+        inside = [p for p in descendants(keeper) if status_of(p)["Name"].strip() == "sh"]
+        assert len(inside) == len(started)
+        for p in inside:
+            os.kill(p, signal.SIGTERM)
+        # The keeper has dropped it when no end of its socket is connected any more.
+        gone = lambda: not (descendants(keeper) & set(inside))
+        assert wait_for(gone), "they still run"
+        time.sleep(7)       # longer than its patience; what it does then cannot be seen from outside
+    finally:
+        os.kill(front, signal.SIGCONT)
+    assert wait_for(lambda: all(get(x)["state"] == "ended" and get(x)["signal"] == signal.SIGTERM for x in started)), [get(x) for x in started]
+    assert stormy.front() == front and stormy.keeper() == keeper
+    assert run(client, box, "echo fine")["stdout"] == "fine\n"
+    again = [client.post(box + "/exec", {"argv": ["true"], "background": True}).status for _ in range(50)]
+    assert again == [202] * 50      # every slot is free again
+
+
 def test_every_slot_is_free_again_after_the_front_died_with_file_helpers_open(stormy):
     client = stormy.token("alice")
     box = make_box(client, limits={"memory": "256M", "disk": "64M", "pids": 200})
