@@ -355,8 +355,8 @@ uint32_t families_for(struct front *front, const char *owner, const struct box_s
 {
     const struct config_template *t = config_template(&front->config, s->template);
 
-    if (!t || t->no_zygote || t->kernel[0] || !front->config.guest[0] || s->template > front->boxes.n_templates || s->root
-        || s->writable_root || s->on_disk || s->n_mounts)
+    if (!t || t->no_zygote || t->kernel[0] || !front->config.guest[0] || s->template > front->boxes.n_templates
+        || s->root || s->writable_root || s->on_disk || s->n_mounts)
         return 0;
     for (struct family *f = all.list; f < all.list + KEEPER_FAMILIES; f++)
         if (is_of(f, owner, s->template, s->profile)) {
@@ -432,6 +432,8 @@ void families_on_synced(struct front *front)
     snprintf(own, sizeof own, "uid:%u", (unsigned)front->owner_uid);
     for (uint32_t i = 1; i <= front->config.n_templates; i++) {
         struct box_settings s;
+        if (!front->config.template[i - 1].pool)
+            continue;
         box_settings_init(&s);
         s.template = i;
         (void)families_for(front, own, &s);
