@@ -31,10 +31,9 @@ enum {
 
 #define JUPYTER_LABEL "jupyter" /* of a kernel's box: the name of its kernelspec */
 
+struct desk;
 struct making;
 struct session;
-struct desk;
-struct wire;
 
 struct jupyter {
     struct front       *front;

@@ -22,7 +22,7 @@ enum {
     MESSAGE_MOST = 32 << 20,
     QUEUE_BYTES = 4 << 20,          /* from here on the kernel is held back */
     QUEUE_HARD = 128 << 20,
-    STALL_MS = 20000,
+    STALL_MS = 10000,
     WIRE_SESSIONS = 8,
     WS_UNSUPPORTED = 1003,
 };
