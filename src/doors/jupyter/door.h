@@ -75,6 +75,8 @@ void    jupyter_uuid(char text[37]);
 /* The JSON object of the request's body ({} if there is none) to handler; 400 or 413 if it cannot be had. */
 void           call_body(struct call *c, void (*handler)(struct call *c, json_t *root));
 struct kernel *call_kernel(struct call *c);     /* of {id}; NULL: answered with 404 */
+/* Also one that another door has started: whoever may use it may listen to it. */
+struct kernel *call_any_kernel(struct call *c);
 /* The kernel with this id that this caller may see and that was made through this door. */
 struct kernel *call_find(struct call *c, const char *id);
 bool           kernel_is_ours(const struct kernel *k);

@@ -172,13 +172,29 @@ bool kernel_is_ours(const struct kernel *k)
     return json_object_get(k->box->settings.labels, JUPYTER_LABEL) != NULL;
 }
 
-struct kernel *call_find(struct call *c, const char *id)
+static struct kernel *find_any(struct call *c, const char *id)
 {
     struct kernel *k = kernel_find(c->front, c->who.name, id);
 
     if (!k && (c->who.scopes & SCOPE_ADMIN))
         k = kernel_find(c->front, NULL, id);
+    return k;
+}
+
+struct kernel *call_find(struct call *c, const char *id)
+{
+    struct kernel *k = find_any(c, id);
     return k && kernel_is_ours(k) ? k : NULL;
+}
+
+struct kernel *call_any_kernel(struct call *c)
+{
+    const char *id = http_match_get(c->match, "id").data;
+    struct kernel *k = find_any(c, id);
+
+    if (!k)
+        answer_unknown(c, id);
+    return k;
 }
 
 struct kernel *call_kernel(struct call *c)

@@ -421,7 +421,7 @@ void wire_open(struct call *c)
 {
     static const char *const protocols[] = { "v1.kernel.websocket.jupyter.org", NULL };
     struct http_text session = { "", 0 };
-    struct kernel *k = call_kernel(c);
+    struct kernel *k = call_any_kernel(c);
 
     if (!k)
         return;
