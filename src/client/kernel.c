@@ -116,7 +116,7 @@ static int find_server(struct kernel_run *k, struct err *e)
 static int open_here(struct kernel_run *k)
 {
     static const char *const own[] = {
-        "/usr", "/etc", "/proc", "/sys", "/dev", "/bin", "/lib", "/sbin", "/tmp", "/run"
+        "/usr", "/etc", "/proc", "/sys", "/dev", "/bin", "/lib", "/sbin", "/tmp", "/run", "/var/tmp"
     };
     char *here = getcwd(NULL, 0);
     bool usable = here && here[0] == '/' && here[1] && strlen(here) < 240;
@@ -271,9 +271,11 @@ static void on_answer(const char *data, size_t size, void *arg)
     if (wire_from_v1(data, size, &w) < 0)
         return;
     zmq_tell(k->zmq, &w, k->id);
-    /* A kernel that has died for good is not to be waited for: Jupyter's own restarter looks at this process. */
+    /* The server would start another one in its place; but Jupyter's own programs look at this process, and decide. */
+    const struct iovec *content = &w.part[WIRE_CONTENT];
     if (strcmp(w.channel, "iopub") == 0 && w.part[WIRE_PARENT].iov_len <= 2 &&
-        memmem(w.part[WIRE_CONTENT].iov_base, w.part[WIRE_CONTENT].iov_len, "\"dead\"", 6)) {
+        (memmem(content->iov_base, content->iov_len, "\"dead\"", 6) ||
+         memmem(content->iov_base, content->iov_len, "\"restarting\"", 12))) {
         k->ending = true;
         k->status = 1;
     }

@@ -278,9 +278,10 @@ class BoxKernel(IPythonKernel):
         if self._is_fork:
             return
         self.streams.flush()
-        self._reply(stream, parent, metadata, reply)
+        # Before the reply: whoever waits for it and then asks again is not meant.
         if not silent and reply["status"] == "error" and content.get("stop_on_error", True):
             self._abort_queued()
+        self._reply(stream, parent, metadata, reply)
 
     def _reply(self, stream, parent, metadata, reply):
         metadata = self.finish_metadata(parent, metadata, reply)

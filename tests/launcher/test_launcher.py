@@ -1,0 +1,139 @@
+"""carrel kernel, started by the unmodified jupyter_client as every kernel is."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import pytest
+from jupyter_client.manager import start_new_kernel
+
+from conftest import BUILD
+
+STARTUP_S = 90
+
+
+def left():
+    """Folders of private servers, and processes of ours."""
+    folders = {str(p) for p in pathlib.Path("/tmp").glob("carrel-??????")}
+    processes = set()
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            command = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+        except OSError:
+            continue
+        if len(command) > 1 and (command[1] == b"kernel" or command[1] == b"serve") and command[0].startswith((b"carrel", bytes(BUILD))):
+            processes.add(entry.name)
+    return folders | processes
+
+
+def wait_for(what, seconds=20):
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+
+
+class Kernel:
+    def __init__(self, cwd):
+        self.manager, self.client = start_new_kernel(kernel_name="python3", startup_timeout=STARTUP_S, cwd=str(cwd))
+
+    def run(self, code, **more):
+        messages = []
+        reply = self.client.execute_interactive(code, output_hook=messages.append, timeout=60, **more)
+        self.messages = messages
+        found = [m["content"]["data"]["text/plain"] for m in messages if m["msg_type"] == "execute_result"]
+        return reply["content"], found[0] if found else None
+
+    def value(self, code):
+        content, text = self.run(code)
+        assert content["status"] == "ok", content
+        return eval(text)
+
+
+@pytest.fixture
+def folder():
+    path = pathlib.Path("/tmp") / f"carrel-work-{os.getpid()}-{time.monotonic_ns()}"
+    path.mkdir()
+    yield path
+    subprocess.run(["rm", "-rf", path])
+
+
+@pytest.fixture
+def kernel(folder):
+    before = left()
+    k = Kernel(folder)
+    k.folder = folder
+    yield k
+    k.client.stop_channels()
+    if k.manager.has_kernel:
+        k.manager.shutdown_kernel(now=False)
+    wait_for(lambda: left() <= before)
+
+
+def test_a_kernel_in_a_box(kernel):
+    assert kernel.value("1 + 1") == 2
+    assert kernel.value("import os; os.getcwd()") == str(kernel.folder)
+    assert kernel.value("os.path.exists('/root/.bashrc'), os.path.exists('/etc/shadow')") == (False, False)
+    kernel.value("open('made', 'w').write('x')")
+    assert (kernel.folder / "made").stat().st_uid == os.getuid()
+    content, _ = kernel.run("import socket; socket.create_connection(('192.0.2.1', 80), 2)")
+    assert content["ename"] == "OSError"
+    content, _ = kernel.run("print('out'); import sys; print('err', file=sys.stderr); 1/0")
+    assert content["ename"] == "ZeroDivisionError"
+    assert [m["content"]["text"] for m in kernel.messages if m["msg_type"] == "stream"] == ["out\n", "err\n"]
+
+
+def test_interrupt_restart_and_input(kernel):
+    kernel.run("x = 5")
+    kernel.client.execute("import time\nwhile True: time.sleep(0.1)")
+    while kernel.client.get_iopub_msg(timeout=20)["msg_type"] != "execute_input":
+        pass
+    kernel.manager.interrupt_kernel()
+    assert kernel.client.get_shell_msg(timeout=20)["content"]["ename"] == "KeyboardInterrupt"
+    assert kernel.value("x") == 5
+
+    def answer(message):
+        kernel.client.input(message["content"]["prompt"].upper())
+    assert kernel.run("input('who? ')", allow_stdin=True, stdin_hook=answer)[1] == "'WHO? '"
+    kernel.manager.restart_kernel(now=False)
+    kernel.client.wait_for_ready(timeout=STARTUP_S)
+    assert kernel.run("x")[0]["ename"] == "NameError"
+    assert kernel.client.is_alive()
+
+
+def test_a_kernel_that_dies_ends_the_launcher(kernel):
+    kernel.client.execute("import os; os._exit(3)")
+    wait_for(lambda: not kernel.manager.is_alive())
+
+
+def test_a_killed_launcher_leaves_nothing(folder):
+    before = left()
+    k = Kernel(folder)
+    assert k.value("2 + 2") == 4
+    k.client.stop_channels()
+    os.kill(k.manager.provisioner.pid, signal.SIGKILL)
+    wait_for(lambda: not k.manager.is_alive())
+    wait_for(lambda: left() <= before)
+
+
+@pytest.mark.parametrize("change, word", [({"transport": "udp"}, b"transport"), ({"shell_port": 0}, b"shell_port"), ({"signature_scheme": "hmac-md5"}, b"hmac-sha256"),
+                                          ({"curve_publickey": "x"}, b"CURVE"), (None, b"connection file")])
+def test_a_wrong_connection_file_is_one_clear_line(tmp_path, change, word):
+    good = {"transport": "tcp", "ip": "127.0.0.1", "shell_port": 45001, "iopub_port": 45002, "stdin_port": 45003, "control_port": 45004, "hb_port": 45005,
+            "key": "k", "signature_scheme": "hmac-sha256"}
+    (tmp_path / "c.json").write_text("{" if change is None else json.dumps({**good, **change}))
+    r = subprocess.run([BUILD / "carrel", "kernel", "-f", tmp_path / "c.json"], stderr=subprocess.PIPE, timeout=30)
+    assert r.returncode == 125 and word in r.stderr and r.stderr.count(b"\n") == 1
+
+
+def test_the_kernelspec_is_written_and_taken_away(tmp_path):
+    command = [BUILD / "carrel", "kernelspec"]
+    made = subprocess.run([*command, "install", "--prefix", tmp_path, "--memory", "1G"], stdout=subprocess.PIPE, timeout=20, check=True).stdout.decode().strip()
+    spec = json.loads(pathlib.Path(made).read_text())
+    assert spec["argv"][1:] == ["kernel", "--memory", "1G", "-f", "{connection_file}"] and os.access(spec["argv"][0], os.X_OK)
+    for wrong in (["--memory", "much"], ["--name", "a/b"]):
+        assert subprocess.run([*command, "install", "--prefix", tmp_path, *wrong], stderr=subprocess.PIPE, timeout=20).returncode == 125
+    subprocess.run([*command, "remove", "--prefix", tmp_path], timeout=20, check=True)
+    assert not pathlib.Path(made).parent.exists()
