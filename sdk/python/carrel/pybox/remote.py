@@ -140,6 +140,9 @@ class _Cell:
         if kind == self._reply:
             self.replied = True
             self.aborted = content.get("status") in ("aborted", "abort")
+            # What Carrel answers for a kernel that cannot; a cell's own exception has a traceback of more than its last line.
+            if content.get("ename") == "DeadKernelError" and len(content.get("traceback") or ()) <= 1:
+                raise KernelDied(f"the kernel died: {content.get('evalue')}")
         elif kind == "status":
             self.idle = self.idle or state == "idle"
         elif kind in ("execute_result", "display_data"):
