@@ -378,7 +378,7 @@ void box_free(struct box *b)
     loop_timer_cancel(b->front->loop, &b->ttl_timer);
     loop_timer_cancel(b->front->loop, &b->idle_timer);
     loop_task_cancel(b->front->loop, &b->raise_task);
-    kernels_on_box_end(b);
+    kernels_free(b);
     execs_free(b);
     while (b->waiters) {
         struct box_waiter *w = b->waiters;

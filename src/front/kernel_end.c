@@ -176,6 +176,8 @@ void kernel_end(struct kernel *k, const char *reason)
         snprintf(k->reason, sizeof k->reason, "%s", reason);
         kernel_set_state(k, KERNEL_DEAD);
     }
+    if (!p->gone)
+        kernel_runs_end(k);
     kernel_forget(k);
 }
 

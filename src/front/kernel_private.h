@@ -141,6 +141,12 @@ bool kernel_is_own(const struct kernel *k, const struct kernel_message *m);
 void kernel_raw_take(struct kernel *k, unsigned stream, const char *data, size_t size);
 void kernel_raw_end(struct kernel *k);
 
+/* --- kernel_run.c --- */
+/* The kernel is dead and will be forgotten: so are its runs. */
+void kernel_runs_end(struct kernel *k);
+/* Without a word to anybody. */
+void kernel_runs_drop(struct kernel *k);
+
 /* --- kernel_start.c: the command of its process --- */
 MUST_CHECK int kernel_launch(struct kernel *k, struct err *e);
 

@@ -337,6 +337,24 @@ int kernel_run_start(struct kernel *k, const struct kernel_run_options *o, struc
     return 0;
 }
 
+void kernel_runs_end(struct kernel *k)
+{
+    while (kernel_private(k)->runs)
+        end_of_dead(kernel_private(k)->runs);
+}
+
+void kernel_runs_drop(struct kernel *k)
+{
+    struct kernel_private *p = kernel_private(k);
+
+    while (p->runs) {
+        struct kernel_run *run = p->runs;
+        p->runs = run->next;
+        kernel_detach(&run->client);
+        run_free(run);
+    }
+}
+
 void kernel_run_resume(struct kernel_run *run)
 {
     if (run->kernel)

@@ -268,6 +268,18 @@ static void on_free(struct loop_task *t)
     free(k);
 }
 
+void kernels_free(struct box *box)
+{
+    while (box->kernels) {
+        struct kernel *k = box->kernels;
+        struct kernel_private *p = kernel_private(k);
+        kernel_runs_drop(k);
+        kernel_forget(k);
+        loop_task_cancel(k->front->loop, &p->free_task);
+        on_free(&p->free_task);
+    }
+}
+
 void kernel_forget(struct kernel *k)
 {
     struct kernel_private *p = kernel_private(k);

@@ -140,6 +140,8 @@ void           kernels_on_output(struct exec *x, unsigned stream, const char *da
 /* An earlier front's kernel, by its exec. */
 void           kernels_adopt(struct exec *x);
 void           kernels_on_box_end(struct box *box);
+/* This process ends, or the box is forgotten: the kernels' processes are none of its business. */
+void           kernels_free(struct box *box);
 /* How many kernels of the box wait for something to do. */
 unsigned       kernels_idle(const struct box *box);
 

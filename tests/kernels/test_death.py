@@ -123,8 +123,9 @@ def test_a_kernel_survives_the_fronts_death_in_the_middle_of_a_cell(make, server
     assert after["id"] == kernel["id"] and after["state"] == "busy"
     answer = box.run(result("(x, os.environ['A'])"), on_dead="error")
     assert answer["outcome"] == "ok" and answer["results"][0]["data"]["text/plain"] == "(8, 'b')" and answer["kernel"]["id"] == kernel["id"]
-    os.kill(server.front_pid(), signal.SIGKILL)
-    assert wait_for(lambda: server.is_ready()) and wait_for(lambda: box.kernel()["state"] == "idle")
+    front = server.front_pid()
+    os.kill(front, signal.SIGTERM)
+    assert wait_for(lambda: not os.path.exists(f"/proc/{front}")) and wait_for(lambda: server.is_ready()) and wait_for(lambda: box.kernel()["state"] == "idle")
     assert box.post("restart").status == 200 and box.run(result("os.environ['A']"))["results"][0]["data"]["text/plain"] == "'b'"
 
 

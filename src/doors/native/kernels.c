@@ -61,7 +61,7 @@ static void start(struct ask *a, json_t *root)
         r = err_at(&e, ENOMEM, STEP_MEMORY, 0, "kernel");
     if (r == 0)
         r = kernel_start(a->box, &b.kernel, &k, &e);
-    if (r < 0)
+    if (r < 0 || !k)
         reply_err(a, &e);
     else
         reply_json(a, 201, kernel_json(k));
