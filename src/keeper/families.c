@@ -25,6 +25,7 @@
 #include "base/fd.h"
 #include "keeper/keeper.h"
 
+enum { LATE_MOST = 2 };
 enum { SWEEP_US = 1000000, SWEEP_SOON_US = 5000 };
 enum { FAMILY_UID = 1000 };      /* the zygote's; boxes have ids of their own */
 
@@ -377,7 +378,12 @@ int keeper_fork(struct kept_box *box, struct kept_payload *p, const struct start
 
 void keeper_judge_fork(struct keeper *keeper, struct kept_box *box, const struct err *e)
 {
-    if (!box->family || (e->code != EPERM && e->code != EPROTO))
+    if (!box->family)
+        return;
+    /* One may be the fault of its box, which is slow. */
+    if (e->code == ETIMEDOUT && ++box->family->n_late >= LATE_MOST)
+        stop(box->family, e);
+    if (e->code != EPERM && e->code != EPROTO)
         return;
     /* What it gave us is in the box and not sealed; and so would be the next. */
     keeper_end_box(keeper, box, e);
@@ -423,6 +429,7 @@ void keeper_fork_speaks(struct keeper *keeper, struct kept_box *box, unsigned sl
         return;
     }
     p->forking = false;
+    box->family->n_late = 0;
     close_order(p);
     keeper_arm(keeper, p);
 }

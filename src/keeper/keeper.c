@@ -175,8 +175,10 @@ static void box_speaks(struct keeper *keeper, struct kept_box *box)
         box->create_serial = 0;
         box->deadline_us = 0;
         /* A forked one is known only now. A child that cannot be watched is still reaped when the box ends. */
-        if (box->family)
+        if (box->family) {
+            box->family->n_late = 0;
             (void)!keeper_watch(keeper, box->box.first.process.pidfd, WATCH_FIRST_END, box->slot, 0);
+        }
         /* From here on only its end is of interest; it is reaped by box_kill or by whoever gets it for a command. */
         (void)epoll_ctl(keeper->epoll, EPOLL_CTL_DEL, box->box.first.link, NULL);
         keeper_tell(keeper, &ready, NULL, 0);
@@ -448,6 +450,7 @@ static uint64_t keep_deadlines_of(struct keeper *keeper, struct kept_box *box, u
     if (box->deadline_us && box->deadline_us <= now) {
         struct err late = { 0 };
         (void)err_at(&late, ETIMEDOUT, STEP_CLONE, 0, "the zygote gave no child in time");
+        keeper_judge_fork(keeper, box, &late);
         keeper_end_box(keeper, box, &late);
     } else if (box->deadline_us) {
         next = box->deadline_us;

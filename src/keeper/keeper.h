@@ -61,6 +61,7 @@ struct kept_family {
     uint32_t               make_serial, end_serial;     /* of requests that wait for an answer; 0: none */
     struct err             cause;               /* why it ended, if nobody asked for it */
     size_t                 n_boxes;
+    unsigned               n_late;              /* children in a row that did not come in time */
 };
 
 /* A box's slot. The table of them is the truth about what is alive. */
@@ -165,7 +166,8 @@ void           keeper_end_families(struct keeper *keeper);
 MUST_CHECK int keeper_fork(struct kept_box *box, struct kept_payload *p, const struct start *start, struct err *e);
 void           keeper_fork_speaks(struct keeper *keeper, struct kept_box *box, unsigned slot);
 void           keeper_fork_failed(struct keeper *keeper, struct kept_box *box, unsigned slot, const struct err *e);
-/* A child was refused: ends the box that holds it, and the zygote that gave it. */
+/* A child was refused: ends the box that holds it, and the zygote that gave it. Several did not come: ends the zygote.
+ */
 void           keeper_judge_fork(struct keeper *keeper, struct kept_box *box, const struct err *e);
 void           keeper_free_order(struct kept_payload *p);
 
