@@ -194,9 +194,12 @@ def test_restart_is_in_place(make_kernel, connect, alice):
     wire.until(lambda m: "on" in m["content"].get("text", ""))
     answer = alice.post(f"/api/kernels/{kernel}/restart", {})
     assert answer.status == 200 and answer.json["id"] == kernel and answer.json["execution_state"] in ("idle", "busy")
-    seen = wire.until(lambda m: m["content"].get("execution_state") == "restarting")
-    assert "KernelRestarted" in [m["content"].get("ename") for m in seen if m["parent_header"].get("msg_id") == id]
-    assert wire.run("x").reply["ename"] == "NameError"
+    assert wire.outcome(id).reply["ename"] == "KernelRestarted"
+    again = wire.start("x")
+    seen = wire.until(lambda m: m["msg_type"] == "execute_reply" and m["parent_header"]["msg_id"] == again)
+    assert seen[-1]["content"]["ename"] == "NameError"
+    # To JupyterLab that word means that the kernel has died.
+    assert "restarting" not in [m["content"].get("execution_state") for m in seen]
     assert wire.run("open('/tmp/kept').read()").result == ["'here'"]
     assert alice.get(f"/api/kernels/{kernel}").json["connections"] == 1
 

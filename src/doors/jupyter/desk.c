@@ -123,6 +123,7 @@ static void on_task(struct loop_task *t)
     }
     if (k->state != KERNEL_DEAD)
         return;
+    d->is_reviving = true;
     if (kernel_restart(k, &e) < 0)
         give_up(d, e.what);
 }
@@ -146,8 +147,9 @@ static void on_state(struct kernel_client *c)
         on_dead(d);
         break;
     case KERNEL_RESTARTING:
-        if (d->has_run)
+        if (d->is_reviving)     /* to JupyterLab the word means that it has died by itself */
             desk_tell_state(d, "restarting");
+        d->is_reviving = false;
         loop_timer_set(loop, &d->launch, d->launch_ms);
         break;
     case KERNEL_IDLE:

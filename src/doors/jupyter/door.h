@@ -132,7 +132,7 @@ struct desk {
     struct loop_timer    launch;        /* it must run by then */
     struct loop_task     task;          /* starts it again, or lets the desk go */
     uint32_t             launch_ms;
-    bool                 has_run;
+    bool                 has_run, is_reviving;
     unsigned             deaths;        /* one soon after the other */
     int64_t              died_ms;
     unsigned             n_pending;

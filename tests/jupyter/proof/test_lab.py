@@ -113,6 +113,7 @@ def test_a_notebook_in_jupyterlab(lab, browser, alice):
     command("00")
     until(lambda: browser.find_element(By.CSS_SELECTOR, ".jp-Dialog .jp-mod-warn, .jp-Dialog .jp-mod-accept").click() or True)
     until(lambda: not browser.find_elements(By.CSS_SELECTOR, ".jp-Dialog"))
+    until(lambda: alice.get(f"/api/kernels/{kernel}").json["execution_state"] == "idle")
     until(lambda: browser.find_element(By.CSS_SELECTOR, ".jp-Notebook-ExecutionIndicator[data-status='idle']"))
     run(3)
     until(lambda: "NameError" in texts()[3])
