@@ -170,15 +170,17 @@ class Clean:
         shell = kernel.shell
         self.kernel = kernel
         self.names = dict(shell.user_ns)
+        self.hidden = dict(shell.user_ns_hidden)
         self.hook = {name: getattr(shell.displayhook, name) for name in ("_", "__", "___") if hasattr(shell.displayhook, name)}
 
     def restore(self):
         shell = self.kernel.shell
-        for name in [name for name in shell.user_ns if name not in self.names]:
-            del shell.user_ns[name]
-        for name in ("_", "__", "___"):
-            if name in self.names:
-                shell.user_ns[name] = self.names[name]
+        for now, before in ((shell.user_ns, self.names), (shell.user_ns_hidden, self.hidden)):
+            for name in [name for name in now if name not in before]:
+                del now[name]
+            for name in ("_", "__", "___"):
+                if name in before:
+                    now[name] = before[name]
         shell.user_ns.get("_oh", {}).clear()
         for name, value in self.hook.items():
             setattr(shell.displayhook, name, value)

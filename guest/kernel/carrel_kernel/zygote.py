@@ -153,7 +153,9 @@ def prepare(options):
     imported = import_all([name.strip() for name in options.imports.split(",") if name.strip()])
     warm_up(kernel, imported)
     kernel.shell.reset(new_session=True)
-    kernel.shell.user_ns.update({"_": "", "__": "", "___": ""})
+    for name in ("_", "__", "___"):     # in both places: where they differ, IPython thinks that the user set his own
+        kernel.shell.user_ns[name] = ""
+        setattr(kernel.shell.displayhook, name, "")
     app.run_startup(kernel, options.startup)
     for name in ("last_type", "last_value", "last_traceback", "last_exc"):
         if hasattr(sys, name):
