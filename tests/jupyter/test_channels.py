@@ -1,12 +1,14 @@
 """Messages over WebSockets: both protocols, several clients, sessions that come back, kernels that die."""
 import json
+import os
+import signal
 import time
 import uuid
 
 import pytest
 
-from conftest import wait_for
-from wire import V1, pack_v1
+from conftest import serve, token, wait_for
+from wire import V1, Wire, pack_v1
 
 LEGACY_MEMBERS = {"header", "msg_id", "msg_type", "parent_header", "metadata", "content", "buffers", "channel"}
 
@@ -229,6 +231,22 @@ def test_a_kernel_whose_box_ends_is_dead(make_kernel, connect, alice):
     assert "dead" in [m["content"].get("execution_state") for m in seen]
     assert "DeadKernelError" in [m["content"].get("ename") for m in seen if m["parent_header"].get("msg_id") == id]
     assert alice.get(f"/api/kernels/{kernel}").status == 404
+
+
+def test_a_kernel_outlives_the_front():
+    server = serve()
+    try:
+        alice = token(server, "alice")
+        kernel = alice.post("/api/kernels", {"env": {"KERNEL_ID": "survivor"}}).json["id"]
+        Wire(alice, kernel).run("x = 7")
+        front = server.front_pid()
+        os.kill(front, signal.SIGKILL)
+        assert wait_for(lambda: not os.path.exists(f"/proc/{front}") and server.is_ready(), deadline_s=30)
+        assert [k["id"] for k in alice.get("/api/kernels").json] == ["survivor"]
+        assert Wire(alice, kernel).run("x").result == ["7"]
+        assert alice.delete(f"/api/kernels/{kernel}").status == 204
+    finally:
+        server.stop()
 
 
 def test_shutdown_by_message(make_kernel, connect, alice):
