@@ -174,3 +174,15 @@ def test_answers_fit_their_description(box, admin):
     check(box.kernel(), refer("Kernel"), openapi)
     check(box.client.get(box.path + "/kernels").json, refer("KernelList"), openapi)
     assert box.client.get(box.path + "/exec").json["execs"][0]["kernel"] == "default"
+
+
+def test_metrics_of_kernels(box, admin):
+    def read():
+        return dict(line.rsplit(" ", 1) for line in admin.get("/metrics").body.decode().splitlines() if line[0] != "#")
+    before = read()
+    box.run("1")
+    box.run("1/0")
+    after = read()
+    grown = {name for name in after if float(after[name]) > float(before.get(name, 0))}
+    assert {'carrel_runs_total{outcome="ok"}', 'carrel_runs_total{outcome="error"}', "carrel_kernels_started_total", "carrel_first_result_seconds_count"} <= grown
+    assert float(after['carrel_kernels{state="idle"}']) >= 1 and float(after["carrel_first_result_seconds_count"]) == float(before["carrel_first_result_seconds_count"]) + 1
