@@ -1,10 +1,10 @@
 # Suites on another kernel with a pure cgroup v2 tree, in emulated machines.
 #   SUITES="root:limits user:limits"  QEMU_TIMEOUT=SECONDS (for each)  QEMU_SHOW=1 (the console on the terminal)
 QEMU_SUITES    := boot limits attack fork family e2e
-SUITES         ?= $(foreach s,$(QEMU_SUITES),root:$(s) user:$(s))
+SUITES         ?= $(foreach s,$(QEMU_SUITES),root:$(s) user:$(s)) root:units
 QEMU_TIMEOUT   ?= 1800
 QEMU_SHOW      ?=
-QEMU_PROGRAMS  ?= $(BUILD)/carrel $(PROBE) $(BUILD)/tests/zygote
+QEMU_PROGRAMS  ?= $(BUILD)/carrel $(BUILD)/carrel-server $(PROBE) $(BUILD)/tests/zygote
 QEMU_OUT       := $(BUILD)/qemu
 PACKAGES_QEMU  := qemu-system-x86 busybox-static squashfs-tools e2fsprogs
 

@@ -81,7 +81,22 @@ run_suite() {
     )
 }
 
+# The units of packaging/, as they are installed, under a systemd that is this machine's own. It ends the machine itself.
+start_systemd() {
+    local units=/etc/systemd/system
+    mount -t tmpfs -o mode=755 local /usr/local && mkdir -p $units /usr/local/bin /usr/local/libexec /etc/carrel &&
+    cp /carrel/build/carrel /usr/local/bin/ && cp /carrel/build/carrel-server /usr/local/libexec/ &&
+    cp /carrel/packaging/*.service $units/ && cp /carrel/packaging/carrel.yaml /etc/carrel/ || finish 98
+    head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n' > /etc/machine-id
+    printf '[Unit]\nWants=units.service\n' > $units/units.target
+    printf '%s\n' '[Unit]' 'Requires=carrel.service' 'After=carrel.service' '[Service]' Type=oneshot StandardOutput=tty \
+        StandardError=tty TTYPath=/dev/console "Environment=MARK=$mark" "TimeoutStartSec=$limit" \
+        'ExecStart=/bin/bash /carrel/tests/qemu/units.sh' > $units/units.service
+    exec /usr/lib/systemd/systemd --unit=units.target --show-status=false
+}
+
 setup_host || finish 98
 echo "guest: $(uname -r), suite $suite, cgroup v2: $(< /sys/fs/cgroup/cgroup.controllers)"
+[ "$suite" != root:units ] || start_systemd
 run_suite
 finish $?

@@ -17,7 +17,8 @@ import threading
 
 # Besides the packages that Debian marks as essential.
 GUEST_PACKAGES = ["python3", "uidmap", "util-linux", "mount", "procps", "strace", "bubblewrap", "libcap2-bin",
-                  "libseccomp2", "git", "gcc", "libc6-dev", "iproute2"]
+                  "libseccomp2", "git", "gcc", "libc6-dev", "iproute2", "systemd", "libsqlite3-0", "libjansson4", "libwslay1",
+                  "libssl3", "libyaml-0-2"]
 # What pytest needs; other suites' modules only make it slow to start.
 GUEST_MODULES = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "exceptiongroup", "tomli", "typing_ext", "py.py")
 # In the order in which they are loaded; those with a question mark may be absent or built in.
@@ -133,6 +134,7 @@ def package_files(names):
     for name in glob.glob("/usr/bin/*") + glob.glob("/usr/sbin/*"):
         if os.path.islink(name) and os.readlink(name).startswith("/etc/alternatives/"):
             files.add(name.removeprefix("/usr/"))
+    files.add("local")      # a mount point
     for name in list(files):
         while name := os.path.dirname(name):
             files.add(name)
@@ -194,7 +196,7 @@ def make_project(out, args):
     tree, output = f"{out}/project.tree", f"{out}/project.squashfs"
     remove(tree)
     os.makedirs(f"{tree}/build")
-    for name in ("tests", "guest", "sdk", "tools"):
+    for name in ("tests", "guest", "sdk", "tools", "packaging"):
         if os.path.isdir(f"{args.source}/{name}"):
             shutil.copytree(f"{args.source}/{name}", f"{tree}/{name}", symlinks=True,
                             ignore=shutil.ignore_patterns("__pycache__"))
