@@ -89,7 +89,7 @@ start_systemd() {
     cp /carrel/packaging/*.service $units/ && cp /carrel/packaging/carrel.yaml /etc/carrel/ || finish 98
     head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n' > /etc/machine-id
     printf '[Unit]\nWants=units.service\n' > $units/units.target
-    printf '%s\n' '[Unit]' 'Requires=carrel.service' 'After=carrel.service' '[Service]' Type=oneshot StandardOutput=tty \
+    printf '%s\n' '[Unit]' 'Wants=carrel.service' 'After=carrel.service' '[Service]' Type=oneshot StandardOutput=tty \
         StandardError=tty TTYPath=/dev/console "Environment=MARK=$mark" "TimeoutStartSec=$limit" \
         'ExecStart=/bin/bash /carrel/tests/qemu/units.sh' > $units/units.service
     exec /usr/lib/systemd/systemd --unit=units.target --show-status=false
