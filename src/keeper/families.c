@@ -201,13 +201,17 @@ int keeper_keep_families(struct keeper *keeper, int wait_ms)
 int keeper_add_template(struct keeper *keeper, const char *text, struct err *e)
 {
     struct kept_template *t = &keeper->template[keeper->n_templates];
-    /* For ever; and not the arguments themselves, which a child blanks when it gives itself a title. */
-    char *copy = strdup(text), *at = copy ? strchr(copy, '=') : NULL;
+    const char *equals = strchr(text, '=');
 
-    if (!at || at == copy)
+    if (!equals || equals == text)
         return err_set(e, EINVAL, STEP_USAGE, "keeper: --template wants NAME=DIR:DIR..., not %s", text);
     if (keeper->n_templates == KEEPER_TEMPLATES)
         return err_set(e, EINVAL, STEP_USAGE, "keeper: there are more than %d templates", KEEPER_TEMPLATES);
+    /* Not the arguments themselves, which a child blanks when it gives itself a title. */
+    t->text = strdup(text);
+    if (!t->text)
+        return err_at(e, ENOMEM, STEP_MEMORY, 0, "template");
+    char *at = t->text + (equals - text);
     for (char *next = at + 1; (at = strsep(&next, ":"));) {
         if (!*at)
             continue;

@@ -44,6 +44,7 @@ struct kept_create {
 
 /* A template's layers: directories of the host, in boxes at the same path. */
 struct kept_template {
+    char       *text;                   /* owned, for ever: what the names point into */
     size_t      n;
     const char *dir[KEEPER_LAYERS];
     int         fd[KEEPER_LAYERS];      /* owned */
