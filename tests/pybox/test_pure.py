@@ -86,3 +86,20 @@ def test_no_ipykernel_is_one_clear_error(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(carrel.KernelUnavailable, match="-m pip install ipykernel"):
         pybox.LocalPyBoxManager().start()
+
+
+def test_a_closed_prefix_is_one_clear_error(monkeypatch, tmp_path):
+    tmp_path.chmod(0o700)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    with pytest.raises(carrel.KernelUnavailable, match=f"chmod 755 {tmp_path}"):
+        pybox.LocalPyBoxManager().start()
+
+
+def test_a_kernel_that_cannot_start_says_what_is_missing():
+    from carrel.cells import checked, result_of
+    for reason, code in (("/x/python has no ipykernel (No module); /x/python -m pip install 'ipykernel>=6.17'", "no_ipykernel"),
+                         ("exec: /x/python: Permission denied", "closed_prefix")):
+        with pytest.raises(carrel.KernelUnavailable) as caught:
+            checked(result_of({"outcome": "died", "reason": reason, "kernel": {"state": "dead"}}))
+        assert caught.value.code == code and reason in str(caught.value)

@@ -181,6 +181,10 @@ def checked(result: Result) -> Result:
         raise RunTimeout(f"the cell ran too long and was interrupted{lost}", result)
     if dead:
         _no_kernel(result.stderr)
+        if "ipykernel" in said and "pip install" in said:
+            raise KernelUnavailable(said, code="no_ipykernel")
+        if said.startswith("exec: ") and said.endswith("Permission denied"):
+            raise KernelUnavailable(f"{said}; the directory of the interpreter is closed to the user of the box: chmod 755 it", code="closed_prefix")
         raise KernelDied(f"the kernel died: {said or result.outcome}", result.outcome, result)
     return result
 

@@ -87,6 +87,10 @@ def require_kernel() -> None:
         python = sys.executable or "python3"
         raise KernelUnavailable(f"a kernel is this interpreter in a box, and ipykernel is not installed for it; the fix: "
                                 f"{python} -m pip install ipykernel (or install carrel[local])", code="no_ipykernel")
+    for prefix in {sys.prefix, sys.base_prefix} if os.geteuid() == 0 else ():
+        if not _open_to_all(prefix):
+            raise KernelUnavailable(f"a kernel is this interpreter in a box, whose user is not root, and {prefix} is closed to others; the fix: "
+                                    f"chmod 755 {prefix}", code="closed_prefix")
 
 
 def kernel_settings(startup: str | None = None) -> tuple[str, ...]:
