@@ -6,6 +6,7 @@ the layout of v1.kernel.websocket.jupyter.org. A receiver drops a half message w
 Sending blocks: that is the backpressure. The main thread may be interrupted at any moment by a signal whose handler raises; a message
 of one packet goes whole or not at all by itself, and in one of several packets the interrupt waits until the last is out."""
 
+import mmap
 import os
 import select
 import socket
@@ -65,7 +66,7 @@ class Link:
         self.socket.setblocking(True)
         self.lock = threading.Lock()
         self.main = threading.get_ident()
-        self.buffer = bytearray(PACKET + HEAD.size)
+        self.buffer = mmap.mmap(-1, PACKET + HEAD.size)     # of which short messages touch one page
         self.view = memoryview(self.buffer)
         self.half = None                # bytearray of the message that is coming in
         self.missing = 0

@@ -37,22 +37,27 @@ class Timer:
         self.armed = False
         self.handler = handler
         self.settime = None
+        # Made here, so that a forked child finds it made.
+        libc = ctypes.CDLL(None)
+        self.timer = ctypes.c_void_p()
+        self.event = _Event(None, TIMER_SIGNAL, self.SIGEV_THREAD_ID, 0)
+        self.pointers = ctypes.byref(self.event), ctypes.byref(self.timer)
+        self.pointer = ctypes.pointer(self.spec)
+        self.create = getattr(libc, "timer_create", None)
+        self.set = getattr(libc, "timer_settime", None)
+        if self.set is not None:
+            self.set.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(_Spec), ctypes.c_void_p]
 
     def begin(self):
-        if self.settime is not None:
+        """Where there are no timers, text waits for the next write or the end of the cell."""
+        if self.settime is not None or self.create is None or self.set is None:
             return
         self.armed = False
-        try:
-            libc = ctypes.CDLL(None, use_errno=True)
-            timer = ctypes.c_void_p()
-            event = _Event(None, TIMER_SIGNAL, self.SIGEV_THREAD_ID, threading.get_native_id())
-            if libc.timer_create(1, ctypes.byref(event), ctypes.byref(timer)) == 0:
-                libc.timer_settime.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(_Spec), ctypes.c_void_p]
-                self.settime, self.timer, self.pointer = libc.timer_settime, timer, ctypes.pointer(self.spec)
-                signal.signal(TIMER_SIGNAL, self.fired)
-                signal.siginterrupt(TIMER_SIGNAL, False)
-        except (AttributeError, OSError, ValueError):
-            self.forget()               # text then waits for the next write or the end of the cell
+        self.event.tid = threading.get_native_id()
+        if self.create(1, *self.pointers) == 0:
+            self.settime = self.set
+            signal.signal(TIMER_SIGNAL, self.fired)
+            signal.siginterrupt(TIMER_SIGNAL, False)
 
     def forget(self):
         """In a forked process: timers are not inherited."""
