@@ -30,7 +30,6 @@ check() {
     echo "units: ok: $what${said:+: ${said:0:200}}"
 }
 
-same() { [ "$1" = "$2" ] || { echo "$1 is not $2"; return 1; }; }
 pid_of() { systemctl show -p MainPID --value "$1"; }
 
 check "the keeper's unit is active" systemctl is-active carrel-keeper.service
@@ -42,7 +41,7 @@ check "a box has a cgroup with its limits" bash -c 'cat /sys/fs/cgroup/carrel-[0
 check "a command stays in the background" carrel exec -d one -- sh -c 'while :; do date +%s; sleep 1; done'
 check "the front restarts" systemctl restart carrel.service
 check "the box is there again" carrel exec one -- true
-check "and its keeper is the same" same "$(pid_of carrel-keeper.service)" "$keeper"
+check "and its keeper is the same" test "$(pid_of carrel-keeper.service)" = "$keeper"
 check "carrel run uses the server" bash -c 'carrel run --server -- true'
 check "a front that is killed comes again" systemctl kill -s KILL carrel.service
 check "and serves" carrel exec one -- true
