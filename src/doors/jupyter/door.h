@@ -31,10 +31,6 @@ enum {
 
 #define JUPYTER_LABEL "jupyter" /* of a kernel's box: the name of its kernelspec */
 
-struct desk;
-struct making;
-struct session;
-
 struct jupyter {
     struct front       *front;
     struct http_router *router;     /* owned */
