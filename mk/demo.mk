@@ -1,7 +1,8 @@
-# `make demo`: from a fresh machine to boxes on the screen in a minute.
+# `make demo`: from a fresh machine to boxes and kernels on the screen.
 PACKAGES += python3 procps iproute2
 
 .PHONY: demo
-## demo: build, then show on the screen what boxes do
-demo: $(BUILD)/carrel
+## demo: build, then show on the screen what boxes and kernels do
+demo: all | venv-kernel
 	@tools/demo $(abspath $(BUILD)/carrel)
+	@$(KERNEL_PYTHON) -B tools/demo-kernels $(abspath $(BUILD)/carrel) $(abspath $(BUILD))/demo-plot.png
