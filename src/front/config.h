@@ -34,7 +34,7 @@ struct config_jupyter {
     uint32_t cull_idle_s, cull_interval_s;  /* kernels that nobody used for so long are ended; 0: never */
     bool     cull_connected, cull_busy;     /* even if a client is connected, or a cell runs */
     uint32_t max_kernels;               /* of each identity; 0: no limit */
-    char     client_envs[1024];         /* comma list: what a client may hand to its kernel besides KERNEL_*; "*": all */
+    char     client_envs[1024];         /* comma list: what a client may hand to its kernel besides KERNEL_*, or "*" */
 };
 
 struct config {

@@ -100,7 +100,7 @@ class AsyncBox:
             self._server = AsyncCarrel()
         await self._server._ready()
         if self._made is None:
-            options = dict(self._options)
+            options = {"template": "python", **self._options}
             mounts, key = options.pop("mounts", None) or (), options.pop("idempotency_key", None)
             self._made = await _create(self._transport, "/v1/boxes", create_body(**options), mounts, key)
         return self

@@ -160,11 +160,12 @@ class Box:
     """An isolated place to run code. As a context manager it is deleted at the end.
 
     Without `server` it uses the running server, or starts a private one. Sizes are bytes or texts like "512M", times are
-    seconds or texts like "2h". Mounts are "SOURCE:TARGET[:ro|rw]"."""
+    seconds or texts like "2h". Mounts are "SOURCE:TARGET[:ro|rw]". The template is what its kernels are made from; one
+    that is only for commands needs none (None) and is a little smaller."""
 
     def __init__(self, *, server: "Carrel | None" = None, name: str | None = None, memory: str | int | None = None,
                  cpus: float | None = None, pids: int | None = None, disk: str | int | None = None, profile: str | None = None,
-                 root: str | None = None, writable_root: bool | None = None, store: str | None = None, template: str | None = None,
+                 root: str | None = None, writable_root: bool | None = None, store: str | None = None, template: str | None = "python",
                  env: Mapping[str, str] | None = None, mounts: Sequence[Mount] | None = None,
                  labels: Mapping[str, str] | None = None, ttl: str | float | None = None, idle_timeout: str | float | None = None,
                  on_idle: str | None = None, hostname: str | None = None, user: str | int | None = None,
