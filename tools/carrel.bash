@@ -24,7 +24,7 @@ _carrel_client() {
     case $command in
         serve) options='--listen --socket --state --config --set --allow-anonymous --keeper --help' ;;
         create) options+=' --name --memory --cpus --pids --disk --request-memory --request-cpus --profile --root --writable-root
-            --store --mount --env --label --ttl --idle-timeout --on-idle --hostname --user --key' ;;
+            --template --store --mount --env --label --ttl --idle-timeout --on-idle --hostname --user --key' ;;
         ps) options+=' --gone --quiet --everybody --label --phase' ;;
         exec) options+=' --interactive --tty --detach --env --workdir --user --timeout --output-limit' ;;
         shell) options+=' --env --workdir --user' ;;

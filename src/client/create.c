@@ -21,6 +21,7 @@ static const char usage[] =
     "  --profile strict|standard|system\n"
     "  --root NAME             'host', or a root of the server's configuration\n"
     "  --writable-root         changes to the root are private to the box\n"
+    "  --template NAME         what its kernels are made from, so that they are ready at once: python\n"
     "  --mount SRC:DST[:ro|rw] a directory or file of yours on the server's host, read-only unless rw\n"
     "  --env K=V               for every command in it; may be given often, as may --label and --mount\n"
     "  --label K=V\n"
@@ -64,6 +65,7 @@ static int put_text(json_t *object, const char *key, const char *option, const c
 
 SETTER(set_name, put_text(c->body, "name", "--name", value, e))
 SETTER(set_profile, put_text(c->body, "profile", "--profile", value, e))
+SETTER(set_template, put_text(c->body, "template", "--template", value, e))
 SETTER(set_root, put_text(c->body, "root", "--root", value, e))
 SETTER(set_on_idle, put_text(c->body, "on_idle", "--on-idle", value, e))
 SETTER(set_hostname, put_text(c->body, "hostname", "--hostname", value, e))
@@ -137,6 +139,7 @@ int client_create(int argc, char **argv)
         { "request-cpus", 0, true, set_request_cpus },
         { "profile", 0, true, set_profile },
         { "root", 0, true, set_root },
+        { "template", 0, true, set_template },
         { "writable-root", 0, false, set_writable_root },
         { "mount", 0, true, set_mount },
         { "env", 'e', true, set_env },

@@ -347,8 +347,7 @@ bool family_can_fork(const struct box *b)
 
 uint32_t families_layers(const struct front *front, const struct box_settings *s)
 {
-    uint32_t template = s->template ? s->template : 1;
-    return s->root == 0 && template <= front->boxes.n_templates ? template : 0;
+    return s->root == 0 && s->template <= front->boxes.n_templates ? s->template : 0;
 }
 
 uint32_t families_for(struct front *front, const char *owner, const struct box_settings *s)

@@ -99,6 +99,12 @@ static json_t *describe(const struct kernel *k)
                      "restarts", (int)k->restarts, "env", env);
 }
 
+/* What is there in every box. */
+static bool is_in_every_box(const char *path)
+{
+    return strncmp(path, "/usr/", 5) == 0;
+}
+
 enum { WORDS = 64 };
 
 /* A stock kernel behind the bridge. The words are written into room. */
@@ -142,6 +148,12 @@ int kernel_launch(struct kernel *k, struct err *e)
         return err_set(e, ENOENT, STEP_HOST,
                        "the files of kernels are not installed: neither beside carrel-server nor in "
                        "/usr/local/lib/carrel/guest; $CARREL_GUEST can name them");
+    if (number != k->box->settings.template &&
+        !(is_in_every_box(template->python) && is_in_every_box(k->front->config.guest)))
+        return err_set(e, EINVAL, STEP_USAGE,
+                       "the box was made without the template '%s', so its interpreter is not there; create the box with "
+                       "\"template\": \"%s\"",
+                       template->name, template->name);
     snprintf(python, sizeof python, "%s", template->python);
     snprintf(program, sizeof program, "%s/carrel_kernel", k->front->config.guest);
     if (template->startup[0]) {
