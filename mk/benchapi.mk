@@ -16,7 +16,7 @@ bench-api: bench-packages $(BUILD)/carrel-server $(BUILD)/carrel $(BUILD)/bench/
 	timeout 1800 /usr/bin/python3 bench/api/run.py $(BUILD) --rounds $(BENCH_API_ROUNDS) --only "$(BENCH_API_ONLY)" --json $(BUILD)/bench-api.json
 
 ## pool: boxes that are kept ready: taken, refilled, given back, never counted, never lost
-pool: $(BUILD)/carrel-server $(BUILD)/carrel $(ZYGOTE) | $(VENV)/bin/pytest
+pool: $(BUILD)/carrel-server $(BUILD)/carrel $(BUILD)/tests/zygote | $(VENV)/bin/pytest
 	@CARREL_BUILD=$(abspath $(BUILD)) timeout 300 $(VENV)/bin/pytest -q -p no:cacheprovider tests/pool
 
 bench: bench-api

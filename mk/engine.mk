@@ -15,7 +15,7 @@ files: $(BUILD)/engine/test_files
 	sed -n -e 's/^files: \(.*\)/  \1/p' -e 's/^\[  PASSED  \] \([0-9]*\) test(s).*/  \1 passed/p' $$log
 
 ## engine: the keeper's frames with real boxes, on this host's cgroups and without their v2 tree
-engine: $(BUILD)/engine/test_engine $(BUILD)/carrel $(ZYGOTE)
+engine: $(BUILD)/engine/test_engine $(BUILD)/carrel $(BUILD)/tests/zygote
 	@for layout in host v1; do \
 	    log=$(BUILD)/engine/engine-$$layout.log; \
 	    CMOCKA_MESSAGE_OUTPUT=stdout CARREL=$(BUILD)/carrel CARREL_ZYGOTE=$(ZYGOTE) timeout 150 $< $$layout >$$log 2>&1 || \
