@@ -365,7 +365,11 @@ int keeper_fork(struct kept_box *box, struct kept_payload *p, const struct start
         p->order[i] = -1;
     if (family && box->box.first.waiting) {
         p->way = WAY_PARKED;
-        return box_start(&box->box, start, &p->payload, e);
+        int started = box_start(&box->box, start, &p->payload, e);
+        /* Killed in this very moment? The zygote can give another. */
+        if (started != -EPIPE && started != -ECONNRESET)
+            return started;
+        *e = (struct err){ 0 };
     }
     if (!family || !box->family || box->family->state != FAMILY_READY)
         return err_at(e, ECHILD, STEP_USAGE, 0, "the box has no zygote that lives");
