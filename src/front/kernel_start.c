@@ -151,8 +151,8 @@ int kernel_launch(struct kernel *k, struct err *e)
     if (number != k->box->settings.template &&
         !(is_in_every_box(template->python) && is_in_every_box(k->front->config.guest)))
         return err_set(e, EINVAL, STEP_USAGE,
-                       "the box was made without the template '%s', so its interpreter is not there; create the box with "
-                       "\"template\": \"%s\"",
+                       "the box was made without the template '%s', so its interpreter is not there; create the box "
+                       "with \"template\": \"%s\"",
                        template->name, template->name);
     snprintf(python, sizeof python, "%s", template->python);
     snprintf(program, sizeof program, "%s/carrel_kernel", k->front->config.guest);

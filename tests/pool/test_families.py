@@ -122,7 +122,7 @@ def test_each_owner_has_a_family_of_his_own(family):
     box = create(alice, template="python")      # the first one does not wait for it
     assert box["phase"] == "running"
     assert wait_for(lambda: ready(server, "alice")), server.log_text()
-    assert len(zygotes(server)) == len(before) + 1
+    assert wait_for(lambda: len(zygotes(server)) == len(before) + 1)     # a child that was just forked looks like one
     wait_parked(server, 4)
     assert create(alice, template="python")["from_pool"] is True
 
