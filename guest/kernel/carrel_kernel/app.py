@@ -9,19 +9,19 @@ import types
 def import_ipykernel():
     """Without its debugger, which takes a tenth of a second to import and which nobody here can reach."""
     name = "ipykernel.debugger"
-    stub = types.ModuleType(name)
-    stub._is_debugpy_available = False
-    stub.Debugger = object
+    absent = types.ModuleType(name)
+    absent._is_debugpy_available = False
+    absent.Debugger = object
     before = sys.modules.get(name)
-    sys.modules[name] = stub
+    sys.modules[name] = absent
     import ipykernel.ipkernel
 
     def restore():
         if before is not None:
             sys.modules[name] = before
-        elif sys.modules.get(name) is stub:
+        elif sys.modules.get(name) is absent:
             del sys.modules[name]
-        if getattr(ipykernel, "debugger", None) is stub:
+        if getattr(ipykernel, "debugger", None) is absent:
             del ipykernel.debugger
 
     return restore
