@@ -1,6 +1,7 @@
-/* WAITING (for its turn) -> sent -> replied -> idle -> billed -> over. What ends a run early: its kernel's death; its
+/* WAITING (for its turn) -> sent -> replied and idle -> billed -> over. What ends a run early: its kernel's death; its
  * time or its output is over, or its client is gone, which all begin with the interrupt ladder and end as the others
- * do. The bill is asked for when the reply is there, so that it comes about when the kernel says that it is idle. */
+ * do. Reply and idle come on two channels, so a stock kernel's may come in either order. The bill is asked for when the
+ * first of them is there, so that it comes about when the other does. */
 #define _GNU_SOURCE
 #include "front/kernel_run.h"
 
@@ -179,7 +180,15 @@ static void note_reply(struct kernel_run *run, const struct kernel_message *m)
     (void)jsonscan_text(jsonscan_find(content, "ename"), run->ename, sizeof run->ename);
     if (jsonscan_number(jsonscan_find(content, "execution_count"), &count))
         run->execution_count = count;
-    ask_usage(run);
+}
+
+/* Once it has said both. */
+static void look_at_end(struct kernel_run *run)
+{
+    if (run->replied && run->idle)
+        end_of_cell(run);
+    else
+        ask_usage(run);
 }
 
 static bool take_output(struct kernel_run *run, struct kernel_message *m)
@@ -200,13 +209,15 @@ static bool on_message(struct kernel_client *c, struct kernel_message *m)
         return false;
     if (m->channel == KERNEL_SHELL && strcmp(m->type, "execute_reply") == 0) {
         note_reply(run, m);
+        look_at_end(run);
         return false;
     }
     if (m->channel == KERNEL_IOPUB && strcmp(m->type, "status") == 0) {
-        if (run->replied && kernel_message_is_idle(m))
-            end_of_cell(run);
-        else if (!run->began)
+        if (!run->began)
             note_begin(run);
+        run->idle = kernel_message_is_idle(m);
+        if (run->idle)
+            look_at_end(run);
         return false;
     }
     return m->channel == KERNEL_IOPUB || m->channel == KERNEL_STDIN ? take_output(run, m) : false;

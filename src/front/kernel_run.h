@@ -32,7 +32,7 @@ struct kernel_run {
     struct loop_task          end_task;
     char                      id[64];       /* msg_id of its request */
     uint64_t                  started_us, baseline_us, output_bytes, interrupts;
-    bool                      sent, began, replied, is_aborted, wants_usage, has_usage, abandoned, over;
+    bool                      sent, began, replied, idle, wants_usage, has_usage, abandoned, over;
     const char               *stopped;      /* why we stop it: "timeout" or "output_limit"; NULL: we do not */
     char                      status[16], ename[48];
     /* What there is to tell in the end: */

@@ -23,7 +23,8 @@ class Server:
         self.folder.chmod(0o711)
         settings = {"templates.python.pool": "off", "templates.bash.python": sys.executable, "templates.bash.kernel": "{python} -m bash_kernel -f {connection_file}",
                     "templates.stock.python": sys.executable, "templates.stock.kernel": "{python} -m ipykernel_launcher -f {connection_file}",
-                    "templates.stock.interrupt": "message", "pool.size": "off"}
+                    "templates.stock.interrupt": "message", "templates.early.python": sys.executable,
+                    "templates.early.kernel": "{python} /tmp/early.py {connection_file}", "pool.size": "off"}
         command = [BUILD / "carrel-server", "serve", "--socket", self.folder / "api.sock", "--state", self.folder / "state", "--run", self.folder / "run"]
         for key, value in settings.items():
             command += ["--set", f"{key}={value}"]
@@ -40,12 +41,12 @@ class Server:
         except OSError:
             return False
 
-    def ask(self, method, path, body=None):
+    def ask(self, method, path, body=None, raw=None):
         c = http.client.HTTPConnection("localhost", timeout=30)
         c.sock = socket.socket(socket.AF_UNIX)
         c.sock.settimeout(30)
         c.sock.connect(str(self.folder / "api.sock"))
-        c.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"} if body is not None else {})
+        c.request(method, path, raw if body is None else json.dumps(body), {"Content-Type": "application/json"} if body is not None else {})
         r = c.getresponse()
         text = r.read()
         c.close()
@@ -94,6 +95,39 @@ def test_a_dead_stock_kernel_is_told(server):
     got = server.run(box, "import os; os._exit(5)")
     assert got["outcome"] not in ("ok", "error") and got["kernel"]["state"] == "dead"
     assert server.run(box, "2 + 2")["results"][0]["data"]["text/plain"] == "4"
+    server.ask("DELETE", f"/v1/boxes/{box}")
+
+
+# Its reply is slower than the word that it is idle, as that of a kernel whose channels have threads of their own can be.
+EARLY = """
+import hashlib, hmac, json, sys, time, zmq
+c = json.load(open(sys.argv[1]))
+ctx = zmq.Context()
+def bind(kind, port):
+    s = ctx.socket(kind); s.bind(f"ipc://{c['ip']}-{c[port]}"); return s
+shell, control, stdin = (bind(zmq.ROUTER, p) for p in ("shell_port", "control_port", "stdin_port"))
+iopub = bind(zmq.PUB, "iopub_port")
+n = 0
+def send(s, first, kind, parent, content):
+    global n
+    n += 1
+    parts = [json.dumps(p).encode() for p in ({"msg_type": kind, "msg_id": str(n), "session": "s"}, parent, {}, content)]
+    s.send_multipart([first, b"<IDS|MSG>", hmac.new(c["key"].encode(), b"".join(parts), hashlib.sha256).hexdigest().encode(), *parts])
+while True:
+    frames = shell.recv_multipart()
+    header = json.loads(frames[frames.index(b"<IDS|MSG>") + 2])
+    for state in "busy", "idle":
+        send(iopub, b"status", "status", header, {"execution_state": state})
+    time.sleep(0.1)
+    send(shell, frames[0], header["msg_type"].replace("request", "reply"), header, {"status": "ok", "execution_count": 3})
+"""
+
+
+def test_a_reply_after_the_kernel_is_idle_ends_the_cell(server):
+    box = server.box("early")
+    assert server.ask("PUT", f"/v1/boxes/{box}/files/tmp/early.py", raw=EARLY.encode())[0] < 300
+    got = server.run(box, "anything")
+    assert (got["outcome"], got["execution_count"]) == ("ok", 3)
     server.ask("DELETE", f"/v1/boxes/{box}")
 
 
