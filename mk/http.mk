@@ -74,4 +74,4 @@ http-e2e: $(HTTP_PROGRAMS) | venv
 	    timeout 300 $(VENV)/bin/pytest -q -p no:cacheprovider tests/http
 
 http-proof:
-	@$(MAKE) --no-print-directory http-diff http-fuzz HTTP_DIFF_SECONDS=600 HTTP_FUZZ_SECONDS=600
+	@$(MAKE) --no-print-directory http-diff http-fuzz HTTP_DIFF_SECONDS=$(PROOF_SECONDS) HTTP_FUZZ_SECONDS=$(PROOF_SECONDS)

@@ -1,7 +1,7 @@
 # Suites on another kernel with a pure cgroup v2 tree, in emulated machines.
-#   SUITES="root:limits user:limits"  QEMU_TIMEOUT=SECONDS (for each)  QEMU_SHOW=1 (the console on the terminal)
-QEMU_SUITES    := boot limits attack fork family e2e
-SUITES         ?= $(foreach s,$(QEMU_SUITES),root:$(s) user:$(s)) root:units
+#   SUITES="root:limits user:e2e"  QEMU_TIMEOUT=SECONDS (for each)  QEMU_SHOW=1 (the console on the terminal)
+# There are boot, limits, attack, fork, family and e2e, each for root and user, and root:units; all of them take more than an hour.
+SUITES         ?= $(foreach s,boot limits attack family,root:$(s) user:$(s)) root:units
 QEMU_TIMEOUT   ?= 1800
 QEMU_SHOW      ?=
 QEMU_PROGRAMS  ?= $(BUILD)/carrel $(BUILD)/carrel-server $(PROBE) $(BUILD)/tests/zygote

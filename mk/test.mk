@@ -95,17 +95,16 @@ FUZZ_CFLAGS  := -O1 -g -std=gnu17 -D_GNU_SOURCE= -Isrc -include base/banned.h -f
 FUZZ_SECONDS ?= 10
 
 ## fuzz: every parser for FUZZ_SECONDS (10) seconds
-fuzz: $(FUZZ_TESTS)
-	@for t in $(FUZZ_TESTS); do \
-	    corpus=$$t.corpus; mkdir -p $$corpus; seeds=tests/fuzz/seeds/$${t##*/fuzz_}; test -d $$seeds || seeds=; \
-	    timeout $$(( $(FUZZ_SECONDS) + 60 )) $$t -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=5 -artifact_prefix=$$t. \
-	        $$corpus $$seeds >$$t.log 2>&1 || { tail -60 $$t.log; echo "fuzz: $${t##*/} FAILED, input in $$t.*"; exit 1; }; \
-	    echo "$${t##*/}: $$(sed -n 's/^Done \([0-9]*\) runs.*/\1 runs, nothing found/p' $$t.log)"; \
-	done
+fuzz: $(FUZZ_TESTS:$(BUILD)/fuzz/%=run-%)
+run-fuzz_%: $(BUILD)/fuzz/fuzz_%
+	@t=$<; corpus=$$t.corpus; mkdir -p $$corpus; seeds=tests/fuzz/seeds/$*; test -d $$seeds || seeds=; \
+	timeout $$(( $(FUZZ_SECONDS) + 60 )) $$t -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=5 -artifact_prefix=$$t. \
+	    $$corpus $$seeds >$$t.log 2>&1 || { tail -60 $$t.log; echo "fuzz: $* FAILED, input in $$t.*"; exit 1; }; \
+	echo "$*: $$(sed -n 's/^Done \([0-9]*\) runs.*/\1 runs, nothing found/p' $$t.log)"
 
-## fuzz-long: the same for ten minutes each
+## fuzz-long: the same for PROOF_SECONDS each
 fuzz-long:
-	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=600
+	@$(MAKE) --no-print-directory -j$$(nproc) fuzz FUZZ_SECONDS=$(PROOF_SECONDS)
 
 $(BUILD)/fuzz/obj/%.o: %.c | packages
 	@mkdir -p $(@D)
