@@ -176,7 +176,8 @@ int client_ps(int argc, char **argv)
 
 /* ---- one request per box ---- */
 
-static int for_each(const char *name, const char *usage, const char *method, const char *rest, int argc, char **argv)
+static int for_each(const char *name, const char *usage, int (*ask)(const struct client *, const char *box), int argc,
+                    char **argv)
 {
     struct client c = { .name = name, .usage = usage };
     struct words words;
@@ -187,34 +188,56 @@ static int for_each(const char *name, const char *usage, const char *method, con
     if (words.n == 0)
         return client_misused(&c, "which box?");
     status = 0;
-    for (int i = 0; i < words.n; i++) {
-        json_t *answer = NULL;
-        if (client_call(&c, method, target_box(words.at[i], rest), NULL, &answer) < 0)
+    for (int i = 0; i < words.n; i++)
+        if (ask(&c, words.at[i]) != 0)
             status = EXIT_CLIENT;
-        else if (c.json && answer)
-            print_json(answer);
-        json_decref(answer);
-    }
     return status;
+}
+
+static int post(const struct client *c, const char *box, const char *rest)
+{
+    json_t *answer = NULL;
+
+    if (client_call(c, "POST", target_box(box, rest), NULL, &answer) < 0)
+        return EXIT_CLIENT;
+    if (c->json && answer)
+        print_json(answer);
+    json_decref(answer);
+    return 0;
+}
+
+static int pause_one(const struct client *c, const char *box)
+{
+    return post(c, box, "/pause");
+}
+
+static int resume_one(const struct client *c, const char *box)
+{
+    return post(c, box, "/resume");
+}
+
+static int stop_one(const struct client *c, const char *box)
+{
+    return post(c, box, "/stop");
 }
 
 int client_pause(int argc, char **argv)
 {
     return for_each("pause", "usage: carrel pause BOX... [--json] [--url URL]\n\nFreezes every process of the boxes.\n",
-                    "POST", "/pause", argc, argv);
+                    pause_one, argc, argv);
 }
 
 int client_resume(int argc, char **argv)
 {
-    return for_each("resume", "usage: carrel resume BOX... [--json] [--url URL]\n\nLets frozen boxes go on.\n", "POST",
-                    "/resume", argc, argv);
+    return for_each("resume", "usage: carrel resume BOX... [--json] [--url URL]\n\nLets frozen boxes go on.\n",
+                    resume_one, argc, argv);
 }
 
 int client_stop(int argc, char **argv)
 {
     return for_each("stop",
                     "usage: carrel stop BOX... [--json] [--url URL]\n\nEnds the boxes' processes; their files stay.\n",
-                    "POST", "/stop", argc, argv);
+                    stop_one, argc, argv);
 }
 
 static const char start_usage[] =
@@ -265,19 +288,7 @@ static int start_one(const struct client *c, const char *name)
 
 int client_start(int argc, char **argv)
 {
-    struct client c = { .name = "start", .usage = start_usage };
-    struct words words;
-    int status = client_begin(&c, argc, argv, NULL, 0, NULL, false, &words);
-
-    if (status >= 0)
-        return status;
-    if (words.n == 0)
-        return client_misused(&c, "which box?");
-    status = 0;
-    for (int i = 0; i < words.n; i++)
-        if (start_one(&c, words.at[i]) != 0)
-            status = EXIT_CLIENT;
-    return status;
+    return for_each("start", start_usage, start_one, argc, argv);
 }
 
 /* ---- rm ---- */

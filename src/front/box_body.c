@@ -21,16 +21,6 @@ static json_t *limits_json(const struct frame_limits *l, bool whole)
     return o;
 }
 
-static json_t *time_json(int64_t ms)
-{
-    char text[32];
-
-    if (!ms)
-        return json_null();
-    front_time_text(ms, text);
-    return json_string(text);
-}
-
 static json_t *mounts_json(const struct box_settings *s)
 {
     json_t *list = json_array();
@@ -52,10 +42,10 @@ json_t *box_json(const struct box *b)
     json_object_set_new(o, "phase", json_string(phase_names[b->phase]));
     json_object_set_new(o, "reason", b->reason[0] ? json_string(b->reason) : json_null());
     json_object_set_new(o, "message", b->message[0] ? json_string(b->message) : json_null());
-    json_object_set_new(o, "created_at", time_json(b->created_ms));
-    json_object_set_new(o, "ready_at", time_json(b->ready_ms));
-    json_object_set_new(o, "changed_at", time_json(b->changed_ms));
-    json_object_set_new(o, "expires_at", time_json(b->expires_ms));
+    json_object_set_new(o, "created_at", front_time_json(b->created_ms));
+    json_object_set_new(o, "ready_at", front_time_json(b->ready_ms));
+    json_object_set_new(o, "changed_at", front_time_json(b->changed_ms));
+    json_object_set_new(o, "expires_at", front_time_json(b->expires_ms));
     json_object_set_new(o, "root", json_string(s->root ? b->front->config.root_name[s->root - 1] : "host"));
     const struct config_template *template = config_template(&b->front->config, s->template);
     json_object_set_new(o, "template", template ? json_string(template->name) : json_null());

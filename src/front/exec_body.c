@@ -10,16 +10,6 @@
 #include "front/front.h"
 #include "front/kernels.h"
 
-static json_t *time_json(int64_t ms)
-{
-    char text[32];
-
-    if (!ms)
-        return json_null();
-    front_time_text(ms, text);
-    return json_string(text);
-}
-
 static void add_end(const struct exec *x, json_t *o)
 {
     const struct event *end = &x->end;
@@ -56,8 +46,8 @@ json_t *exec_json(const struct exec *x)
     json_object_set_new(o, "background", json_boolean(x->background));
     json_object_set_new(o, "delete_box", json_boolean(x->delete_box));
     json_object_set_new(o, "state", json_string(states[x->state]));
-    json_object_set_new(o, "started_at", time_json(x->started_ms));
-    json_object_set_new(o, "ended_at", time_json(x->ended_ms));
+    json_object_set_new(o, "started_at", front_time_json(x->started_ms));
+    json_object_set_new(o, "ended_at", front_time_json(x->ended_ms));
     json_object_set_new(o, "output_bytes", json_integer((json_int_t)x->output_bytes));
     json_object_set_new(o, "output_limit", json_integer((json_int_t)x->output_limit));
     json_object_set_new(o, "outcome", x->outcome ? json_string(x->outcome) : json_null());

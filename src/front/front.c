@@ -51,6 +51,16 @@ void front_time_text(int64_t ms, char text[32])
     snprintf(text + n, 32 - n, ".%03dZ", (int)(ms % 1000));
 }
 
+json_t *front_time_json(int64_t ms)
+{
+    char text[32];
+
+    if (!ms)
+        return json_null();
+    front_time_text(ms, text);
+    return json_string(text);
+}
+
 int64_t front_time_parse(const char *text)
 {
     struct tm tm = { 0 };

@@ -64,6 +64,8 @@ extern const char *const front_run_outcomes[RUN_OUTCOMES];
 /* Milliseconds since 1970, and the same as "2026-01-31T12:00:00.123Z". */
 int64_t front_now_ms(void);
 void    front_time_text(int64_t ms, char text[32]);
+/* The same as JSON; null for 0, which is never. */
+json_t *front_time_json(int64_t ms);
 int64_t front_time_parse(const char *text);     /* 0 if it is none */
 
 /* "b" or "x" followed by 12 random characters of a-z2-7. */

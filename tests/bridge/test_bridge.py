@@ -11,6 +11,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "guest"))
 from client import Client  # noqa: E402
+from puppet import PUPPET  # noqa: E402
 
 BUILD = pathlib.Path(os.environ["CARREL_BUILD"])
 BRIDGE = BUILD / "guest" / "carrel-bridge"
@@ -139,25 +140,14 @@ def test_a_command_that_is_not_there_is_told():
     assert r.returncode == 125 and b"usage" in r.stderr
 
 
-FORGER = """
-import json, sys, time, zmq
-c = json.load(open(sys.argv[1]))
-ctx = zmq.Context()
-def bind(kind, port):
-    s = ctx.socket(kind); s.bind(f"ipc://{c['ip']}-{c[port]}"); return s
-shell, control, stdin = (bind(zmq.ROUTER, p) for p in ("shell_port", "control_port", "stdin_port"))
-iopub = bind(zmq.PUB, "iopub_port")
-import hashlib, hmac
-def send(s, idents, key, header, parent, content):
-    parts = [json.dumps(p).encode() for p in (header, parent, {}, content)]
-    s.send_multipart([*idents, b"<IDS|MSG>", hmac.new(key.encode(), b"".join(parts), hashlib.sha256).hexdigest().encode(), *parts])
+FORGER = PUPPET + """
 while True:
     frames = shell.recv_multipart()
     header = json.loads(frames[frames.index(b"<IDS|MSG>") + 2])
-    send(iopub, [b"status"], c["key"], {"msg_type": "status", "msg_id": "1"}, header, {"execution_state": "idle"})
-    send(shell, [frames[0]], "another key", {"msg_type": "forged", "msg_id": "2"}, header, {})
+    send(iopub, b"status", "status", header, {"execution_state": "idle"})
+    send(shell, frames[0], "forged", header, {}, key="another key")
     shell.send_multipart([frames[0], b"no delimiter at all"])
-    send(shell, [frames[0]], c["key"], {"msg_type": "honest", "msg_id": "3"}, header, {})
+    send(shell, frames[0], "honest", header, {})
 """
 
 

@@ -13,6 +13,8 @@ import time
 
 import pytest
 
+from puppet import PUPPET
+
 BUILD = pathlib.Path(os.environ["CARREL_BUILD"])
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the server of these tests runs as root")
 
@@ -99,20 +101,7 @@ def test_a_dead_stock_kernel_is_told(server):
 
 
 # Its reply is slower than the word that it is idle, as that of a kernel whose channels have threads of their own can be.
-EARLY = """
-import hashlib, hmac, json, sys, time, zmq
-c = json.load(open(sys.argv[1]))
-ctx = zmq.Context()
-def bind(kind, port):
-    s = ctx.socket(kind); s.bind(f"ipc://{c['ip']}-{c[port]}"); return s
-shell, control, stdin = (bind(zmq.ROUTER, p) for p in ("shell_port", "control_port", "stdin_port"))
-iopub = bind(zmq.PUB, "iopub_port")
-n = 0
-def send(s, first, kind, parent, content):
-    global n
-    n += 1
-    parts = [json.dumps(p).encode() for p in ({"msg_type": kind, "msg_id": str(n), "session": "s"}, parent, {}, content)]
-    s.send_multipart([first, b"<IDS|MSG>", hmac.new(c["key"].encode(), b"".join(parts), hashlib.sha256).hexdigest().encode(), *parts])
+EARLY = PUPPET + """
 while True:
     frames = shell.recv_multipart()
     header = json.loads(frames[frames.index(b"<IDS|MSG>") + 2])

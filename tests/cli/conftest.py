@@ -1,7 +1,4 @@
-import os
 import pathlib
-import shutil
-import subprocess
 import sys
 
 import pytest
@@ -9,24 +6,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 import server as servers  # noqa: E402
-
-
-@pytest.fixture(scope="session")
-def place():
-    if os.geteuid() != 0:
-        pytest.skip("these tests need root: they act as several users")
-    if subprocess.run(["id", servers.USER], capture_output=True).returncode:
-        subprocess.run(["useradd", "--create-home", servers.USER], check=True)
-    where = servers.programs()
-    yield where
-    shutil.rmtree(where)
-
-
-@pytest.fixture(scope="session")
-def shared(place):
-    it = servers.Server(place)
-    yield it
-    it.end()
+from places import place, shared  # noqa: E402, F401
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 import os
 import pathlib
-import shutil
-import subprocess
 import sys
 
 import pytest
@@ -9,27 +7,10 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "cli"))
 
 import server as servers  # noqa: E402
+from places import place, shared  # noqa: E402, F401
 
 SDK = servers.REPOSITORY / "sdk/python"
 sys.path.insert(0, str(SDK))
-
-
-@pytest.fixture(scope="session")
-def place():
-    if os.geteuid() != 0:
-        pytest.skip("these tests need root: they act as several users")
-    if subprocess.run(["id", servers.USER], capture_output=True).returncode:
-        subprocess.run(["useradd", "--create-home", servers.USER], check=True)
-    where = servers.programs()
-    yield where
-    shutil.rmtree(where)
-
-
-@pytest.fixture(scope="session")
-def shared(place):
-    it = servers.Server(place)
-    yield it
-    it.end()
 
 
 @pytest.fixture

@@ -5,14 +5,6 @@
 
 #include "doors/native/run.h"
 
-static json_t *time_json(int64_t ms)
-{
-    char text[32];
-
-    front_time_text(ms, text);
-    return json_string(text);
-}
-
 static json_t *kernel_json(const struct kernel *k)
 {
     bool is_dead = k->state == KERNEL_DEAD;
@@ -22,8 +14,8 @@ static json_t *kernel_json(const struct kernel *k)
                           (int)k->connections, "outcome", is_dead ? k->outcome : NULL, "reason",
                           is_dead ? k->reason : NULL);
 
-    json_object_set_new(o, "started_at", time_json(k->started_ms));
-    json_object_set_new(o, "activity_at", time_json(k->activity_ms));
+    json_object_set_new(o, "started_at", front_time_json(k->started_ms));
+    json_object_set_new(o, "activity_at", front_time_json(k->activity_ms));
     return o;
 }
 

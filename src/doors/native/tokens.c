@@ -47,16 +47,6 @@ static int take_expires(const char *name, json_t *v, void *into, struct err *e)
     return json_is_null(v) ? 0 : body_duration(name, v, &((struct token_body *)into)->expires_in_ms, e);
 }
 
-static json_t *time_json(int64_t ms)
-{
-    char text[32];
-
-    if (!ms)
-        return json_null();
-    front_time_text(ms, text);
-    return json_string(text);
-}
-
 static void create(struct ask *a, json_t *root)
 {
     static const struct body_field fields[] = { { "identity", take_identity },
@@ -79,7 +69,7 @@ static void create(struct ask *a, json_t *root)
     (void)http_reply_header(a->r, "Cache-Control", "no-store");
     reply_json(a, 201,
                json_pack("{s:s,s:s,s:s,s:s,s:o}", "id", id, "identity", t.identity, "scopes", t.scopes, "token", secret,
-                         "expires_at", time_json(expires)));
+                         "expires_at", front_time_json(expires)));
     explicit_bzero(secret, sizeof secret);
 }
 
@@ -92,8 +82,8 @@ static int add_token(const struct store_token *t, void *arg)
 {
     json_array_append_new(arg,
                           json_pack("{s:s,s:s,s:s,s:o,s:o,s:o,s:b}", "id", t->id, "identity", t->identity, "scopes",
-                                    t->scopes, "created_at", time_json(t->created_ms), "expires_at",
-                                    time_json(t->expires_ms), "used_at", time_json(t->used_ms), "revoked", t->revoked));
+                                    t->scopes, "created_at", front_time_json(t->created_ms), "expires_at",
+                                    front_time_json(t->expires_ms), "used_at", front_time_json(t->used_ms), "revoked", t->revoked));
     return 0;
 }
 

@@ -1,0 +1,26 @@
+"""What the tests of the command line and those of the SDK stand on."""
+import os
+import shutil
+import subprocess
+
+import pytest
+
+import server as servers
+
+
+@pytest.fixture(scope="session")
+def place():
+    if os.geteuid() != 0:
+        pytest.skip("these tests need root: they act as several users")
+    if subprocess.run(["id", servers.USER], capture_output=True).returncode:
+        subprocess.run(["useradd", "--create-home", servers.USER], check=True)
+    where = servers.programs()
+    yield where
+    shutil.rmtree(where)
+
+
+@pytest.fixture(scope="session")
+def shared(place):
+    it = servers.Server(place)
+    yield it
+    it.end()
