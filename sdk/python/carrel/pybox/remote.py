@@ -190,8 +190,8 @@ class _Clock:
         return self._half is not None and time.monotonic() - self._half >= _GRACE
 
 
-class RemotePyBox(BasePyBox):
-    """A kernel of a gateway. As a context manager it is shut down at the end."""
+class _GatewayPyBox(BasePyBox):
+    """A kernel of a gateway, however it is talked to."""
 
     def __init__(self, kernel: Kernel, ws_url: str | None = None, gateway: Gateway | None = None):
         self.kernel = kernel
@@ -202,6 +202,10 @@ class RemotePyBox(BasePyBox):
     @property
     def kernel_id(self) -> str:
         return self.kernel.id
+
+
+class RemotePyBox(_GatewayPyBox):
+    """A kernel of a gateway. As a context manager it is shut down at the end."""
 
     def __enter__(self) -> "RemotePyBox":
         return self
@@ -279,18 +283,8 @@ class RemotePyBox(BasePyBox):
             logger.warning("kernel %s could not be interrupted: %s", self.kernel_id, e)
 
 
-class AsyncRemotePyBox(BasePyBox):
+class AsyncRemotePyBox(_GatewayPyBox):
     """The same for asyncio."""
-
-    def __init__(self, kernel: Kernel, ws_url: str | None = None, gateway: Gateway | None = None):
-        self.kernel = kernel
-        self.gateway = gateway or Gateway(_host_of(ws_url))
-        self.ws_url = ws_url or self.gateway.ws_url(kernel.id)
-        self._forget: Callable[[str], None] = lambda kernel_id: None    # the manager's
-
-    @property
-    def kernel_id(self) -> str:
-        return self.kernel.id
 
     async def __aenter__(self) -> "AsyncRemotePyBox":
         return self
