@@ -102,6 +102,11 @@ void kernel_attach(struct kernel *k, struct kernel_client *c, uint64_t after)
     p->passes = pass.outer;
 }
 
+uint64_t kernel_last_number(const struct kernel *k)
+{
+    return ((const struct kernel_private *)k->private)->last_number;
+}
+
 static void ring_drop(struct kernel_private *p, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -426,6 +431,7 @@ void kernels_adopt(struct exec *x)
     struct kernel *k = make(x->box, &o);
     k->exec = x;
     x->kernel = k;
+    k->is_adopted = true;
     k->restarts = (unsigned)json_integer_value(json_object_get(about, "restarts"));
     k->way = KERNEL_COLD;
     for (unsigned w = 0; w <= KERNEL_PARKED; w++)

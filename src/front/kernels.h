@@ -91,6 +91,7 @@ struct kernel {
     enum kernel_state     state;
     enum kernel_way       way;
     unsigned              restarts;
+    bool                  is_adopted;           /* an earlier front has started it */
     const char           *outcome;              /* of a dead one: one of front_outcomes */
     char                  reason[200];          /* in words */
     int64_t               started_ms, activity_ms;
@@ -111,6 +112,8 @@ struct kernel *kernel_in_box(struct box *box, const char *name);
  * none. */
 void           kernel_attach(struct kernel *k, struct kernel_client *c, uint64_t after);
 void           kernel_detach(struct kernel_client *c);
+/* The number of its newest message; 0: there was none. */
+uint64_t       kernel_last_number(const struct kernel *k);
 void           kernel_resume(struct kernel *k, struct kernel_client *c);
 
 /* One message to the kernel; the parts must be JSON objects (checked), buffers may be NULL. -EPIPE: it is dead;

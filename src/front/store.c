@@ -46,7 +46,11 @@ static const char schema_1[] =
     " created_ms INTEGER NOT NULL, expires_ms INTEGER NOT NULL, used_ms INTEGER NOT NULL, revoked INTEGER NOT NULL) "
     "STRICT;";
 
-static const char *const scripts[] = { schema_1 };
+static const char schema_2[] =
+    "CREATE TABLE sessions (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL,"
+    " kernel TEXT NOT NULL, path TEXT NOT NULL, name TEXT NOT NULL, type TEXT NOT NULL) STRICT;";
+
+static const char *const scripts[] = { schema_1, schema_2 };
 
 #define BOX_COLUMNS "number, id, owner, name, key, phase, body, created_ms, alive"
 #define TOKEN_COLUMNS "id, hash, identity, scopes, created_ms, expires_ms, used_ms, revoked"
@@ -79,6 +83,10 @@ static const char *const queries[QUERY_COUNT] = {
     [QUERY_TOKEN_REVOKE] = "UPDATE tokens SET revoked = 1 WHERE id = ?1",
     [QUERY_TOKEN_USED] = "UPDATE tokens SET used_ms = ?2 WHERE id = ?1",
     [QUERY_TOKENS] = "SELECT " TOKEN_COLUMNS " FROM tokens ORDER BY created_ms, id",
+    [QUERY_SESSION_PUT] = "INSERT INTO sessions (id, owner, kernel, path, name, type) VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
+                          " ON CONFLICT (id) DO UPDATE SET kernel = ?3, path = ?4, name = ?5, type = ?6",
+    [QUERY_SESSION_DELETE] = "DELETE FROM sessions WHERE id = ?1",
+    [QUERY_SESSIONS] = "SELECT id, owner, kernel, path, name, type FROM sessions ORDER BY number",
 };
 
 /* ---- failures ---- */

@@ -1,4 +1,4 @@
-/* What outlives the front: boxes, execs, tokens, events, in one SQLite database with one connection. A box's or exec's
+/* What outlives the front: boxes, execs, tokens, events, sessions, in one SQLite database with one connection. A box's or exec's
  * body is the JSON object that the API shows; the columns beside it are what is searched by. Nothing here waits for the
  * disk on the path of a create (WAL, synchronous=NORMAL); a crash of the machine may lose the last moments, a crash of
  * the front nothing.
@@ -48,6 +48,12 @@ struct store_token {
     bool          revoked;
 };
 
+/* A document that has a kernel; all are texts. */
+struct store_session {
+    const char *id, *owner, *kernel;        /* kernel: its id */
+    const char *path, *name, *type;
+};
+
 /* Opens or makes <state>/state.db; refuses a database of a newer version with a clear error. */
 MUST_CHECK int  store_open(const char *state, struct store **ret, struct err *e);
 void            store_close(struct store *s);
@@ -95,5 +101,12 @@ MUST_CHECK int  store_token_revoke(struct store *s, const char *id, struct err *
 MUST_CHECK int  store_token_used(struct store *s, const char *id, int64_t used_ms, struct err *e);  /* -ENOENT */
 MUST_CHECK int  store_tokens(struct store *s, int (*each)(const struct store_token *, void *), void *arg,
                              struct err *e);
+
+/* Inserts it, or changes all but its owner. */
+MUST_CHECK int  store_session_put(struct store *s, const struct store_session *session, struct err *e);
+MUST_CHECK int  store_session_delete(struct store *s, const char *id, struct err *e);   /* -ENOENT */
+/* The oldest first. */
+MUST_CHECK int  store_sessions(struct store *s, int (*each)(const struct store_session *, void *), void *arg,
+                               struct err *e);
 
 #endif

@@ -332,6 +332,37 @@ static void test_tokens(void **state)
     assert_string_equal(listed, "");
 }
 
+static int list_session(const struct store_session *s, void *arg)
+{
+    size_t n = strlen(listed);
+
+    (void)arg;
+    snprintf(listed + n, sizeof listed - n, "%s%s/%s/%s/%s/%s/%s", n ? " " : "", s->id, s->owner, s->kernel, s->path,
+             s->name, s->type);
+    return 0;
+}
+
+static void test_sessions_are_put_changed_and_deleted(void **state)
+{
+    struct store_session session = { "s1", "alice", "k1", "a.ipynb", "a", "notebook" };
+
+    assert_int_equal(store_session_put(store, &session, &e), 0);
+    assert_int_equal(store_session_put(store, &(struct store_session){ "s0", "bob", "k1", "", "", "console" }, &e), 0);
+    session.owner = "mallory";      /* a session stays its owner's */
+    session.kernel = "k2";
+    session.path = "b's.ipynb";
+    assert_int_equal(store_session_put(store, &session, &e), 0);
+    reopen(state);
+    listed[0] = 0;
+    assert_int_equal(store_sessions(store, list_session, NULL, &e), 0);
+    assert_string_equal(listed, "s1/alice/k2/b's.ipynb/a/notebook s0/bob/k1///console");
+    assert_int_equal(store_session_delete(store, "s1", &e), 0);
+    assert_int_equal(store_session_delete(store, "s1", &e), -ENOENT);
+    listed[0] = 0;
+    assert_int_equal(store_sessions(store, list_session, NULL, &e), 0);
+    assert_string_equal(listed, "s0/bob/k1///console");
+}
+
 static void test_files_are_private(void **state)
 {
     static const char *const names[] = { "state.db", "state.db-wal", "state.db-shm" };
@@ -373,20 +404,20 @@ static void test_a_box_is_inserted_within_100_us(void **state)
 
 static void test_migration_goes_forward_step_by_step(void **state)
 {
-    static const char *const good[] = { "SELECT 1", "CREATE TABLE second (a); INSERT INTO second VALUES (1)",
+    static const char *const good[] = { "SELECT 1", "SELECT 1", "CREATE TABLE second (a); INSERT INTO second VALUES (1)",
                                         "ALTER TABLE second ADD b" };
-    static const char *const bad[] = { good[0], good[1], "CREATE TABLE third (a); CREATE TABLE third (a)" };
+    static const char *const bad[] = { good[0], good[1], good[2], "CREATE TABLE third (a); CREATE TABLE third (a)" };
 
-    assert_int_equal(store_migrate(store, good, 2, &e), 0);
-    assert_int_equal(store_migrate(store, good, 2, &e), 0);     /* does nothing again */
-    assert_int_equal(store_migrate(store, bad, 3, &e), -EINVAL);
-    assert_int_equal(sqlite3_exec(store->db, "SELECT * FROM third", NULL, NULL, NULL), SQLITE_ERROR);
     assert_int_equal(store_migrate(store, good, 3, &e), 0);
+    assert_int_equal(store_migrate(store, good, 3, &e), 0);     /* does nothing again */
+    assert_int_equal(store_migrate(store, bad, 4, &e), -EINVAL);
+    assert_int_equal(sqlite3_exec(store->db, "SELECT * FROM third", NULL, NULL, NULL), SQLITE_ERROR);
+    assert_int_equal(store_migrate(store, good, 4, &e), 0);
     assert_int_equal(sqlite3_exec(store->db, "SELECT a, b FROM second", NULL, NULL, NULL), SQLITE_OK);
     store_close(store);
     store = NULL;
     assert_int_equal(store_open(((struct scratch *)*state)->path, &store, &e), -ENOTSUP);
-    assert_says(&e, "newer carrel (version 3; this one knows 1)");
+    assert_says(&e, "newer carrel (version 4; this one knows 2)");
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, open_store, close_store)
@@ -402,6 +433,7 @@ int main(void)
         TEST(test_events_are_read_from_where_one_was),
         TEST(test_prune_forgets_the_dead_and_never_reuses_numbers),
         TEST(test_tokens),
+        TEST(test_sessions_are_put_changed_and_deleted),
         TEST(test_files_are_private),
         TEST(test_a_box_is_inserted_within_100_us),
         TEST(test_migration_goes_forward_step_by_step),

@@ -163,6 +163,21 @@ def test_a_session_that_comes_back_gets_what_it_missed(make_kernel, connect, ali
     assert {m["parent_header"].get("msg_id") for m in new.outcome(id)} == {id}
 
 
+def test_a_kernel_of_another_door_keeps_its_past_to_itself(alice, connect):
+    box = "/v1/boxes/" + alice.post("/v1/boxes", {"template": "python"}).json["id"]
+    try:
+        kernel = alice.post(box + "/run", {"code": "print('past')"}).json["kernel"]["id"]
+        session = uuid.uuid4().hex
+        connect(kernel, session=session).close()
+        assert wait_for(lambda: alice.get(box + "/kernels").json["kernels"][0]["connections"] == 0)
+        wire = connect(kernel, session=session)
+        id = wire.start("1")
+        seen = wire.until(lambda m: m["msg_type"] == "execute_reply")
+        assert {m["parent_header"].get("msg_id") for m in seen} == {id}
+    finally:
+        assert alice.delete(box).status == 204
+
+
 def test_a_second_connection_takes_the_place_of_the_first(shared_kernel, connect):
     session = uuid.uuid4().hex
     first = connect(shared_kernel, session=session)
@@ -233,20 +248,62 @@ def test_a_kernel_whose_box_ends_is_dead(make_kernel, connect, alice):
     assert alice.get(f"/api/kernels/{kernel}").status == 404
 
 
-def test_a_kernel_outlives_the_front():
+@pytest.fixture
+def mortal():
+    """A server of its own, whose front may be killed."""
     server = serve()
-    try:
-        alice = token(server, "alice")
-        kernel = alice.post("/api/kernels", {"env": {"KERNEL_ID": "survivor"}}).json["id"]
-        Wire(alice, kernel).run("x = 7")
-        front = server.front_pid()
-        os.kill(front, signal.SIGKILL)
-        assert wait_for(lambda: not os.path.exists(f"/proc/{front}") and server.is_ready(), deadline_s=30)
-        assert [k["id"] for k in alice.get("/api/kernels").json] == ["survivor"]
-        assert Wire(alice, kernel).run("x").result == ["7"]
-        assert alice.delete(f"/api/kernels/{kernel}").status == 204
-    finally:
-        server.stop()
+    yield server
+    server.stop()
+
+
+def kill_front(server):
+    front = server.front_pid()
+    os.kill(front, signal.SIGKILL)
+    assert wait_for(lambda: not os.path.exists(f"/proc/{front}"), deadline_s=30)
+
+
+def test_kernels_and_sessions_outlive_the_front(mortal):
+    alice, session = token(mortal, "alice"), uuid.uuid4().hex
+    kernel = alice.post("/api/kernels", {"env": {"KERNEL_ID": "survivor"}}).json["id"]
+    ours = alice.post("/api/sessions", {"path": "a'b.ipynb", "name": "a", "type": "notebook", "kernel": {"id": kernel}}).json
+    other = alice.post("/api/sessions", {"path": "gone.ipynb", "type": "notebook", "kernel": {"name": "small"}}).json
+    renamed = alice.patch(f"/api/sessions/{ours['id']}", {"path": "b.ipynb"}).json
+    assert alice.delete(f"/api/sessions/{other['id']}").status == 204
+    wire, stranger = Wire(alice, kernel, session=session), Wire(alice, kernel, session="stranger")
+    wire.run("import os, time\nx = 7")
+    stranger.run("y = 8")
+    id = wire.start("print('first', flush=True)\nwhile not os.path.exists('/tmp/go'): time.sleep(0.01)\nprint('second')\n'third'")
+    wire.until(lambda m: "first" in m["content"].get("text", ""))
+    place = box_of(alice, kernel)
+    kill_front(mortal)
+    # Nobody is told that it does not exist while the new one has not heard of it yet.
+    seen = set()
+
+    def is_back():
+        try:
+            seen.add(alice.get(f"/api/kernels/{kernel}").status)
+            seen.add(alice.get(f"/api/sessions/{ours['id']}").status)
+        except OSError:
+            pass
+        return 200 in seen and mortal.is_ready()
+    assert wait_for(is_back, deadline_s=30) and seen <= {200, 503}
+    assert [k["id"] for k in alice.get("/api/kernels").json] == ["survivor"]
+    found, = alice.get("/api/sessions").json
+    assert {k: found[k] for k in ("id", "path", "name", "type")} == {k: renamed[k] for k in ("id", "path", "name", "type")}
+    assert found["kernel"]["id"] == kernel
+    assert alice.post("/api/sessions", {"path": "b.ipynb", "kernel": {"name": "python3"}}).json["id"] == ours["id"]
+    # What the kernel says from now on is kept for the session that asked, and for nobody else.
+    assert alice.put(place + "/files/tmp/go", "x").status in (200, 201, 204)
+    assert wait_for(lambda: alice.get(f"/api/kernels/{kernel}").json["execution_state"] == "idle", deadline_s=30)
+    done = Wire(alice, kernel, session=session).outcome(id)
+    assert done.text == "second\n" and done.result == ["'third'"] and done.reply["status"] == "ok"
+    stranger = Wire(alice, kernel, session="stranger")
+    mine = stranger.start("x + y")
+    assert {m["parent_header"].get("msg_id") for m in stranger.until(lambda m: m["msg_type"] == "execute_reply")} == {mine}
+    assert Wire(alice, kernel).run("x").result == ["7"]
+    assert alice.delete(f"/api/kernels/{kernel}").status == 204 and alice.get("/api/sessions").json == []
+    kill_front(mortal)
+    assert wait_for(mortal.is_ready, deadline_s=30) and alice.get("/api/sessions").json == []
 
 
 def test_shutdown_by_message(make_kernel, connect, alice):

@@ -201,7 +201,11 @@ struct desk *desk_of(struct kernel *k)
     if (d->next)
         d->next->back = &d->next;
     j->desks = d;
+    d->last = kernel_last_number(k);
     kernel_attach(k, &d->client, UINT64_MAX);
+    /* It died while nobody was there to start it again: the front was new, and nobody had asked for it. */
+    if (k->state == KERNEL_DEAD && k->is_adopted && kernel_is_ours(k) && box_lives(k))
+        loop_task_add(j->front->loop, &d->task);
     return d;
 }
 

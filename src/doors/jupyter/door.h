@@ -193,6 +193,7 @@ call_handler call_kernel_list, call_kernel_create, call_kernel_get, call_kernel_
     call_kernel_restart;
 call_handler call_session_list, call_session_create, call_session_get, call_session_update, call_session_delete;
 void         sessions_forget(struct jupyter *j, const char *owner, const char *kernel);
-void         sessions_free(struct jupyter *j);
+MUST_CHECK int sessions_load(struct jupyter *j, struct err *e);
+void           sessions_free(struct jupyter *j);
 
 #endif

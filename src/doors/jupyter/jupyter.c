@@ -126,6 +126,13 @@ static struct call *call_new(struct front *front, struct http_request *r, const 
     return c;
 }
 
+static bool is_below(struct http_text path, const char *root)
+{
+    size_t n = strlen(root);
+
+    return path.size >= n && memcmp(path.data, root, n) == 0 && (path.size == n || path.data[n] == '/');
+}
+
 static void call_begin(struct http_request *r, const struct http_match *m, void *owner)
 {
     const struct way *way = &ways[m->route - routes];
@@ -134,8 +141,15 @@ static void call_begin(struct http_request *r, const struct http_match *m, void 
     if (!c)
         return;
     (void)allow_origin(c->front, r);
-    if (let_in(c, way->scope))
-        way->handle(c);
+    if (!let_in(c, way->scope))
+        return;
+    /* Whoever is told that a kernel does not exist gives it up; a new front hears of them a moment after its start. */
+    if (!c->front->ready && (is_below(r->head.path, K) || is_below(r->head.path, S))) {
+        (void)http_reply_header(r, "Retry-After", "1");
+        answer_fail(c, 503, "the server has just started and does not know its kernels yet; try again");
+        return;
+    }
+    way->handle(c);
 }
 
 /* ---- bodies ---- */
@@ -209,13 +223,6 @@ struct kernel *call_kernel(struct call *c)
 
 /* ---- the door itself ---- */
 
-static bool is_below(struct http_text path, const char *root)
-{
-    size_t n = strlen(root);
-
-    return path.size >= n && memcmp(path.data, root, n) == 0 && (path.size == n || path.data[n] == '/');
-}
-
 bool jupyter_dispatch(struct front *front, struct http_request *r)
 {
     if (!is_below(r->head.path, "/api") && !is_below(r->head.path, "/kernelspecs"))
@@ -252,7 +259,7 @@ int jupyter_open(struct front *front, struct err *e)
     }
     front->jupyter = j;
     desks_open(j);
-    return 0;
+    return sessions_load(j, e);
 }
 
 void jupyter_close(struct front *front)

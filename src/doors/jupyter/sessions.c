@@ -1,11 +1,13 @@
-/* /api/sessions: a document and its kernel. Only a name for a kernel, kept in memory; a session is gone when its kernel
- * is. */
+/* /api/sessions: a document and its kernel. Only a name for a kernel; a session is gone when its kernel is. All are in
+ * memory and, because kernels outlive the front, in the store. One that the store does not take is only logged: what a
+ * client has asked for works, and is forgotten with this process. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "doors/jupyter/door.h"
+#include "front/store.h"
 
 enum { SESSIONS_MOST = 1024, PATH_MOST = 4096 };
 
@@ -30,6 +32,67 @@ static void session_free(struct session *s)
     free(s);
 }
 
+/* ---- the store ---- */
+
+static void log_failure(const struct session *s, const char *what, const struct err *e)
+{
+    char text[512];
+
+    err_text(e, text, sizeof text);
+    front_log("error", what, "session", s->id, "why", text, NULL);
+}
+
+static void session_keep(const struct jupyter *j, const struct session *s)
+{
+    const struct store_session row = { s->id, s->owner, s->kernel, s->path, s->name, s->type };
+    struct err e = { 0 };
+
+    if (store_session_put(j->front->store, &row, &e) < 0)
+        log_failure(s, "a session cannot be kept", &e);
+}
+
+/* Takes it out of the list at p. */
+static void session_drop(const struct jupyter *j, struct session **p)
+{
+    struct session *s = *p;
+    struct err e = { 0 };
+    int r = store_session_delete(j->front->store, s->id, &e);
+
+    if (r < 0 && r != -ENOENT)
+        log_failure(s, "a session cannot be forgotten", &e);
+    *p = s->next;
+    session_free(s);
+}
+
+static int load(const struct store_session *row, void *arg)
+{
+    struct jupyter *j = arg;
+    struct session *s = calloc(1, sizeof *s);
+
+    if (!s)
+        return -ENOMEM;
+    snprintf(s->id, sizeof s->id, "%s", row->id);
+    s->owner = strdup(row->owner);
+    s->path = strdup(row->path);
+    s->name = strdup(row->name);
+    s->type = strdup(row->type);
+    s->kernel = strdup(row->kernel);
+    if (!s->owner || !s->path || !s->name || !s->type || !s->kernel) {
+        session_free(s);
+        return -ENOMEM;
+    }
+    s->next = j->sessions;
+    j->sessions = s;
+    return 0;
+}
+
+int sessions_load(struct jupyter *j, struct err *e)
+{
+    int r = store_sessions(j->front->store, load, j, e);
+
+    return r == -ENOMEM ? err_at(e, ENOMEM, STEP_MEMORY, 0, "sessions") : r;
+}
+
 void sessions_free(struct jupyter *j)
 {
     for (struct session *s = j->sessions, *next; s; s = next) {
@@ -43,12 +106,10 @@ void sessions_forget(struct jupyter *j, const char *owner, const char *kernel)
 {
     for (struct session **p = &j->sessions; *p;) {
         struct session *s = *p;
-        if (strcmp(s->kernel, kernel) == 0 && strcmp(s->owner, owner) == 0) {
-            *p = s->next;
-            session_free(s);
-        } else {
+        if (strcmp(s->kernel, kernel) == 0 && strcmp(s->owner, owner) == 0)
+            session_drop(j, p);
+        else
             p = &s->next;
-        }
     }
 }
 
@@ -68,12 +129,10 @@ static void tidy(struct call *c)
 
     for (struct session **p = &j->sessions; *p;) {
         struct session *s = *p;
-        if (!kernel_find(c->front, s->owner, s->kernel)) {
-            *p = s->next;
-            session_free(s);
-        } else {
+        if (!kernel_find(c->front, s->owner, s->kernel))
+            session_drop(j, p);
+        else
             p = &s->next;
-        }
     }
 }
 
@@ -167,6 +226,7 @@ static void store(struct call *c, const struct draft *d, const struct kernel *k)
         if (place)
             (void)http_reply_header(c->r, "Location", place);
     }
+    session_keep(j, s);
     answer_json(c, d->id ? 200 : 201, model(c, s));
 }
 

@@ -3,7 +3,8 @@
  * What a kernel publishes goes to every wire; replies and questions go to the wires that have used the session that
  * asked. A wire that cannot send keeps messages (references, no copies) up to a bound, then holds the kernel back, and
  * is closed with 1013 if its client takes nothing for a while: one client cannot stop the others for long, and nothing
- * grows without a bound. A session that comes back gets what it missed, as far as the kernel's ring still has it; a
+ * grows without a bound. A session that comes back gets what it missed, as far as the kernel's ring still has it; if
+ * the front is a new one, which does not know how far it had read, the answers to its own requests that came since. A
  * second connection of a session takes the first one's place.
  *
  * Old clients wait, on every new connection, for a busy and an idle status that answer a kernel_info_request which they
@@ -39,6 +40,7 @@ struct wire {
     struct websocket    *socket;
     struct loop         *loop;
     bool                 is_v1, is_held, has_session;
+    bool                 is_catching_up;    /* is told of the past, and only of what answers itself */
     char                 user[80], session[SESSION_SIZE];
     char                 seen[WIRE_SESSIONS][SESSION_SIZE];     /* that it has used */
     unsigned             n_seen;
@@ -162,7 +164,8 @@ static bool on_kernel_message(struct kernel_client *c, struct kernel_message *m)
 {
     struct wire *w = (struct wire *)((char *)c - offsetof(struct wire, client));
 
-    if (is_for(w, m))
+    bool is_old = w->is_catching_up && strcmp(m->parent_session, w->session) != 0;
+    if (is_for(w, m) && !is_old)
         wire_send(w, m);
     else if (!w->queue)
         w->last = m->number;
@@ -389,7 +392,10 @@ static void attach(struct wire *w, struct desk *d)
     w->last = after == UINT64_MAX ? d->last : after;
     k->connections++;
     greet(w);
-    kernel_attach(k, &w->client, after);
+    /* How far it had read knew the front that is gone. What the kernel has said since is in the ring. */
+    w->is_catching_up = after == UINT64_MAX && w->has_session && k->is_adopted;
+    kernel_attach(k, &w->client, w->is_catching_up ? 0 : after);
+    w->is_catching_up = false;
     if (w->back && k->state == KERNEL_BUSY)
         greet_with(w, NULL, "busy");
     else if (w->back && (k->state == KERNEL_DEAD || k->state == KERNEL_RESTARTING))
