@@ -404,7 +404,8 @@ static void test_a_box_is_inserted_within_100_us(void **state)
 
 static void test_migration_goes_forward_step_by_step(void **state)
 {
-    static const char *const good[] = { "SELECT 1", "SELECT 1", "CREATE TABLE second (a); INSERT INTO second VALUES (1)",
+    static const char *const good[] = { "SELECT 1", "SELECT 1",
+                                        "CREATE TABLE second (a); INSERT INTO second VALUES (1)",
                                         "ALTER TABLE second ADD b" };
     static const char *const bad[] = { good[0], good[1], good[2], "CREATE TABLE third (a); CREATE TABLE third (a)" };
 
