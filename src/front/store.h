@@ -1,7 +1,7 @@
 /* What outlives the front: boxes, execs, tokens, events, sessions, in one SQLite database with one connection. A box's
  * or exec's body is the JSON object that the API shows; the columns beside it are what is searched by. Nothing here
- * waits for the disk on the path of a create (WAL, synchronous=NORMAL); a crash of the machine may lose the last moments, a crash of
- * the front nothing.
+ * waits for the disk on the path of a create (WAL, synchronous=NORMAL); a crash of the machine may lose the last
+ * moments, a crash of the front nothing.
  *
  * Failures: -ENOSPC (or -EDQUOT) the disk is full, -EROFS or -EACCES it cannot be written, -EIO it is damaged, -EBUSY
  * another process holds it; each with a sentence. After a failure nothing is changed, and the next call may succeed. */
