@@ -356,6 +356,35 @@ struct jsonslice jsonscan_inside(struct jsonslice value)
     return (struct jsonslice){ .data = value.data + 1, .size = value.size - 2 };
 }
 
+size_t jsonscan_cut(struct jsonslice inside, size_t bytes, size_t *ret_bytes)
+{
+    const char *p = inside.data, *end = p + inside.size;
+    size_t n = 0, length;
+    char ignored[4];
+
+    while (p < end) {
+        const char *escape = memchr(p, '\\', (size_t)(end - p));
+        size_t plain = (size_t)((escape ? escape : end) - p);
+        if (plain > bytes - n) {
+            plain = bytes - n;
+            while (plain > 0 && (p[plain] & 0xc0) == 0x80)
+                plain--;
+            n += plain;
+            p += plain;
+            break;
+        }
+        n += plain;
+        p += plain;
+        size_t more = escape ? put_utf8(ignored, read_escape(p, end, &length)) : 0;
+        if (!escape || more > bytes - n)
+            break;
+        n += more;
+        p += length;
+    }
+    *ret_bytes = n;
+    return (size_t)(p - inside.data);
+}
+
 bool jsonscan_text(struct jsonslice value, char *text, size_t size)
 {
     struct jsonslice inside = jsonscan_inside(value);

@@ -191,14 +191,53 @@ static void look_at_end(struct kernel_run *run)
         ask_usage(run);
 }
 
+/* The beginning of a stream message: these bytes, still escaped, of its text. NULL: no memory. */
+static struct kernel_message *cut_stream(const struct kernel_message *m, struct jsonslice name, struct jsonslice text)
+{
+    struct iovec part[KERNEL_PARTS];
+    struct kernel_message *cut = NULL;
+    struct err ignored;
+    struct buf content;
+
+    buf_init(&content, name.size + text.size + 64);
+    buf_add_text(&content, "{\"name\":");
+    buf_add(&content, name.data ? name.data : "\"\"", name.data ? name.size : 2);
+    buf_add_text(&content, ",\"text\":\"");
+    buf_add(&content, text.data, text.size);
+    buf_add_text(&content, "\"}");
+    memcpy(part, m->part, sizeof part);
+    part[PART_CONTENT] = (struct iovec){ content.data, content.length };
+    if (buf_error(&content) < 0 || kernel_message_make(m->channel, part, NULL, 0, &cut, &ignored) < 0)
+        cut = NULL;
+    buf_done(&content);
+    return cut;
+}
+
+/* What is printed counts by its text and is told up to the last byte that is allowed; of what else a cell says, the
+ * content counts, and half of it would be of no use. */
 static bool take_output(struct kernel_run *run, struct kernel_message *m)
 {
-    run->output_bytes += m->part[PART_CONTENT].iov_len;
-    if (run->output_bytes > run->options.output_bytes) {
-        stop(run, "output_limit");
-        return false;           /* nothing more of it is told */
+    size_t left = run->options.output_bytes - run->output_bytes, bytes = m->part[PART_CONTENT].iov_len, told = 0;
+    struct jsonslice content = kernel_message_part(m, PART_CONTENT), text = { 0 };
+    struct kernel_message *cut = NULL;
+    bool fits = bytes <= left, wait = false;
+
+    if (strcmp(m->type, "stream") == 0)
+        text = jsonscan_inside(jsonscan_find(content, "text"));
+    if (text.data) {
+        told = jsonscan_cut(text, left, &bytes);
+        fits = told == text.size;
     }
-    return run->abandoned ? false : run->options.on_message(run, m);
+    run->output_bytes = fits ? run->output_bytes + bytes : run->options.output_bytes;
+    if (fits)
+        return run->abandoned ? false : run->options.on_message(run, m);
+    stop(run, "output_limit");
+    if (told > 0 && !run->abandoned)
+        cut = cut_stream(m, jsonscan_find(content, "name"), (struct jsonslice){ text.data, told });
+    if (cut)
+        wait = run->options.on_message(run, cut);
+    kernel_message_unref(cut);
+    return wait;
 }
 
 static bool on_message(struct kernel_client *c, struct kernel_message *m)

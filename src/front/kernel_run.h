@@ -12,7 +12,7 @@ struct kernel_run_options {
     const char *code;
     size_t      code_size;
     uint64_t    timeout_ms;         /* from its beginning on; 0: none */
-    uint64_t    output_bytes;       /* of all its messages; more ends it */
+    uint64_t    output_bytes;       /* of text that it prints and of its other messages; more ends it */
     uint64_t    since_us;           /* when its box was asked for; 0: the box was there before */
     bool        allow_stdin;
     bool        restart;            /* a dead kernel is started anew; else the run ends with the outcome "dead" */

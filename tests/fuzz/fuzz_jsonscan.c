@@ -20,6 +20,11 @@ static void look_inside(struct jsonslice text)
             HOLDS(strlen(own) < sizeof own && jsonscan_inside(value).data);
             HOLDS(jsonscan_is(value, own) || strlen(own) > 100);
         }
+        struct jsonslice inside = jsonscan_inside(value);
+        for (size_t bound = 0, bytes; inside.data && bound < 8; bound++) {
+            size_t cut = jsonscan_cut(inside, bound, &bytes);
+            HOLDS(cut <= inside.size && bytes <= bound && bytes <= cut && (cut > 0 || bytes == 0));
+        }
         if (jsonscan_number(value, &number))
             HOLDS(value.data[0] >= '0' && value.data[0] <= '9');
         if (jsonscan_is_object(value.data, value.size))

@@ -30,10 +30,10 @@ class Link:
             at += len(part)
         return struct.pack(f"<{n + 1}Q", n, *offsets, at) + b"".join(parts)
 
-    def send(self, channel, kind, content, parent=None, buffers=()):
+    def send(self, channel, kind, content, parent=None, buffers=(), ascii=True):
         self.count += 1
         header = {"msg_id": f"fake_{self.count}", "msg_type": kind, "session": "fake", "username": "x", "date": "2026-01-01T00:00:00Z", "version": "5.3"}
-        parts = [json.dumps(p).encode() for p in (header, parent or {}, {}, content)]
+        parts = [json.dumps(p, ensure_ascii=ascii).encode() for p in (header, parent or {}, {}, content)]
         self.send_bytes(self.pack(channel, *parts, *buffers))
 
     def receive(self):

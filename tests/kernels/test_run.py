@@ -88,10 +88,26 @@ def test_input_is_asked_for_and_answered(box):
 def test_too_much_output_ends_the_cell_and_not_the_kernel(box):
     box.run("x = 7")
     answer = box.run("while True: print('y' * 1000, flush=True)", output_limit="100k")
-    assert answer["outcome"] == "output_limit" and 30_000 < len(answer["stdout"]) <= 102_400
+    assert answer["outcome"] == "output_limit" and answer["stdout"] == (("y" * 1000 + "\n") * 103)[:102_400]
     assert box.run(result("x"))["results"][0]["data"]["text/plain"] == "7"
     events = box.stream("while True: print('y' * 1000, flush=True)", output_limit="100k")
     assert events[-1]["outcome"] == "output_limit"
+    assert sum(len(event["text"]) for event in events[:-1]) == 102_400
+
+
+@pytest.mark.parametrize("text, limit, told", [("ü" * 9, 8, "üüüü"), ("ü" * 9, 7, "üüü"), ("a\n" * 9, 5, "a\na\na"), ("\U0001f600b" * 3, 8, "\U0001f600b"), ("\"\\" * 9, 3, "\"\\\""),
+                                               ("1234", 4, "1234"), ("üx", 1, "")])
+def test_what_crosses_the_output_limit_is_cut_between_characters(box, text, limit, told):
+    for escaped in (True, False):
+        send = f"link.send('iopub', 'stream', {{'name': 'stderr', 'text': {text!r}}}, header, ascii={escaped})"
+        answer = box.run(send + "\n" + send, output_limit=limit)
+        assert answer["outcome"] == "output_limit" and answer["stderr"] == told and answer["stdout"] == ""
+
+
+def test_other_messages_that_cross_the_output_limit_are_not_told(box):
+    say = "link.send('iopub', 'stream', {'name': 'stdout', 'text': '%s'}, header)"
+    answer = box.run("\n".join([say % "abc", result("'0' * 200"), say % "d"]), output_limit=100)
+    assert answer["outcome"] == "output_limit" and answer["stdout"] == "abc" and answer["results"] == []
 
 
 def test_a_slow_client_slows_the_kernel_and_costs_no_memory(box, server):

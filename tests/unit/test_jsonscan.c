@@ -131,6 +131,25 @@ static void test_texts_are_decoded(void **state)
     assert_false(jsonscan_text(SLICE("5"), text, sizeof text));
 }
 
+/* Every bound gives the longest beginning that keeps to it, and no half character. */
+static void test_a_text_is_cut_between_characters(void **state)
+{
+    static const char text[] = "\"a\\n\xc3\xbc\\u00fc\\ud83d\\ude00\xf0\x9f\x98\x80\\ud83d\\\"b\"";
+    static const size_t ends[][2] = { { 0, 0 }, { 1, 1 }, { 3, 2 }, { 5, 4 }, { 11, 6 }, { 23, 10 }, { 27, 14 },
+                                      { 33, 17 }, { 35, 18 }, { 36, 19 } };
+    struct jsonslice inside = jsonscan_inside(SLICE(text));
+    size_t n;
+
+    (void)state;
+    for (size_t bound = 0, i = 0; bound < 25; bound++) {
+        while (i + 1 < sizeof ends / sizeof *ends && ends[i + 1][1] <= bound)
+            i++;
+        assert_int_equal(jsonscan_cut(inside, bound, &n), ends[i][0]);
+        assert_int_equal(n, ends[i][1]);
+    }
+    assert_int_equal(jsonscan_cut(jsonscan_inside(SLICE("\"\"")), 5, &n), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -139,6 +158,7 @@ int main(void)
         cmocka_unit_test(test_every_byte_of_a_long_string_is_looked_at),
         cmocka_unit_test(test_members_are_found_by_their_name),
         cmocka_unit_test(test_texts_are_decoded),
+        cmocka_unit_test(test_a_text_is_cut_between_characters),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
