@@ -36,18 +36,18 @@ int link_send(int link, const void *data, size_t size, const int *fds, size_t n_
     }
 }
 
-static ssize_t receive(int link, struct msghdr *message)
+static ssize_t receive(int link, struct msghdr *message, int flags)
 {
     ssize_t n;
 
     /* A peer that ended without reading all is told as a reset, once, before what it said itself. */
-    while ((n = recvmsg(link, message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)) < 0 &&
+    while ((n = recvmsg(link, message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT | flags)) < 0 &&
            (errno == EINTR || errno == ECONNRESET))
         ;
     return n < 0 ? -errno : n;
 }
 
-ssize_t link_receive_any(int link, void *data, size_t size, int *ret_fds, size_t n_fds, size_t *ret_n)
+static ssize_t receive_any(int link, int flags, void *data, size_t size, int *ret_fds, size_t n_fds, size_t *ret_n)
 {
     union {
         struct cmsghdr header;
@@ -61,13 +61,13 @@ ssize_t link_receive_any(int link, void *data, size_t size, int *ret_fds, size_t
     *ret_n = 0;
     for (size_t i = 0; i < n_fds; i++)
         ret_fds[i] = -1;
-    ssize_t n = receive(link, &message);
+    ssize_t n = receive(link, &message, flags);
     if (n == 0 && message.msg_controllen == 0) {
         /* The kernel looks for a message first and for the end afterwards. If the peer said its last word and ended in
          * between, the end is told before that word; told twice it is the end. (Nothing at all: the first was an empty
          * message.) */
         message.msg_controllen = sizeof control;
-        n = receive(link, &message);
+        n = receive(link, &message, flags);
         if (n == -EAGAIN)
             return 0;
     }
@@ -92,6 +92,16 @@ ssize_t link_receive_any(int link, void *data, size_t size, int *ret_fds, size_t
         ret_fds[*ret_n] = fd_close(ret_fds[*ret_n]);
     }
     return -EPROTO;
+}
+
+ssize_t link_receive_any(int link, void *data, size_t size, int *ret_fds, size_t n_fds, size_t *ret_n)
+{
+    return receive_any(link, 0, data, size, ret_fds, n_fds, ret_n);
+}
+
+ssize_t link_peek_any(int link, void *data, size_t size, int *ret_fds, size_t n_fds, size_t *ret_n)
+{
+    return receive_any(link, MSG_PEEK, data, size, ret_fds, n_fds, ret_n);
 }
 
 /* Returns 1 with a message, 0 if nothing is there and !block, -EPIPE at the end, -EPROTO for a message of another size.

@@ -49,5 +49,7 @@ MUST_CHECK int link_receive(int link, void *data, size_t size, int *ret_fds, siz
 
 /* One message of any size up to size. Returns its length, 0 at the end, -EAGAIN if nothing is there; never blocks. */
 MUST_CHECK ssize_t link_receive_any(int link, void *data, size_t size, int *ret_fds, size_t n_fds, size_t *ret_n);
+/* The same; the message stays for the next who looks, and the descriptors are duplicates. */
+MUST_CHECK ssize_t link_peek_any(int link, void *data, size_t size, int *ret_fds, size_t n_fds, size_t *ret_n);
 
 #endif

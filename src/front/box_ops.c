@@ -204,7 +204,7 @@ static void on_created(const struct event *event, int *fds, size_t n_fds, void *
     (void)fds;
     (void)n_fds;
     call_free(c);
-    if (event->result < 0 && event->result != -ECONNRESET && b->family && b->phase == PHASE_CREATING)
+    if (event->result < 0 && event->result != -ECONNRESET && b->asked_in_family && b->phase == PHASE_CREATING)
         create_plain(b);
     else
         box_raised(b, event->result < 0 ? &event->err : NULL);
@@ -212,6 +212,9 @@ static void on_created(const struct event *event, int *fds, size_t n_fds, void *
 
 void box_raised(struct box *b, const struct err *e)
 {
+    /* The box has them, or never will; what callers opened is not kept here. */
+    for (uint32_t i = 0; i < b->settings.n_mounts; i++)
+        b->settings.mount_fd[i] = fd_close(b->settings.mount_fd[i]);
     if (b->phase != PHASE_CREATING && b->phase != PHASE_STARTING)
         return;
     if (e) {
@@ -252,6 +255,7 @@ void box_ask_keeper(struct box *b, const int *mount_fd)
         .family = b->family,
     };
 
+    b->asked_in_family = b->family != 0;
     memcpy(q.hostname, s->hostname, sizeof q.hostname);
     memcpy(q.mount, s->mount, sizeof q.mount);
     keeper_link_request(b->front->keeper, &q, sizeof q, mount_fd, s->n_mounts, on_created, call_new(b, NULL, NULL));

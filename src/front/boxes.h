@@ -50,7 +50,7 @@ struct box_settings {
     uint32_t            n_mounts;
     struct frame_mount  mount[KEEPER_MOUNTS];
     char               *mount_source[KEEPER_MOUNTS];    /* owned; as the caller wrote it, for show */
-    int                 mount_fd[KEEPER_MOUNTS];        /* owned; opened under the caller's rights */
+    int                 mount_fd[KEEPER_MOUNTS];        /* owned until it is raised; opened with the caller's rights */
 };
 
 struct box;
@@ -76,6 +76,7 @@ struct box {
     uint32_t            slot;           /* the keeper's, or BOX_NO_SLOT */
     uint64_t            token;          /* what the keeper calls it if it came from the pool; 0: by its number */
     uint32_t            family;         /* 0: a plain box; else the keeper's slot of its family, plus one */
+    bool                asked_in_family;        /* of the keeper; the family may be gone since */
     enum phase          phase;
     char                reason[40];     /* "", "ttl", "idle", "keeper_lost", "create_failed", … */
     char                message[256];

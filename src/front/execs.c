@@ -445,7 +445,8 @@ void execs_on_keeper_event(struct box *box, const struct event *event, int *fds,
         if (x->early_signal)
             (void)!exec_signal(x, x->early_signal, &ignored);
         x->early_signal = 0;
-        x->way = event->code == 2 ? "parked" : event->code == 1 ? "forked" : "cold";
+        /* In a box that was made for this caller the first one was forked for him, too. */
+        x->way = event->code == 2 && box->token ? "parked" : event->code ? "forked" : "cold";
         if (x->about_kernel)
             exec_save(x);
         kernels_on_exec_change(x);

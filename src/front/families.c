@@ -355,7 +355,7 @@ uint32_t families_for(struct front *front, const char *owner, const struct box_s
     const struct config_template *t = config_template(&front->config, s->template);
 
     if (!t || t->no_zygote || t->kernel[0] || !front->config.guest[0] || s->template > front->boxes.n_templates
-        || s->root || s->writable_root || s->on_disk || s->n_mounts)
+        || s->root || s->writable_root || s->on_disk)
         return 0;
     for (struct family *f = all.list; f < all.list + KEEPER_FAMILIES; f++)
         if (is_of(f, owner, s->template, s->profile)) {

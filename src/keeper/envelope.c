@@ -28,7 +28,7 @@ int envelope_open(int *fd, bool trusting, uid_t *ret_uid, gid_t *ret_gid, struct
     }
     if (getsockopt(*fd, SOL_SOCKET, SO_PEERCRED, &maker, &size) < 0)
         return err_at(e, errno, STEP_TREE, 0, "who made the envelope");
-    ssize_t got = link_receive_any(*fd, &mark, 1, &inside, 1, &n);
+    ssize_t got = link_peek_any(*fd, &mark, 1, &inside, 1, &n);
     if (got != 1 || n != 1) {
         fd_close(inside);
         return err_at(e, EPROTO, STEP_TREE, 0, "the envelope of a mount is empty");

@@ -86,7 +86,7 @@ class Client:
     def delete(self, path, **kw):
         return self.ask("DELETE", path, **kw)
 
-    def create_with_mounts(self, body, mounts):
+    def create_with_mounts(self, body, mounts, writable=False):
         """Makes a box with mounts {target: source}, handed over as docs/decisions/011 says; the unix socket only."""
         fds = []
         try:
@@ -97,7 +97,7 @@ class Client:
                 os.close(fd)
                 ours.close()
                 fds.append(theirs.detach())
-            listed = [{"source": source, "target": target, "fd": i} for i, (target, source) in enumerate(mounts.items())]
+            listed = [{"source": source, "target": target, "fd": i, "writable": writable} for i, (target, source) in enumerate(mounts.items())]
             data = json.dumps({**body, "mounts": listed}).encode()
             c = self.connection()
             c.connect()

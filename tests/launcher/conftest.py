@@ -8,6 +8,7 @@ import tempfile
 import pytest
 
 BUILD = pathlib.Path(os.environ["CARREL_BUILD"])
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
 
 
 @pytest.fixture(scope="session")

@@ -4,12 +4,14 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
 from jupyter_client.manager import start_new_kernel
 
 from conftest import BUILD
+import server as servers
 
 STARTUP_S = 90
 
@@ -116,6 +118,28 @@ def test_a_killed_launcher_leaves_nothing(folder):
     os.kill(k.manager.provisioner.pid, signal.SIGKILL)
     wait_for(lambda: not k.manager.is_alive())
     wait_for(lambda: left() <= before)
+
+
+def test_with_a_server_the_kernel_is_forked_from_its_zygote(folder, tmp_path, monkeypatch):
+    subprocess.run([BUILD / "carrel", "kernelspec", "install", "--name", "python3", "--prefix", tmp_path], check=True, stdout=subprocess.DEVNULL, timeout=20)
+    server = servers.Server(BUILD, options=["--set", f"templates.python.python={sys.executable}", "--set", "templates.python.pool=1"])
+    try:
+        servers.wait_for(lambda: "a family of kernels is ready" in server.log(), "the zygote is ready", 60)
+        monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "share/jupyter"))
+        monkeypatch.setenv("CARREL_URL", server.url)
+        k = Kernel(folder)
+        try:
+            [box] = server.request("GET", "/v1/boxes")[1]["boxes"]
+            [told] = server.request("GET", f"/v1/boxes/{box['id']}/kernels")[1]["kernels"]
+            assert told["way"] == "forked", told
+            assert k.value("import os; os.getcwd()") == str(folder)
+            k.value("open('made', 'w').write('x')")
+            assert (folder / "made").stat().st_uid == os.getuid()
+        finally:
+            k.client.stop_channels()
+            k.manager.shutdown_kernel(now=False)
+    finally:
+        server.end()
 
 
 @pytest.mark.parametrize("change, word", [({"transport": "udp"}, b"transport"), ({"shell_port": 0}, b"shell_port"), ({"signature_scheme": "hmac-md5"}, b"hmac-sha256"),

@@ -1,5 +1,6 @@
 """Families of the server: started for whoever needs one, with parked boxes of their own, started again when their zygote dies, known again after a restart of the
 front. The stand-in for an interpreter is tests/zygote, which serves whatever its arguments are."""
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -12,7 +13,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "api"))
 from client import Client                       # noqa: E402
 from conftest import BUILD, Server, token, wait_for     # noqa: E402
-from test_pool import create, keeper_pid        # noqa: E402
+from test_pool import boxes_of_keeper, create, keeper_pid        # noqa: E402
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the server of these tests runs as root")
 
@@ -99,6 +100,62 @@ def test_a_box_of_other_limits_is_made_in_the_family(family):
     box = create(client, template="python", limits={"memory": "256M"})
     assert box["from_pool"] is False
     wait_parked(server, 3)
+
+
+@pytest.fixture
+def shared(tmp_path):
+    folder = tmp_path / "shared"
+    folder.mkdir(mode=0o700)
+    (folder / "file").write_text("of the caller\n")
+    return folder
+
+
+def test_a_box_with_mounts_is_made_in_the_family_and_writes_as_the_caller(family, shared):
+    server, client = family
+    box = client.create_with_mounts({"template": "python"}, {"/data": str(shared)}, writable=True)
+    assert box["from_pool"] is False
+    wait_parked(server, 3)
+    [inside] = [pid for pid, boxed in interpreters(server).items() if boxed and " /data " in pathlib.Path(f"/proc/{pid}/mountinfo").read_text()]
+    ran = client.post(f"/v1/boxes/{box['id']}/exec", {"shell": "cat /data/file; echo new >/data/new; stat -c %u /data/new"}).json
+    assert ran["stdout"] == "of the caller\n1000\n", ran
+    assert (shared / "new").read_text() == "new\n" and (shared / "new").stat().st_uid == os.getuid()
+    [zygote] = zygotes(server)
+    assert "/data" not in pathlib.Path(f"/proc/{zygote}/mountinfo").read_text()
+    assert client.delete(f"/v1/boxes/{box['id']}").status == 204 and wait_for(lambda: not pathlib.Path(f"/proc/{inside}").exists())
+
+
+def test_a_mount_that_is_only_to_be_read_stays_so_in_a_family(family, shared):
+    server, client = family
+    box = client.create_with_mounts({"template": "python"}, {"/data": str(shared)})
+    wait_parked(server, 3)
+    ran = client.post(f"/v1/boxes/{box['id']}/exec", {"shell": "cat /data/file; echo x >/data/file"}).json
+    assert ran["stdout"] == "of the caller\n" and "Read-only" in ran["stderr"]
+
+
+def test_a_box_with_mounts_is_made_without_a_family_if_the_zygote_dies_meanwhile(family, shared):
+    server, client = family
+    [zygote] = zygotes(server)
+    os.kill(zygote, signal.SIGSTOP)
+    try:
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            before = boxes_of_keeper(server)
+            creating = thread.submit(client.create_with_mounts, {"template": "python"}, {"/data": str(shared)}, True)
+            assert wait_for(lambda: boxes_of_keeper(server) == before + 1)
+            os.kill(zygote, signal.SIGKILL)
+            box = creating.result(20)
+    finally:
+        os.kill(zygote, signal.SIGKILL) if zygote in zygotes(server) else None
+    assert "a family gave no box" in server.log_text()
+    ran = client.post(f"/v1/boxes/{box['id']}/exec", {"shell": "cat /data/file && echo new >/data/new"}).json
+    assert ran["stdout"] == "of the caller\n" and ran["outcome"] == "ok" and (shared / "new").stat().st_uid == os.getuid()
+
+
+def test_the_front_keeps_nothing_that_a_caller_has_opened(family, shared):
+    server, client = family
+    before = len(os.listdir(f"/proc/{server.front_pid()}/fd"))
+    for _ in range(3):
+        client.create_with_mounts({"template": "python"}, {"/data": str(shared)})
+    assert wait_for(lambda: len(os.listdir(f"/proc/{server.front_pid()}/fd")) <= before), os.listdir(f"/proc/{server.front_pid()}/fd")
 
 
 @pytest.mark.parametrize("body", [{"writable_root": True}, {}, {"template": None}])

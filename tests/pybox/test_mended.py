@@ -125,6 +125,19 @@ def test_cwd_is_read_write_under_the_rights_of_the_caller(local, manager, tmp_pa
     assert made.read_text() == "made inside" and made.stat().st_uid == os.geteuid()
 
 
+def test_a_kernel_with_a_cwd_is_forked_as_soon_as_there_is_a_zygote(local, manager, tmp_path):
+    deadline = time.monotonic() + 60
+    way = None
+    while way != "forked":
+        assert time.monotonic() < deadline, way
+        with local.started(manager, cwd=tmp_path) as box:
+            way = local.call(box.client.info())["way"]
+            out = local.run(box, "import os\nopen('made', 'a').write('x')\nos.getcwd(), os.stat('.').st_uid == os.getuid()")
+            assert out.data[-1] == {"text/plain": repr((str(tmp_path), True))}, str(out.error)
+    made = tmp_path / "made"
+    assert made.read_text().startswith("x") and made.stat().st_uid == os.geteuid()
+
+
 def test_a_cwd_that_is_not_there(local, manager):
     with pytest.raises(NotADirectoryError, match="/no/such"):
         local.start(manager, cwd="/no/such")

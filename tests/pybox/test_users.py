@@ -52,6 +52,30 @@ with LocalPyBoxManager() as manager, manager.start(cwd=CWD) as box:
         shutil.rmtree(directory)
 
 
+def test_a_users_kernels_with_a_directory_are_forked_too(place, user):
+    code = """
+import time
+from carrel.pybox import LocalPyBoxManager
+deadline = time.monotonic() + 60
+with LocalPyBoxManager() as manager:
+    while True:
+        with manager.start(cwd=CWD) as box:
+            way = box.client.info()["way"]
+            out = box.run("open('made', 'a').write('x'); import os; os.getcwd()")
+        if way == "forked" or time.monotonic() > deadline:
+            break
+    print(way, out.error or out.data[0]["text/plain"])
+"""
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="carrel-cwd-"))
+    try:
+        shutil.chown(directory, user)
+        done = run(sys.executable, code.replace("CWD", repr(str(directory))), place, user)
+        assert (done.returncode, done.stdout) == (0, f"forked '{directory}'\n"), done.stderr
+        assert (directory / "made").owner() == user
+    finally:
+        shutil.rmtree(directory)
+
+
 def test_without_ipykernel_the_error_has_the_fix(place):
     done = run("/usr/bin/python3", "import sys\nsys.modules['ipykernel'] = None\nimport carrel.pybox\n"
                "import importlib.util; importlib.util.find_spec = lambda n: None\ncarrel.pybox.LocalPyBoxManager().start()", place)
