@@ -28,8 +28,8 @@ bool jsonscan_is(struct jsonslice value, const char *text);
 bool jsonscan_text(struct jsonslice value, char *text, size_t size);
 /* What is between the quotes, still escaped; data NULL if it is no string. */
 struct jsonslice jsonscan_inside(struct jsonslice value);
-/* How much of what is inside (still escaped) gives at most so many bytes of text, whole characters only; *ret_bytes: how
- * many it gives. inside must be valid. */
+/* How much of what is inside (still escaped) gives at most so many bytes of text, whole characters only; *ret_bytes:
+ * how many it gives. inside must be valid. */
 size_t jsonscan_cut(struct jsonslice inside, size_t bytes, size_t *ret_bytes);
 /* A whole number that is not negative; false if it is none. */
 bool jsonscan_number(struct jsonslice value, unsigned long long *ret);
