@@ -102,6 +102,8 @@ int keeper_main(int argc, char **argv)
     int r = read_options(argc, argv, &keeper, &o, &e);
     if (r == 0 && o.fd >= 0 && fcntl(o.fd, F_SETFD, FD_CLOEXEC) < 0)
         r = err_set(&e, errno, STEP_USAGE, "keeper: --fd %d", o.fd);
+    if (r == 0 && o.path)
+        cgroup_settle();
     if (r == 0)
         r = box_host_open(&keeper.host, &e);
     if (r == 0) {

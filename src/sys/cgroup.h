@@ -59,6 +59,9 @@ struct cgroup_usage {
     bool     has_memory, has_pids, has_cpu, has_pids_peak;
 };
 
+/* A service whose cgroup was given to it with all below (Delegate=) goes into a leaf there, so that leaves of boxes can
+ * be made beside it. For every other process this does nothing. */
+void            cgroup_settle(void);
 /* A host without usable cgroups is no error: then can[] is false everywhere and why[] says what to do. */
 MUST_CHECK int  cgroup_host_open(struct cgroup_host *ret, struct err *e);
 void            cgroup_host_close(struct cgroup_host *host);

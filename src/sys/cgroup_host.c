@@ -5,9 +5,10 @@
  * time. v1: the same without `unified`. The usual places are tried first, because a start of `carrel run` pays for
  * this; /proc/self/mountinfo is read only if something was not there.
  *
- * Root works directly below the root of each hierarchy. An ordinary user can only have v2, and only below a directory
- * that was delegated to him; it is looked for upwards from the own cgroup. A cgroup that holds processes cannot give
- * controllers to its children, so the own cgroup itself is seldom the answer. */
+ * Root works directly below the root of each hierarchy, or in the part of v2 that a service was given
+ * (cgroup_given.c). An ordinary user can only have v2, and only below a directory that was delegated to him; it is
+ * looked for upwards from the own cgroup. A cgroup that holds processes cannot give controllers to its children, so the
+ * own cgroup itself is seldom the answer. */
 #include "sys/cgroup_impl.h"
 
 #include <errno.h>
@@ -249,23 +250,12 @@ static int v2_check_base(int dir)
  * with most. */
 static unsigned v2_find_delegated(struct search *search, unsigned want, int *ret_base)
 {
-    char own[PATH_MAX], path[2 * PATH_MAX], *line, *end;
+    char path[2 * PATH_MAX];
     unsigned best = 0;
+    size_t root = strlen(search->v2_path);
 
-    if (fd_read_file(AT_FDCWD, "/proc/self/cgroup", own, sizeof own) < 0)
+    if (cgroup_own_path(search->v2_path, path, sizeof path) < 0)
         return 0;
-    line = strncmp(own, "0::", 3) == 0 ? own : strstr(own, "\n0::");
-    if (!line)
-        return 0;
-    line = strchr(line, '/');
-    if (!line || strncmp(line, "/..", 3) == 0) /* outside of what this cgroup namespace shows */
-        return 0;
-    line[strcspn(line, "\n")] = 0;
-    if ((end = strstr(line, " (deleted)")))
-        *end = 0;
-    size_t root = (size_t)snprintf(path, sizeof path, "%s", search->v2_path);
-    snprintf(path + root, sizeof path - root, "%s", line[1] ? line : "");
-
     for (;;) {
         FD dir = openat(AT_FDCWD, path, O_PATH | O_DIRECTORY | O_CLOEXEC);
         int r = dir < 0 ? -errno : v2_check_base(dir);
@@ -293,13 +283,25 @@ static unsigned v2_find_delegated(struct search *search, unsigned want, int *ret
     return best;
 }
 
-/* Chooses the base in the v2 tree and sets can[] for the wanted controllers. */
-static void choose_v2(struct cgroup_host *host, struct search *search, unsigned want)
+/* A service that was given a part of the tree stays in it, if that part can do all that the whole could. */
+static bool v2_take_given(struct cgroup_host *host, struct search *search, unsigned want, unsigned *ret_have)
+{
+    FD given = search->is_root ? cgroup_open_given(search->v2_path) : -1;
+    int ignored = 0;
+
+    if (given < 0 || v2_check_base(given) < 0)
+        return false;
+    *ret_have = v2_enable(given, want, &ignored);
+    if (*ret_have != want && *ret_have != v2_enable(search->v2, want, &ignored))
+        return false;
+    host->v2 = TAKE_FD(given);
+    return true;
+}
+
+static unsigned v2_choose_base(struct cgroup_host *host, struct search *search, unsigned want)
 {
     unsigned have = 0;
 
-    if (search->v2 < 0)
-        return;
     int r = v2_check_base(search->v2);
     if (r == 0) {
         host->v2 = TAKE_FD(search->v2);
@@ -319,6 +321,18 @@ static void choose_v2(struct cgroup_host *host, struct search *search, unsigned 
             fd_close(base);
         }
     }
+    return have;
+}
+
+/* Chooses the base in the v2 tree and sets can[] for the wanted controllers. */
+static void choose_v2(struct cgroup_host *host, struct search *search, unsigned want)
+{
+    unsigned have = 0;
+
+    if (search->v2 < 0)
+        return;
+    if (!v2_take_given(host, search, want, &have))
+        have = v2_choose_base(host, search, want);
     for (enum cgroup_controller c = 0; c < CG_FREEZER; c++)
         if (have & 1U << c)
             host->can[c] = host->v2_controllers = true;

@@ -18,6 +18,11 @@ struct cgroup_process {
 };
 MUST_CHECK int cgroup_process_read(const char *who, struct cgroup_process *ret);
 
+/* The path of this process's cgroup in the v2 tree that is mounted at tree. Its length, or -errno. */
+MUST_CHECK int cgroup_own_path(const char *tree, char *path, size_t size);
+/* The directory above it, if systemd has given it to this service: an O_PATH fd, or -errno. */
+int cgroup_open_given(const char *tree);
+
 /* Opens the base of a v1 hierarchy at its usual place, or -1. */
 int cgroup_open_usual_v1(enum cgroup_controller controller);
 

@@ -114,11 +114,41 @@ static int unshare_or_errno(int flags)
     return unshare(flags) < 0 ? -errno : 0;
 }
 
+#define BOX_RANGE "0 1879048192 65536"
+
+/* Root's boxes have a range of ids, which is written by somebody outside of the namespace. */
+static int become_root_of_range(void)
+{
+    pid_t self = getpid();
+    int gate[2], status;
+    char word;
+
+    if (pipe2(gate, O_CLOEXEC) < 0)
+        return -errno;
+    pid_t helper = fork();
+    if (helper == 0) {
+        (void)close(gate[1]);
+        _exit(read(gate[0], &word, 1) == 1 ? -process_map_ids(self, BOX_RANGE, BOX_RANGE, false) : EIO);
+    }
+    (void)close(gate[0]);
+    int r = helper < 0 ? -errno : unshare_or_errno(CLONE_NEWUSER);
+    if (r == 0 && write(gate[1], "", 1) != 1)
+        r = -EIO;
+    (void)close(gate[1]);
+    if (helper > 0 && waitpid(helper, &status, 0) == helper && r == 0 && status)
+        r = WIFEXITED(status) ? -WEXITSTATUS(status) : -EIO;
+    if (r == 0 && (setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0))
+        r = -errno;
+    return r;
+}
+
 /* In a new user namespace, as its root. */
 static int become_namespace_root(const struct notes *notes)
 {
     char map[32];
 
+    if (notes->keeper_root)
+        return become_root_of_range();
     int r = unshare_or_errno(CLONE_NEWUSER);
     if (r < 0)
         return r;
@@ -188,7 +218,7 @@ static int try_id_mapped(int tree, const struct notes *notes)
     if (r < 0)
         return r;
     if (notes->keeper_root)
-        snprintf(map, sizeof map, "0 1879048192 65536");
+        snprintf(map, sizeof map, BOX_RANGE);
     else
         snprintf(map, sizeof map, "0 0 1");
     r = process_map_ids(holder.pid, map, map, !notes->keeper_root);

@@ -13,6 +13,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -119,6 +120,50 @@ static void test_v2_user_works_in_what_was_delegated(void **state)
     (void)state;
 }
 
+enum { AT_TOP = 2, AT_ROOT = 3 };
+
+/* What the keeper does as a service. Where its leaves are then, or another number for what failed. */
+static int use_given(const char *top)
+{
+    struct cgroup_host mine;
+    struct cgroup leaf;
+    struct err e;
+    char path[256];
+
+    cgroup_settle();
+    if (cgroup_host_open(&mine, &e) < 0 || cgroup_create(&mine, 1, &freezer_only, &leaf, &e) < 0)
+        return 1;
+    snprintf(path, sizeof path, "%s/%s", top, leaf.name);
+    int where = access(path, F_OK) == 0 ? AT_TOP : 0;
+    snprintf(path, sizeof path, "/sys/fs/cgroup/%s", leaf.name);
+    if (access(path, F_OK) == 0)
+        where = AT_ROOT;
+    return cgroup_remove(&mine, &leaf) < 0 ? 4 : where;
+}
+
+static void test_v2_service_stays_in_what_it_was_given(void **state)
+{
+    for (int given = 0; given < 2; given++) {
+        char top[96], path[160];
+        int status;
+        snprintf(top, sizeof top, "/sys/fs/cgroup/carreltest-%d", getpid());
+        assert_return_code(mkdir(top, 0755), errno);
+        if (given)
+            assert_return_code(setxattr(top, "trusted.delegate", "1", 1, 0), errno);
+        pid_t pid = fork();
+        if (pid == 0) {
+            snprintf(path, sizeof path, "%s/cgroup.procs", top);
+            _exit(fd_write_file(AT_FDCWD, path, "0") < 0 ? 100 : use_given(top));
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        snprintf(path, sizeof path, "%s/keeper", top);
+        assert_int_equal(rmdir(path), given ? 0 : -1);
+        assert_return_code(rmdir(top), errno);
+        assert_int_equal(WEXITSTATUS(status), given ? AT_TOP : AT_ROOT);
+    }
+    (void)state;
+}
+
 static void test_v2_user_without_delegation_is_told_how_to_get_it(void **state)
 {
     int status;
@@ -162,6 +207,7 @@ const struct CMUnitTest v2_tests[] = {
     cmocka_unit_test(test_v2_is_chosen_and_tells_what_it_lacks),
     cmocka_unit_test(test_v2_leaf_lives_freezes_and_dies),
     cmocka_unit_test(test_v2_user_works_in_what_was_delegated),
+    cmocka_unit_test(test_v2_service_stays_in_what_it_was_given),
     cmocka_unit_test(test_v2_user_without_delegation_is_told_how_to_get_it),
     cmocka_unit_test(test_read_only_tree_is_explained),
 };

@@ -31,3 +31,10 @@ def test_the_doctor_names_it_and_says_that_boxes_can_be_made(root, capability):
     status, out, err = without(capability, root, "doctor")
     assert status == 0, out + err
     assert f"root without CAP_{capability.upper()}" in out
+
+
+def test_the_doctor_needs_no_more_than_a_box(root):
+    status, out, err = without("setfcap", root, "run", "--", "true")
+    assert (status, err) == (0, "")
+    status, out, err = without("setfcap", root, "doctor")
+    assert status == 0, out + err

@@ -37,7 +37,8 @@ check "the front's unit is active" systemctl is-active carrel.service
 check "a box is made" carrel create --name one --memory 64M --pids 32 --cpus 0.5
 check "a command runs in it" carrel exec one -- sh -c 'echo hello; id -u'
 keeper=$(pid_of carrel-keeper.service)
-check "a box has a cgroup with its limits" bash -c 'cat /sys/fs/cgroup/carrel-[0-9]*/memory.max /sys/fs/cgroup/*/carrel-[0-9]*/memory.max 2>/dev/null | grep -x 67108864'
+check "a box has a cgroup with its limits in the unit's" bash -c 'cat /sys/fs/cgroup/carrel.slice/carrel-keeper.service/carrel-[0-9]*/memory.max | grep -x 67108864'
+check "and none outside of it" bash -c '! find /sys/fs/cgroup -maxdepth 2 -type d -name "carrel-[0-9]*" | grep .'
 check "a command stays in the background" carrel exec -d one -- sh -c 'while :; do date +%s; sleep 1; done'
 check "the front restarts" systemctl restart carrel.service
 check "the box is there again" carrel exec one -- true
@@ -46,5 +47,5 @@ check "carrel run uses the server" bash -c 'carrel run --server -- true'
 check "a front that is killed comes again" systemctl kill -s KILL carrel.service
 check "and serves" carrel exec one -- true
 check "the keeper's stop ends everything" systemctl stop carrel-keeper.service
-check "no cgroup of a box is left" bash -c '! find /sys/fs/cgroup -maxdepth 2 -type d -name "carrel-*[0-9]*" | grep .'
+check "no cgroup of a box is left" bash -c '! find /sys/fs/cgroup -type d -name "carrel-[0-9]*" | grep .'
 finish 0

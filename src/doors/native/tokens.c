@@ -80,10 +80,10 @@ void ask_token_create(struct ask *a)
 
 static int add_token(const struct store_token *t, void *arg)
 {
-    json_array_append_new(arg,
-                          json_pack("{s:s,s:s,s:s,s:o,s:o,s:o,s:b}", "id", t->id, "identity", t->identity, "scopes",
-                                    t->scopes, "created_at", front_time_json(t->created_ms), "expires_at",
-                                    front_time_json(t->expires_ms), "used_at", front_time_json(t->used_ms), "revoked", t->revoked));
+    json_array_append_new(arg, json_pack("{s:s,s:s,s:s,s:o,s:o,s:o,s:b}", "id", t->id, "identity", t->identity,
+                                         "scopes", t->scopes, "created_at", front_time_json(t->created_ms),
+                                         "expires_at", front_time_json(t->expires_ms), "used_at",
+                                         front_time_json(t->used_ms), "revoked", t->revoked));
     return 0;
 }
 
