@@ -406,6 +406,7 @@ void keeper_fork_failed(struct keeper *keeper, struct kept_box *box, unsigned sl
     p->ended = true;
     p->deadline_us = 0;
     close_order(p);
+    keeper_unwatch(keeper, p->payload.link);
     payload_done(&p->payload);
     p->end = (struct event){ .type = EVENT_FAILED, .box = box->slot, .payload = (uint16_t)slot, .token = p->token,
                              .result = -e->code, .err = *e };

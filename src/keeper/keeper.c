@@ -40,8 +40,26 @@ int keeper_watch(struct keeper *keeper, int fd, enum watch what, uint32_t box, u
     return r < 0 ? -errno : 0;
 }
 
+void keeper_unwatch(struct keeper *keeper, int fd)
+{
+    if (fd >= 0)
+        (void)epoll_ctl(keeper->epoll, EPOLL_CTL_DEL, fd, NULL);
+}
+
+/* As process_reap without waiting, for one whose pidfd is watched. */
+static int reap_watched(struct keeper *keeper, struct process *process, enum watch what, uint32_t box,
+                        uint32_t payload, struct process_end *ret)
+{
+    keeper_unwatch(keeper, process->pidfd);
+    int r = process_reap(process, 0, ret);
+    if (r <= 0 && process->pidfd >= 0)
+        (void)!keeper_watch(keeper, process->pidfd, what, box, payload);
+    return r;
+}
+
 static void drop_front(struct keeper *keeper)
 {
+    keeper_unwatch(keeper, keeper->front);
     keeper->front = fd_close(keeper->front);
     keeper->stopping |= keeper->end_with_front;
 }
@@ -73,11 +91,13 @@ void keeper_usage(const struct box *box, struct frame_usage *ret, struct box_usa
     };
 }
 
-void keeper_free_payload(struct kept_box *box, unsigned slot)
+void keeper_free_payload(struct keeper *keeper, struct kept_box *box, unsigned slot)
 {
     struct kept_payload *p = box->payload[slot];
 
     keeper_free_order(p);
+    keeper_unwatch(keeper, p->payload.link);
+    keeper_unwatch(keeper, p->payload.process.pidfd);
     payload_done(&p->payload);
     for (int i = 0; i < p->n_held; i++)
         fd_close(p->held[i]);
@@ -100,6 +120,11 @@ void keeper_end_box(struct keeper *keeper, struct kept_box *box, const struct er
     for (unsigned i = 0; i < KEEPER_PAYLOADS; i++)
         if (box->payload[i] && box->payload[i]->forking)
             keeper_fork_failed(keeper, box, i, &going);
+    /* What it says from here on, nobody listens to. */
+    keeper_unwatch(keeper, box->box.link);
+    keeper_unwatch(keeper, box->box.first.link);
+    if (box->box.first.waiting)
+        keeper_unwatch(keeper, box->box.first.process.pidfd);
     if (!box->waiting)
         box_kill(&box->box);
     else if (box->waiting->job.process.pidfd >= 0)
@@ -117,6 +142,7 @@ void keeper_bury_box(struct keeper *keeper, struct kept_box *box)
     struct box_usage full;
 
     keeper_usage(&box->box, &gone.usage, &full);
+    keeper_unwatch(keeper, box->box.oom);
     box_release(&keeper->host, &box->box);
     keeper_leave_family(keeper, box);
     if (box->create_serial) {
@@ -126,7 +152,7 @@ void keeper_bury_box(struct keeper *keeper, struct kept_box *box)
     }
     for (unsigned i = 0; i < KEEPER_PAYLOADS; i++)
         if (box->payload[i])
-            keeper_free_payload(box, i);
+            keeper_free_payload(keeper, box, i);
     keeper->box[box->slot] = NULL;
     keeper->n_boxes--;
     keeper_tell(keeper, &gone, NULL, 0);
@@ -145,7 +171,7 @@ static void init_ended(struct keeper *keeper, struct kept_box *box)
 {
     struct process_end end;
 
-    if (process_reap(&box->box.init, 0, &end) <= 0)
+    if (reap_watched(keeper, &box->box.init, WATCH_INIT, box->slot, 0, &end) <= 0)
         return;
     if (!box->dying) {
         struct err cause = { 0 };
@@ -164,7 +190,10 @@ static void box_speaks(struct keeper *keeper, struct kept_box *box)
 
     if (box->dying || box->waiting || box->box.state != BOX_MAKING)
         return;
+    keeper_unwatch(keeper, box->box.link);
     int r = box_ready(&box->box, false, &e);
+    if (box->box.link >= 0 && keeper_watch(keeper, box->box.link, WATCH_BOX_LINK, box->slot, 0) < 0)
+        r = err_at(&e, ENOMEM, STEP_MEMORY, 0, "watching the box");
     if (r < 0) {
         keeper_judge_fork(keeper, box, &e);
         keeper_end_box(keeper, box, &e);
@@ -180,7 +209,7 @@ static void box_speaks(struct keeper *keeper, struct kept_box *box)
             (void)!keeper_watch(keeper, box->box.first.process.pidfd, WATCH_FIRST_END, box->slot, 0);
         }
         /* From here on only its end is of interest; it is reaped by box_kill or by whoever gets it for a command. */
-        (void)epoll_ctl(keeper->epoll, EPOLL_CTL_DEL, box->box.first.link, NULL);
+        keeper_unwatch(keeper, box->box.first.link);
         keeper_tell(keeper, &ready, NULL, 0);
     }
 }
@@ -192,7 +221,8 @@ static void first_ended(struct keeper *keeper, struct kept_box *box)
     struct process_end end;
     struct err cause = { 0 };
 
-    if (!box->box.first.waiting || process_reap(&box->box.first.process, 0, &end) <= 0)
+    if (!box->box.first.waiting
+        || reap_watched(keeper, &box->box.first.process, WATCH_FIRST_END, box->slot, 0, &end) <= 0)
         return;
     if (box->box.state == BOX_MAKING)
         return;     /* its last word, or init's, says why */
@@ -211,8 +241,11 @@ static void payload_speaks(struct keeper *keeper, struct kept_box *box, unsigned
     struct kept_payload *p = box->payload[slot];
     struct event event = { .type = EVENT_STARTED, .box = box->slot, .payload = (uint16_t)slot, .token = p->token,
                            .code = (int32_t)p->way };
-    int r = payload_started(&p->payload, &event.err);
 
+    keeper_unwatch(keeper, p->payload.link);
+    int r = payload_started(&p->payload, &event.err);
+    if (p->payload.link >= 0)
+        (void)!keeper_watch(keeper, p->payload.link, WATCH_PAYLOAD_LINK, box->slot, slot);
     if (r == 0)
         return;
     if (r > 0) {
@@ -230,7 +263,7 @@ static void payload_ended(struct keeper *keeper, struct kept_box *box, unsigned 
     struct process_end end;
     struct box_usage full;
 
-    if (payload_reap(&p->payload, &end) <= 0)
+    if (reap_watched(keeper, &p->payload.process, WATCH_PAYLOAD_END, box->slot, slot, &end) <= 0)
         return;
     /* All that it said, up to the end of the link: its last word may be why it never ran. */
     for (int i = 0; i < DRAIN_MAX && p->payload.link >= 0; i++)

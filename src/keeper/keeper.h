@@ -127,9 +127,12 @@ bool           keeper_request(struct keeper *keeper, const void *frame, size_t s
 
 /* Used by both. */
 MUST_CHECK int keeper_watch(struct keeper *keeper, int fd, enum watch what, uint32_t box, uint32_t payload);
+/* Before it is closed: what epoll watches ends with the last copy, and a child that is being born has copies of all
+ * that we had. Until it closes them, what is ready and of no interest would wake us again and again. */
+void           keeper_unwatch(struct keeper *keeper, int fd);
 void           keeper_tell(struct keeper *keeper, const struct event *event, const int *fds, size_t n_fds);
 void           keeper_end_box(struct keeper *keeper, struct kept_box *box, const struct err *cause);
-void           keeper_free_payload(struct kept_box *box, unsigned slot);
+void           keeper_free_payload(struct keeper *keeper, struct kept_box *box, unsigned slot);
 void           keeper_usage(const struct box *box, struct frame_usage *ret, struct box_usage *ret_full);
 void           keeper_tell_all(struct keeper *keeper);
 void           keeper_bury_box(struct keeper *keeper, struct kept_box *box);

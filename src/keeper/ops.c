@@ -315,13 +315,13 @@ static int keep_payload(struct call *c, unsigned slot, struct kept_payload *p, s
     else if (!p->forking)
         r = keeper_watch_end(c->keeper, c->box, slot, e);
     if (r < 0 && p->forking) {
-        keeper_free_payload(c->box, slot);
+        keeper_free_payload(c->keeper, c->box, slot);
     } else if (r < 0) {
         /* A child that nobody watches would never be reaped. */
         struct process_end end;
         (void)!process_signal(&p->payload.process, SIGKILL);
         (void)!process_reap(&p->payload.process, 1, &end);
-        keeper_free_payload(c->box, slot);
+        keeper_free_payload(c->keeper, c->box, slot);
     }
     return r;
 }
@@ -468,7 +468,7 @@ static int do_forget(struct call *c, struct err *e)
 
     if (!c->box->payload[q->payload]->ended)
         return err_at(e, EBUSY, STEP_WAIT, 0, "the command still runs");
-    keeper_free_payload(c->box, q->payload);
+    keeper_free_payload(c->keeper, c->box, q->payload);
     return 0;
 }
 
