@@ -1,5 +1,6 @@
 """What a client sees of a kernel that behaves: each test with ipykernel 7, with ipykernel 6, and forked from a zygote into a box."""
 
+import re
 import time
 
 import pytest
@@ -102,6 +103,21 @@ def test_input_can_be_interrupted(kernel):
         pass
     kernel.interrupt()
     assert [m["content"]["ename"] for m in kernel.collect(msg_id) if m["msg_type"] == "error"] == ["KeyboardInterrupt"]
+
+
+@pytest.mark.parametrize("code, last", [("while True: pass", "while True: pass"), ("import time\ndef nap():\n    time.sleep(60)\nnap()", "time.sleep(60)"),
+                                        ("import time\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    1/0", "1/0")])
+def test_the_traceback_of_an_interrupt_ends_in_the_users_code(kernel, code, last):
+    msg_id = kernel.submit("print('begun', flush=True)\n" + code)
+    while kernel.receive()["msg_type"] != "stream":
+        pass
+    time.sleep(0.1)                     # for the cell to be at it
+    kernel.interrupt()
+    [error] = [m["content"] for m in kernel.collect(msg_id) if m["msg_type"] == "error"]
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error["traceback"]))
+    assert "sigint" not in shown and "carrel" not in shown, shown
+    arrows = [line for line in shown.splitlines() if "-> " in line]
+    assert last in arrows[-1], shown
 
 
 @pytest.mark.parametrize("code", ["while True: pass", "import time; time.sleep(60)", "!sleep 60", "%timeit -n 1000000000 1",

@@ -40,6 +40,8 @@ def test_a_plot_comes_as_png(real):
     ("class R:\n  def __repr__(self): raise ValueError('no')\nR()", lambda a: a["kernel"]["state"] == "idle"),
     ("import os\nif os.fork() == 0: os._exit(0)\nos.wait(); 5", lambda a: value(a) == "5"),
     ("import subprocess; subprocess.run(['echo', 'sub']).returncode", lambda a: value(a) == "0" and a["stdout"] == "sub\n"),
+    ("import ctypes; c = ctypes.CDLL(None); c.printf(b'from C'); print('from Python')", lambda a: sorted(a["stdout"].replace("from C", "|").split("|")) == ["", "from Python\n"]),
+    ("import ctypes; ctypes.CDLL(None).puts(b'before'); 1/0", lambda a: a["stdout"] == "before\n" and a["error"]["name"] == "ZeroDivisionError"),
     ("await __import__('asyncio').sleep(0.01); 6", lambda a: value(a) == "6"),
 ])
 def test_odd_cells(real, code, check):

@@ -14,6 +14,7 @@ is never lost to one."""
 import asyncio
 import collections
 import contextlib
+import ctypes
 import inspect
 import logging
 import os
@@ -32,6 +33,11 @@ from carrel_kernel.shell import Shell
 
 COMM_TYPES = ("comm_open", "comm_msg", "comm_close")
 SHELL, CONTROL, IOPUB, STDIN = (sessions.Channel(name) for name in ("shell", "control", "iopub", "stdin"))
+
+# What C code has printed. Not all files: one that somebody waits in, in another thread, would hold us up.
+_libc = ctypes.PyDLL(None)
+_libc.fflush.argtypes = [ctypes.c_void_p]
+_flush_c, _c_stdout = _libc.fflush, ctypes.c_void_p.in_dll(_libc, "stdout")
 
 
 class BoxKernel(IPythonKernel):
@@ -277,6 +283,7 @@ class BoxKernel(IPythonKernel):
         reply = await self._execute(code, silent, parent)
         if self._is_fork:
             return
+        _flush_c(_c_stdout)
         self.streams.flush()
         # Before the reply: whoever waits for it and then asks again is not meant.
         if not silent and reply["status"] == "error" and content.get("stop_on_error", True):

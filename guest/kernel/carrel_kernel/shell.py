@@ -62,6 +62,19 @@ class Shell(OnceTransformed, ZMQInteractiveShell):
         self.history_manager = MemoryHistory(shell=self, parent=self)
         self.configurables.append(self.history_manager)
 
+    def _get_exc_info(self, exc_tuple=None):
+        """An interrupt is shown where it came, without our handler, which a stock kernel has not."""
+        kind, value, trace = super()._get_exc_info(exc_tuple)
+        handler, error = type(self.kernel)._on_sigint.__code__, value
+        for _ in range(16):
+            at = error.__traceback__ if isinstance(error, KeyboardInterrupt) else None
+            while at is not None and at.tb_next is not None:
+                if at.tb_next.tb_frame.f_code is handler:
+                    at.tb_next = None
+                at = at.tb_next
+            error = getattr(error, "__context__", None)
+        return kind, value, trace
+
     def enable_gui(self, gui=None):
         """As ipykernel's, which would look for the kernel in an application that is not here."""
         from IPython.core.error import UsageError
