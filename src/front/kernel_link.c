@@ -281,15 +281,31 @@ static void take_packet(struct kernel_link *l, size_t size)
         complete(l);
 }
 
+static ssize_t receive_packet(int fd, struct msghdr *message)
+{
+    ssize_t n;
+
+    /* A kernel that ended without reading all is told as a reset, once, before what it said itself. */
+    while ((n = recvmsg(fd, message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)) < 0 && (errno == EINTR || errno == ECONNRESET))
+        ;
+    return n;
+}
+
 /* Bytes, 0: nothing there (any more). */
 static size_t receive(struct kernel_link *l)
 {
     struct iovec v = { packet, sizeof packet };
     struct msghdr message = { .msg_iov = &v, .msg_iovlen = 1 };
-    ssize_t n = recvmsg(l->watch.fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    ssize_t n = receive_packet(l->watch.fd, &message);
 
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+    if (n == 0) {
+        /* If it said its last word and ended while we looked, the end is told before that word; see box/link.c. */
+        n = receive_packet(l->watch.fd, &message);
+        if (n < 0 && errno == EAGAIN)
+            n = 0;
+    } else if (n < 0 && errno == EAGAIN) {
         return 0;
+    }
     if (n <= 0)
         broken(l, NULL, "closed its link");
     else if (message.msg_flags & MSG_TRUNC || (size_t)n == sizeof packet)

@@ -17,7 +17,7 @@
 #include "front/front.h"
 #include "front/kernel_private.h"
 
-enum { START_PATIENCE_MS = 60000 };
+enum { START_PATIENCE_MS = 60000, REPLY_PATIENCE_MS = 5000 };
 
 static void begin_next(struct kernel *k);
 
@@ -150,12 +150,17 @@ static void stop(struct kernel_run *run, const char *why)
     if (!run->stopped)
         run->stopped = why;
     kernel_stop_cell(run->kernel, run->id);
+    loop_timer_set(run->kernel->front->loop, &run->timer, REPLY_PATIENCE_MS);
 }
 
 static void on_timeout(struct loop_timer *t)
 {
     struct kernel_run *run = (struct kernel_run *)((char *)t - offsetof(struct kernel_run, timer));
 
+    if (run->idle) {            /* there is nothing to interrupt, only a reply that never came */
+        leave(run, run->stopped ? run->stopped : "timeout", "the kernel said that the cell was over and did not reply");
+        return;
+    }
     stop(run, "timeout");
     if (!run->began && run->kernel && run->kernel->state == KERNEL_STARTING)
         kernel_condemn(run->kernel, "timeout", "the kernel did not start in time");
@@ -419,7 +424,7 @@ void kernel_run_abandon(struct kernel_run *run)
     if (!run->kernel)
         return;         /* the bill is on its way */
     kernel_run_resume(run);
-    if (run->sent)
+    if (run->sent && !run->idle)
         stop(run, "interrupted");
     else
         leave(run, "interrupted", "");

@@ -1,5 +1,7 @@
 """How cells are stopped and kernels die, and what is told of it."""
+import json
 import os
+import pathlib
 import signal
 import time
 
@@ -13,6 +15,25 @@ DEAF = "signal.signal(signal.SIGINT, signal.SIG_IGN); "
 
 def seven(box):
     return box.run(result("x"), on_dead="error")["results"][0]["data"]["text/plain"] == "7"
+
+
+def kernel_pid(box):
+    """Of the box's kernel, as it is called out here."""
+    mark = ("CARREL_MARK=" + box.box).encode()
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (process / "environ").read_bytes().split(b"\0"):
+                return int(process.name)
+        except OSError:
+            pass
+    raise LookupError("there is no such kernel")
+
+
+def has_ended(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] in "ZX"
+    except OSError:
+        return True
 
 
 def test_a_vanished_client_interrupts_its_cell_and_the_state_survives(box):
@@ -72,6 +93,39 @@ def test_a_death_has_a_type_and_a_reason_at_once(make, code, outcome, reason):
     refused = box.run("1", on_dead="error")
     assert refused["outcome"] == "dead" and reason in refused["reason"] and refused["kernel"]["restarts"] == 0
     assert box.run("1")["outcome"] == "ok" and box.kernel()["restarts"] == 1
+
+
+def test_the_last_words_of_a_kernel_that_did_not_read_all_are_heard(box, server):
+    """Its end is told to us as a reset then, before what it said itself."""
+    ask = ("link.send('stdin', 'input_request', {'prompt': '', 'password': False}, header); import select; select.select([0], [], []); "
+           "link.send('iopub', 'stream', {'name': 'stdout', 'text': 'reads'}, header); signal.sigwait([signal.SIGUSR1]); "
+           "link.send('iopub', 'stream', {'name': 'stdout', 'text': 'last words'}, header); os._exit(3)")
+    box.run("signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])", env={"CARREL_MARK": box.box})
+    response = box.open(ask)
+    assert json.loads(response.readline())["type"] == "input_request"
+    assert box.post("input", {"value": "x"}).status == 200 and json.loads(response.readline())["text"] == "reads"
+    kernel, front = kernel_pid(box), server.front_pid()
+    os.kill(front, signal.SIGSTOP)
+    try:
+        os.kill(kernel, signal.SIGUSR1)
+        assert wait_for(lambda: has_ended(kernel))
+    finally:
+        os.kill(front, signal.SIGCONT)
+    told = [json.loads(line) for line in response]
+    response.connection.close()
+    assert [e["type"] for e in told] == ["stdout", "outcome"] and told[0]["text"] == "last words" and told[1]["outcome"] == "died", told
+
+
+@pytest.mark.parametrize("what", ["raise KeyboardInterrupt", "time.sleep(60)"])
+def test_a_kernel_that_never_replies_does_not_hold_its_run_for_ever(box, what):
+    """It says that it is idle, at once or when it is interrupted."""
+    idle = "link.send('iopub', 'status', {'execution_state': 'idle'}, header); link.send = lambda *a, **k: None"
+    lie = f"try:\n    {what}\nexcept KeyboardInterrupt:\n    {idle}"
+    response = box.open(lie, timeout=0.5)
+    told = [json.loads(line) for line in response]
+    response.connection.close()
+    assert [(e["type"], e.get("outcome")) for e in told] == [("outcome", "timeout")] and "did not reply" in told[0]["reason"], told
+    assert box.post("restart").status == 200 and box.run("1")["outcome"] == "ok"
 
 
 def test_a_kernel_that_cannot_start_says_why(make):
