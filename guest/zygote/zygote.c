@@ -14,6 +14,7 @@
 #include "zygote.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -148,10 +149,11 @@ static void become_payload(void (*warm)(void *data), void *data, struct zygote_c
     if (payload_keep_only(&link, 1, &e) < 0 ||
         payload_give_up_rights(&box, policy_payload_filter(box.profile, box.shares), &e) < 0)
         fail(&e);
-    if (warm)
-        warm(data);
     if (send(link, &ready, sizeof ready, MSG_NOSIGNAL) < 0)
         _exit(0);
+    child_link = link;
+    if (warm)
+        warm(data);
     if (payload_receive(link, &command, stdio, &e) < 0 || payload_settle(&box, link, &command, stdio, &e) < 0)
         fail(&e);
     if (getrandom(ret->seed, sizeof ret->seed, 0) != (ssize_t)sizeof ret->seed) {
@@ -167,7 +169,6 @@ static void become_payload(void (*warm)(void *data), void *data, struct zygote_c
     ret->env = command.env;
     for (ret->argc = 0; ret->argv[ret->argc];)
         ret->argc++;
-    child_link = link;
 }
 
 static void fork_one(char *stack)
@@ -206,6 +207,13 @@ int zygote_serve(void (*warm)(void *data), void *data, struct zygote_child *ret)
             return r;
         fork_one(stack);
     }
+}
+
+int zygote_is_asked(void)
+{
+    struct pollfd link = { .fd = child_link, .events = POLLIN };
+
+    return poll(&link, 1, 0) != 0;
 }
 
 void zygote_running(void)

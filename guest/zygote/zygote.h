@@ -24,10 +24,13 @@ struct zygote_child {
     unsigned char  seed[32];            /* fresh random bytes, of this child only */
 };
 
-/* Forks children at the keeper's word. warm, if not NULL, is called in a child before it waits for its command, so that
- * what it touches is its own already. Returns 0 in a child that got its command, and -errno in the zygote if there is
- * no keeper (any more). */
+/* Forks children at the keeper's word. warm, if not NULL, is called in a child before it takes its command, so that
+ * what it touches is its own already. The command may come meanwhile: then warm should not be long. Returns 0 in a child
+ * that got its command, and -errno in the zygote if there is no keeper (any more). */
 int  zygote_serve(void (*warm)(void *data), void *data, struct zygote_child *ret);
+
+/* For warm: whether somebody waits for it to return. */
+int  zygote_is_asked(void);
 
 /* The child's first word: from here on the command runs, and its time counts. */
 void zygote_running(void);

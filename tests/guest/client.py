@@ -11,9 +11,10 @@ import struct
 import subprocess
 import time
 import uuid
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 PACKET = 128 << 10
+POLL = "7" if os.uname().machine == "x86_64" else "73"
 Message = Dict[str, Any]
 
 
@@ -174,6 +175,14 @@ class Kernel(Client):
         return status
 
 
+def program(pid: int) -> str:
+    """Empty for one that has ended."""
+    try:
+        return os.readlink("/proc/%d/exe" % pid)
+    except OSError:
+        return ""
+
+
 class Boxes:
     """A family with a Python zygote, and its boxes, through tests/guest/driver.c."""
 
@@ -214,6 +223,21 @@ class Boxes:
 
     def park(self) -> int:
         return self.ask(self.PARK)[0]
+
+    def children(self) -> Set[int]:
+        return {int(pid) for pid in open("/proc/%d/task/%d/children" % (self.process.pid, self.process.pid)).read().split()}
+
+    def park_warm(self, timeout: float = 20) -> int:
+        """A box whose kernel has done all that it does before its command comes."""
+        before = self.children()
+        slot, deadline = self.park(), time.monotonic() + timeout
+        (pid,) = [p for p in self.children() - before if program(p) not in ("", program(self.process.pid))]     # and not the box's init
+        while time.monotonic() < deadline:
+            call = open("/proc/%d/syscall" % pid).read().split()[0]
+            if call == POLL:
+                return slot
+            time.sleep(0.001)
+        raise TimeoutError("the kernel does not wait for its command")
 
     def close(self) -> None:
         self.socket.close()

@@ -9,9 +9,10 @@ import ways
 from client import BoxKernel
 
 
-@pytest.fixture
-def pair(family):
-    kernels = [BoxKernel(family), BoxKernel(family)]
+@pytest.fixture(params=["waited", "asked"])
+def pair(family, request):
+    """Two that went a cell's way before their command came, or two whose command came first."""
+    kernels = [BoxKernel(family, family.park_warm() if request.param == "waited" else None) for _ in range(2)]
     yield kernels
     for k in kernels:
         k.close()
@@ -21,12 +22,13 @@ def both(pair, code):
     return [k.run(code).text for k in pair]
 
 
-def test_a_fork_is_as_new_as_an_executed_kernel(family):
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_fork_is_as_new_as_an_executed_kernel(family, waits):
     look = ("import json, sys, os, threading\njson.dumps([In[:1], list(Out), get_ipython().execution_count, sorted(n for n in dir() if not n.startswith('_') and n not in "
             "('json', 'sys', 'os', 'threading')), [_, __, ___], sys.argv, sys.path, sorted(os.environ.items()), os.getcwd(), threading.active_count(), "
             "__name__, sys.modules['__main__'].__dict__ is globals(), list(get_ipython().history_manager.get_tail()), hasattr(sys, 'last_value'), "
             "os.getppid(), len(os.listdir('/proc/self/fd')), os.listdir(), oct(os.umask(18)), [str(p) for p in _dh], sorted(os.listdir('/tmp'))])")
-    with ways.kernel("box", family) as forked, ways.kernel("cold", family) as executed:
+    with ways.kernel("box", family, family.park_warm() if waits else None) as forked, ways.kernel("cold", family) as executed:
         a, b = (json.loads(eval(k.run(look, timeout=60).text)) for k in (forked, executed))
     assert a == b
 

@@ -38,7 +38,7 @@ def cold(family: Boxes) -> BoxKernel:
 
 
 @contextlib.contextmanager
-def kernel(way: str, family: Optional[Boxes] = None) -> Iterator[Kernel]:
+def kernel(way: str, family: Optional[Boxes] = None, slot: Optional[int] = None) -> Iterator[Kernel]:
     if way in VENV:
         k = plain(way)
         try:
@@ -49,7 +49,7 @@ def kernel(way: str, family: Optional[Boxes] = None) -> Iterator[Kernel]:
     own = family is None
     family = boxes(imports="IPython") if family is None else family
     try:
-        k = cold(family) if way == "cold" else BoxKernel(family)
+        k = cold(family) if way == "cold" else BoxKernel(family, slot)
         try:
             yield k
         finally:

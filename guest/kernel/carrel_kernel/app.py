@@ -157,6 +157,7 @@ def rehearse(kernel):
     asyncio.set_event_loop(None)
     kernel.session.begin(None)
     kernel._loop = kernel._link = None
+    kernel._has_run = False
     link.socket.close()
     ours.close()
     os.close(fd)

@@ -31,6 +31,7 @@ from carrel_kernel import session as sessions
 from carrel_kernel.link import Closed
 from carrel_kernel.shell import Shell
 
+STAYS_AFTER = 1.0           # seconds
 COMM_TYPES = ("comm_open", "comm_msg", "comm_close")
 SHELL, CONTROL, IOPUB, STDIN = (sessions.Channel(name) for name in ("shell", "control", "iopub", "stdin"))
 
@@ -44,6 +45,7 @@ class BoxKernel(IPythonKernel):
     shell_class = Type(Shell)
     _execute_sleep = 0
     after_first_cell = None
+    when_it_stays = None                    # to be called at the second cell, or when the first is a while ago
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -58,6 +60,7 @@ class BoxKernel(IPythonKernel):
         self._controls = collections.deque()
         self._interruptible = False
         self._is_fork = False
+        self._has_run = False               # a cell
         self._running = False               # a shell message is being handled
         self._loop = self._io_loop = self._wake = None
 
@@ -270,7 +273,15 @@ class BoxKernel(IPythonKernel):
 
     # --- executing ---
 
+    def _stay(self):
+        stay, self.when_it_stays = self.when_it_stays, None
+        if stay is not None:
+            stay()
+
     async def execute_request(self, stream, ident, parent):
+        if self.when_it_stays is not None:
+            self._stay() if self._has_run else self._loop.call_later(STAYS_AFTER, self._stay)
+        self._has_run = True
         content = parent["content"]
         code = content.get("code")
         silent = bool(content.get("silent", False))

@@ -89,35 +89,57 @@ def processors():
     return count
 
 
-def give_back_threads():
-    """In the child, after its first cell: the libraries were imported with one thread each."""
-    count = processors()
-    if count < 2:
-        return
-    seen = set()
+THREADS_OF = {
+    "blas": ("openblas_set_num_threads", "openblas_set_num_threads64_", "scipy_openblas_set_num_threads", "scipy_openblas_set_num_threads64_"),
+    "gomp": ("omp_set_num_threads",),
+    "iomp": ("omp_set_num_threads",),
+    "mkl_rt": ("MKL_Set_Num_Threads",),
+}
+
+
+class _Loaded(ctypes.Structure):
+    _fields_ = [("address", ctypes.c_void_p), ("name", ctypes.c_char_p)]        # and more that nobody needs
+
+
+def loaded_libraries():
+    """Asked of the loader: where the zygote lives there is no /proc."""
+    found = []
+
+    def take(library, _size, _data):
+        if library.contents.name:
+            found.append(os.fsdecode(library.contents.name))
+        return 0
+
+    ctypes.CDLL(None).dl_iterate_phdr(ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Loaded), ctypes.c_size_t, ctypes.c_void_p)(take), None)
+    return found
+
+
+class Threads:
+    """The libraries were imported with one thread each. A kernel gets the others when it has shown that it stays: to make them takes longer
+    than a short cell, and a thread of OpenBLAS that has nothing to do takes a processor for a while until it believes it."""
+
+    def __init__(self):
+        """In the zygote."""
+        self.setters = []
+        for path in loaded_libraries():
+            for part, names in THREADS_OF.items():
+                if part in os.path.basename(path):
+                    self.setters += functions_of(path, names)
+
+    def give_back(self):
+        """In the child."""
+        count = processors()
+        if count < 2:
+            return
+        for function in self.setters:
+            function(count)
+        if "numexpr" in sys.modules:
+            sys.modules["numexpr"].set_num_threads(count)
+
+
+def functions_of(path, names):
     try:
-        with open("/proc/self/maps") as file:
-            seen = {line.split(None, 5)[5].strip() for line in file if "/" in line}
-    except (OSError, IndexError):
-        pass
-    for path in seen:
-        base = os.path.basename(path)
-        if "blas" in base:
-            names = ("openblas_set_num_threads", "openblas_set_num_threads64_", "scipy_openblas_set_num_threads",
-                     "scipy_openblas_set_num_threads64_")
-        elif "gomp" in base or "iomp" in base:
-            names = ("omp_set_num_threads",)
-        elif "mkl_rt" in base:
-            names = ("MKL_Set_Num_Threads",)
-        else:
-            continue
-        try:
-            library = ctypes.CDLL(path)
-        except OSError:
-            continue
-        for name in names:
-            function = getattr(library, name, None)
-            if function is not None:
-                function(count)
-    if "numexpr" in sys.modules:
-        sys.modules["numexpr"].set_num_threads(count)
+        library = ctypes.CDLL(path)
+    except OSError:
+        return []
+    return [getattr(library, name) for name in names if hasattr(library, name)]

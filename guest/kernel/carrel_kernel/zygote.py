@@ -1,10 +1,10 @@
 """The zygote: imports, makes the kernel, runs cells so that everything lazy has happened, forgets them, and forks at the keeper's word.
 
     zygote:  imports, make_kernel, warm-up, reset, startup files, freeze, checks --> zygote_serve()
-    child:   (in its box, sealed) renew, a throw-away cell, wait for the command --> its environment, its link, serve
+    child:   (in its box, sealed) renew, a throw-away cell if nobody waits, the command --> its environment, its link, serve
 
 All that the child touches before its command comes, its first cell need not copy: so it makes its random numbers and goes a cell's
-whole way already then; only what it opens would be closed again. Whatever would be the same in a sibling is made anew (renewal.py)."""
+whole way already then, unless it is in demand; only what it opens would be closed again. Whatever would be the same in a sibling is made anew (renewal.py)."""
 
 import ctypes
 import gc
@@ -19,6 +19,8 @@ import threading
 from carrel_kernel import app, command, renewal
 
 THREAD_LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMEXPR_MAX_THREADS", "VECLIB_MAXIMUM_THREADS")
+# How long an idle thread of OpenBLAS takes a processor: two to this power of its cycles. Its own choice, 26, is a fortieth of a second.
+SPIN = {"OPENBLAS_THREAD_TIMEOUT": "20"}
 CONTROL = 3                 # the keeper's socket
 LIBRARY = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "libcarrel-zygote.so")
 
@@ -145,8 +147,9 @@ def warm_up(kernel, imported):
 
 
 def prepare(options):
-    limits = {name: os.environ.get(name) for name in THREAD_LIMITS}
+    limits = {name: os.environ.get(name) for name in (*THREAD_LIMITS, *SPIN)}
     os.environ.update(dict.fromkeys(THREAD_LIMITS, "1"))
+    os.environ.update(SPIN)
     directory = tempfile.mkdtemp(prefix="carrel-")
     os.environ["MPLCONFIGDIR"] = directory
     kernel = app.make_kernel()
@@ -177,15 +180,18 @@ def main(options):
         fail("there are %d threads, and a process with threads cannot be forked" % count_threads(),
              "something in the template's imports or startup files starts threads")
     renew = renewal.Renewal()
+    threads = renewal.Threads()
     clean = app.Clean(kernel)
 
-    def get_ready():
+    def get_ready(is_asked):
         renew.run()
+        if is_asked():
+            return          # the first cell is there, or soon will be, and will itself touch what it needs
         app.rehearse(kernel)
         clean.restore()
         adopt(kernel, dict(os.environb))
 
-    get_ready()             # once here, or each child would load anew what is loaded at first use
+    get_ready(lambda: False)    # once here, or each child would load anew what is loaded at first use
     strays = stray_descriptors()
     if strays:
         fail("these descriptors are open: " + ", ".join(strays), "something in the template's imports or startup files keeps files open")
@@ -195,7 +201,7 @@ def main(options):
     def warm(_):
         try:
             kernel.streams.timer.forget()
-            get_ready()
+            get_ready(library.zygote_is_asked)
         except BaseException:
             import traceback
 
@@ -212,7 +218,7 @@ def main(options):
     adopt(kernel, environment_of(child))
     library.zygote_running()
     app.open_link(kernel, 0)
-    kernel.after_first_cell = renewal.give_back_threads
+    kernel.when_it_stays = threads.give_back
     app.serve(kernel)
 
 
