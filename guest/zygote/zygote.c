@@ -209,11 +209,11 @@ int zygote_serve(void (*warm)(void *data), void *data, struct zygote_child *ret)
     }
 }
 
-int zygote_is_asked(void)
+int zygote_is_asked(int wait_ms)
 {
     struct pollfd link = { .fd = child_link, .events = POLLIN };
 
-    return poll(&link, 1, 0) != 0;
+    return poll(&link, 1, wait_ms) != 0;
 }
 
 void zygote_running(void)

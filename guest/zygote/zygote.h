@@ -29,8 +29,8 @@ struct zygote_child {
  * that got its command, and -errno in the zygote if there is no keeper (any more). */
 int  zygote_serve(void (*warm)(void *data), void *data, struct zygote_child *ret);
 
-/* For warm: whether somebody waits for it to return. */
-int  zygote_is_asked(void);
+/* For warm: whether somebody waits for it to return, or does so within that time. */
+int  zygote_is_asked(int wait_ms);
 
 /* The child's first word: from here on the command runs, and its time counts. */
 void zygote_running(void);

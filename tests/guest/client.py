@@ -15,6 +15,7 @@ from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 PACKET = 128 << 10
 POLL = "7" if os.uname().machine == "x86_64" else "73"
+FOREVER = (0, 0xffffffff, 0xffffffffffffffff)      # poll's -1, or no time for ppoll
 Message = Dict[str, Any]
 
 
@@ -233,8 +234,8 @@ class Boxes:
         slot, deadline = self.park(), time.monotonic() + timeout
         (pid,) = [p for p in self.children() - before if program(p) not in ("", program(self.process.pid))]     # and not the box's init
         while time.monotonic() < deadline:
-            call = open("/proc/%d/syscall" % pid).read().split()[0]
-            if call == POLL:
+            call = open("/proc/%d/syscall" % pid).read().split()
+            if call[0] == POLL and int(call[3], 16) in FOREVER:
                 return slot
             time.sleep(0.001)
         raise TimeoutError("the kernel does not wait for its command")

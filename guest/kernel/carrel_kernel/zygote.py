@@ -21,6 +21,8 @@ from carrel_kernel import app, command, renewal
 THREAD_LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMEXPR_MAX_THREADS", "VECLIB_MAXIMUM_THREADS")
 # How long an idle thread of OpenBLAS takes a processor: two to this power of its cycles. Its own choice, 26, is a fortieth of a second.
 SPIN = {"OPENBLAS_THREAD_TIMEOUT": "20"}
+# Who is forked because somebody asks for a kernel is soon given its first cell; that one must not wait for a rehearsal.
+GRACE_MS = 20
 CONTROL = 3                 # the keeper's socket
 LIBRARY = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "libcarrel-zygote.so")
 
@@ -185,13 +187,13 @@ def main(options):
 
     def get_ready(is_asked):
         renew.run()
-        if is_asked():
+        if is_asked(GRACE_MS):
             return          # the first cell is there, or soon will be, and will itself touch what it needs
         app.rehearse(kernel)
         clean.restore()
         adopt(kernel, dict(os.environb))
 
-    get_ready(lambda: False)    # once here, or each child would load anew what is loaded at first use
+    get_ready(lambda _: False)    # once here, or each child would load anew what is loaded at first use
     strays = stray_descriptors()
     if strays:
         fail("these descriptors are open: " + ", ".join(strays), "something in the template's imports or startup files keeps files open")
