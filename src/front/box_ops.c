@@ -312,28 +312,16 @@ static int find_by_key(struct front *front, const char *owner, const char *key, 
     return 0;
 }
 
+/* A box from the pool runs already; this only keeps its caller from being called back from inside his own call. */
 static void on_raise(struct loop_task *t)
 {
-    box_raised((struct box *)((char *)t - offsetof(struct box, raise_task)), NULL);
-}
+    struct box *b = (struct box *)((char *)t - offsetof(struct box, raise_task));
 
-/* The row is complete from the start: with its token a box from the pool is found again whatever happens next. */
-static int store_new(struct box *b, struct err *e)
-{
-    char *text = box_row_text(b);
-    struct store_box row = { .id = b->id,
-                             .owner = b->owner,
-                             .name = b->name,
-                             .key = b->key,
-                             .phase = phase_names[b->phase],
-                             .body = text,
-                             .created_ms = b->created_ms,
-                             .alive = true };
-    int r = text ? store_box_insert(b->front->store, &row, e) : err_at(e, ENOMEM, STEP_MEMORY, 0, "box");
-
-    free(text);
-    b->number = row.number;
-    return r;
+    if (b->phase != PHASE_RUNNING)
+        return;
+    histogram_add(&b->front->metrics.create, loop_now_us() - b->created_us);
+    box_arm_timers(b);
+    box_wake(b, NULL);
 }
 
 int boxes_create(struct front *front, const char *owner, uid_t uid, gid_t gid, const char *name, const char *key,
@@ -373,15 +361,16 @@ int boxes_create(struct front *front, const char *owner, uid_t uid, gid_t gid, c
     b->family = families_for(front, owner, &b->settings);
     if (pool_take(front, &b->settings, b->family, &taken, &b->token))
         slot = taken;
-    r = store_new(b, e);
+    r = b->token ? box_insert_running(b, slot, e) : box_insert(b, e);
     if (r < 0) {
         if (b->token)
             boxes_destroy_slot(front, slot);
         box_free(b);
         return r;
     }
+    if (!b->token)
+        box_take_slot(b, slot);
     box_list(b);
-    box_take_slot(b, slot);
     front->metrics.boxes_created++;
     box_wait(b, call, arg);
     b->raise_task.on_run = on_raise;
@@ -411,7 +400,8 @@ static void on_done(const struct event *event, int *fds, size_t n_fds, void *arg
         now->memory_bytes = c->limits.memory_bytes ? c->limits.memory_bytes : now->memory_bytes;
         now->pids = c->limits.pids ? c->limits.pids : now->pids;
         now->cpu_milli = c->limits.cpu_milli ? c->limits.cpu_milli : now->cpu_milli;
-        box_save(b);
+        if (c->limits.memory_bytes || c->limits.pids || c->limits.cpu_milli)
+            box_save(b);
     }
     if (c->usage)
         c->usage(b, &event->usage, event->result < 0 ? &event->err : NULL, c->arg);

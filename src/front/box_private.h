@@ -18,6 +18,10 @@ uint32_t    box_free_slot(const struct boxes *all);
 void        box_bury(struct box *b);
 
 void        box_save(struct box *b);
+/* The row of a new box, which is complete from the start; gives the box its number. */
+MUST_CHECK int box_insert(struct box *b, struct err *e);
+/* The same for one that is there already: in one go it takes its slot, runs and has said so. */
+MUST_CHECK int box_insert_running(struct box *b, uint32_t slot, struct err *e);
 /* The JSON of its row; to be freed. */
 char       *box_row_text(const struct box *b);
 /* Saves the box (or, if there is one, its exec) together with the event, then tells the watchers. body is taken over.
@@ -44,6 +48,8 @@ void        box_raised(struct box *b, const struct err *e);
 
 /* box_sync.c: ends what no box owns; its slot is in use until it is gone. */
 void        boxes_destroy_slot(struct front *front, uint32_t slot);
+
+void        box_meter_close(struct box *b);
 
 /* box_stop.c */
 void        box_remove_store(struct box *b);    /* and then a box that is DELETING is DELETED */

@@ -148,16 +148,25 @@ void box_save(struct box *b)
     free(text);
 }
 
+static int event_try_insert(struct box *b, const char *type, const json_t *body, uint64_t *ret_number, struct err *e)
+{
+    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+    struct store_event row = { .box = b->number, .time_ms = front_now_ms(), .type = type, .body = text };
+    int r = store_event_insert(b->front->store, &row, e);
+
+    free(text);
+    *ret_number = row.number;
+    return r;
+}
+
 static uint64_t event_insert(struct box *b, const char *type, const json_t *body)
 {
     struct err e;
-    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
-    struct store_event row = { .box = b->number, .time_ms = front_now_ms(), .type = type, .body = text };
+    uint64_t number;
 
-    if (store_event_insert(b->front->store, &row, &e) < 0)
+    if (event_try_insert(b, type, body, &number, &e) < 0)
         front_log("error", "cannot store an event", "box", b->id, NULL);
-    free(text);
-    return row.number;
+    return number;
 }
 
 /* body is taken over. */
@@ -189,6 +198,50 @@ void box_event_with(struct box *b, struct exec *x, const char *type, json_t *bod
     if (store_end(b->front->store, &e) < 0)
         front_log("error", "cannot store a change", "box", b->id, NULL);
     event_tell(b, number, type, body);
+}
+
+int box_insert(struct box *b, struct err *e)
+{
+    char *text = box_row_text(b);
+    struct store_box row = { .id = b->id,
+                             .owner = b->owner,
+                             .name = b->name,
+                             .key = b->key,
+                             .phase = phase_names[b->phase],
+                             .body = text,
+                             .created_ms = b->created_ms,
+                             .alive = true };
+    int r = text ? store_box_insert(b->front->store, &row, e) : err_at(e, ENOMEM, STEP_MEMORY, 0, "box");
+
+    free(text);
+    b->number = row.number;
+    return r;
+}
+
+int box_insert_running(struct box *b, uint32_t slot, struct err *e)
+{
+    json_t *body = json_pack("{s:s,s:s}", "from", phase_names[b->phase], "to", phase_names[PHASE_RUNNING]);
+    uint64_t number = 0;
+
+    box_take_slot(b, slot);
+    b->phase = PHASE_RUNNING;
+    b->ready_ms = front_now_ms();
+    store_begin(b->front->store);
+    int r = box_insert(b, e);
+    /* If that fails it may have undone the row, too: so it has failed as a whole. */
+    if (r == 0)
+        r = event_try_insert(b, "phase", body, &number, e);
+    if (r < 0)
+        store_undo(b->front->store);
+    else
+        r = store_end(b->front->store, e);
+    if (r < 0) {
+        box_release_slot(b);
+        json_decref(body);
+        return r;
+    }
+    event_tell(b, number, "phase", body);
+    return 0;
 }
 
 void box_set_phase(struct box *b, enum phase phase, const char *reason, const char *message)
@@ -267,6 +320,7 @@ void box_release_slot(struct box *b)
 
     if (b->slot == BOX_NO_SLOT)
         return;
+    box_meter_close(b);
     all->slot_used[b->slot / 64] &= ~(UINT64_C(1) << b->slot % 64);
     all->requested.memory_bytes -= b->settings.requests.memory_bytes;
     all->requested.cpu_milli -= b->settings.requests.cpu_milli;
@@ -360,6 +414,7 @@ struct box *box_new(struct front *front, const char *owner, const char *name, co
         return NULL;
     b->front = front;
     b->slot = BOX_NO_SLOT;
+    b->meter.cpu = b->meter.peak = -1;
     b->owner = strdup(owner);
     b->name = name ? strdup(name) : NULL;
     b->key = key ? strdup(key) : NULL;
@@ -380,6 +435,7 @@ void box_free(struct box *b)
     loop_task_cancel(b->front->loop, &b->raise_task);
     kernels_free(b);
     execs_free(b);
+    box_meter_close(b);
     while (b->waiters) {
         struct box_waiter *w = b->waiters;
         b->waiters = w->next;

@@ -62,6 +62,12 @@ struct box_waiter {
     void              *arg;
 };
 
+/* Files that count what the box uses (box_meter.c). */
+struct box_meter {
+    bool asked, is_ns;
+    int  cpu, peak;             /* owned; -1: not there */
+};
+
 struct box {
     struct box         *next, **back;   /* all boxes, by number */
     struct box         *next_id;        /* with the same hash of the id */
@@ -87,6 +93,7 @@ struct box {
     struct exec        *execs;          /* newest first */
     struct kernel      *kernels;        /* newest first */
     unsigned            running;        /* execs that have not ended */
+    struct box_meter    meter;
     uint64_t            billed_us;      /* processor time when a cell was last billed */
     uint64_t            slots_used;     /* bit per payload slot */
     uint64_t            slots_foreign;  /* of them: what an earlier front started and this one does not know */
@@ -150,6 +157,10 @@ MUST_CHECK int box_start(struct box *b, const struct box_settings *again, box_ca
 MUST_CHECK int box_usage(struct box *b,
                          void (*call)(struct box *, const struct frame_usage *, const struct err *, void *), void *arg,
                          struct err *e);
+/* The same for who asks often: what counts is fetched once, and then read without the keeper. False: not there (yet, any
+ * more, or at all), so ask box_usage. */
+void           box_meter_ask(struct box *b);
+bool           box_meter_read(const struct box *b, uint64_t *ret_cpu_us, uint64_t *ret_peak_bytes);
 /* Forgets all calls with this arg: its owner is going away. */
 void           boxes_cancel(struct front *front, void *arg);
 

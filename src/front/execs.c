@@ -362,6 +362,12 @@ void exec_ended(struct exec *x)
     exec_end(x);
 }
 
+/* In a box that was made for this caller the first one was forked for him, too. */
+static const char *way_name(const struct box *box, const struct event *event)
+{
+    return event->code == 2 && box->token ? "parked" : event->code ? "forked" : "cold";
+}
+
 /* After a restart: the exec goes on with the descriptors that the keeper held. A foreground one has lost its client
  * with the last front, and with it the only one who would have ended it. */
 static void resume(struct exec *x, const struct event *event, int *fds, size_t n_fds)
@@ -371,6 +377,8 @@ static void resume(struct exec *x, const struct event *event, int *fds, size_t n
 
     exec_streams_adopt(x, fds, n_fds, event->n_held);
     x->state = EXEC_RUNNING;
+    if (!event->state)
+        x->way = way_name(x->box, event);
     if (x->about_kernel)
         kernels_adopt(x);
     if (event->state)
@@ -445,10 +453,7 @@ void execs_on_keeper_event(struct box *box, const struct event *event, int *fds,
         if (x->early_signal)
             (void)!exec_signal(x, x->early_signal, &ignored);
         x->early_signal = 0;
-        /* In a box that was made for this caller the first one was forked for him, too. */
-        x->way = event->code == 2 && box->token ? "parked" : event->code ? "forked" : "cold";
-        if (x->about_kernel)
-            exec_save(x);
+        x->way = way_name(box, event);
         kernels_on_exec_change(x);
         exec_changed(x);
     } else {

@@ -109,23 +109,25 @@ static void disconnect(struct keeper_link *link)
 }
 
 /* 0, -EAGAIN, or -errno: the connection is broken. */
-static int send_one(int socket, const struct outgoing *o)
+static int send_one(int socket, const void *frame, size_t size, const int *fds, size_t n_fds)
 {
     union {
         struct cmsghdr header;
         char           space[CMSG_SPACE(FDS_MAX * sizeof(int))];
     } control;
-    struct iovec part = { .iov_base = (void *)(uintptr_t)o->frame, .iov_len = o->size };
+    struct iovec part = { .iov_base = (void *)(uintptr_t)frame, .iov_len = size };
     struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
 
-    if (o->n_fds > 0) {
+    if (n_fds > FDS_MAX)
+        return -EINVAL;
+    if (n_fds > 0) {
         memset(&control, 0, sizeof control);
         message.msg_control = &control;
-        message.msg_controllen = CMSG_SPACE(o->n_fds * sizeof(int));
+        message.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
         control.header.cmsg_level = SOL_SOCKET;
         control.header.cmsg_type = SCM_RIGHTS;
-        control.header.cmsg_len = CMSG_LEN(o->n_fds * sizeof(int));
-        memcpy(CMSG_DATA(&control.header), o->fds, o->n_fds * sizeof(int));
+        control.header.cmsg_len = CMSG_LEN(n_fds * sizeof(int));
+        memcpy(CMSG_DATA(&control.header), fds, n_fds * sizeof(int));
     }
     return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
 }
@@ -134,7 +136,7 @@ static void flush(struct keeper_link *link)
 {
     while (link->queue) {
         struct outgoing *o = link->queue;
-        int r = send_one(link->socket.fd, o);
+        int r = send_one(link->socket.fd, o->frame, o->size, o->fds, o->n_fds);
         if (r == -EAGAIN || r == -EINTR) {
             if (loop_fd_set(link->loop, &link->socket, EPOLLIN | EPOLLOUT) < 0)
                 disconnect(link);
@@ -337,14 +339,12 @@ uint32_t keeper_link_request(struct keeper_link *link, void *frame, size_t size,
     link->pending_end = &p->next;
 
     bool may_ask = link->socket.fd >= 0 && (link->synced || link->telling);
+    if (may_ask && !link->queue && send_one(link->socket.fd, frame, size, fds, n_fds) == 0)
+        return head->serial;
     struct outgoing *o = may_ask ? make_outgoing(frame, size, fds, n_fds) : NULL;
     if (!o) {
         p->unsent = true;
         loop_task_add(link->loop, &link->fail);
-        return head->serial;
-    }
-    if (!link->queue && send_one(link->socket.fd, o) == 0) {
-        free_outgoing(o);
         return head->serial;
     }
     /* Whatever stopped it, the loop will find out. */

@@ -1,7 +1,8 @@
 /* WAITING (for its turn) -> sent -> replied and idle -> billed -> over. What ends a run early: its kernel's death; its
  * time or its output is over, or its client is gone, which all begin with the interrupt ladder and end as the others
- * do. Reply and idle come on two channels, so a stock kernel's may come in either order. The bill is asked for when the
- * first of them is there, so that it comes about when the other does. */
+ * do. Reply and idle come on two channels, so a stock kernel's may come in either order. The bill is read from
+ * the box's meter; while there is none it is asked for when the first of them is there, so that it comes about when the
+ * other does. */
 #define _GNU_SOURCE
 #include "front/kernel_run.h"
 
@@ -51,16 +52,22 @@ static void on_end_task(struct loop_task *t)
     finish((struct kernel_run *)((char *)t - offsetof(struct kernel_run, end_task)));
 }
 
+static void bill(struct kernel_run *run, uint64_t cpu_us, uint64_t peak_bytes)
+{
+    run->has_usage = true;
+    run->cpu_us = cpu_us > run->baseline_us ? cpu_us - run->baseline_us : 0;
+    run->peak_bytes = peak_bytes;
+    run->box->billed_us = cpu_us;
+}
+
 static void on_usage(struct box *box, const struct frame_usage *u, const struct err *e, void *arg)
 {
     struct kernel_run *run = arg;
 
+    (void)box;
     run->has_usage = true;
-    if (!e) {
-        run->cpu_us = u->cpu_us > run->baseline_us ? u->cpu_us - run->baseline_us : 0;
-        run->peak_bytes = u->memory_peak_bytes;
-        box->billed_us = u->cpu_us;
-    }
+    if (!e)
+        bill(run, u->cpu_us, u->memory_peak_bytes);
     if (!run->kernel)
         finish(run);
 }
@@ -68,11 +75,15 @@ static void on_usage(struct box *box, const struct frame_usage *u, const struct 
 static void ask_usage(struct kernel_run *run)
 {
     struct err ignored;
+    uint64_t cpu_us, peak_bytes;
 
     if (run->wants_usage)
         return;
     run->wants_usage = true;
-    run->has_usage = box_usage(run->box, on_usage, run, &ignored) < 0;
+    if (box_meter_read(run->box, &cpu_us, &peak_bytes))
+        bill(run, cpu_us, peak_bytes);
+    else
+        run->has_usage = box_usage(run->box, on_usage, run, &ignored) < 0;
 }
 
 /* The kernel has nothing more to do with it. */
@@ -192,7 +203,7 @@ static void look_at_end(struct kernel_run *run)
 {
     if (run->replied && run->idle)
         end_of_cell(run);
-    else
+    else if (run->box->meter.cpu < 0)
         ask_usage(run);
 }
 
@@ -321,6 +332,7 @@ static void begin(struct kernel_run *run)
     if (run->kernel && r == 0)
         r = send_request(run, &e);
     run->sent = true;
+    box_meter_ask(run->box);
     if (run->kernel && r < 0) {
         char text[200];
         err_text(&e, text, sizeof text);

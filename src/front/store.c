@@ -227,6 +227,12 @@ void store_begin(struct store *s)
     sqlite3_reset(s->query[QUERY_BEGIN]);
 }
 
+void store_undo(struct store *s)
+{
+    if (!sqlite3_get_autocommit(s->db))
+        sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+}
+
 int store_end(struct store *s, struct err *e)
 {
     if (sqlite3_get_autocommit(s->db))
@@ -234,8 +240,8 @@ int store_end(struct store *s, struct err *e)
     int r = sqlite3_step(s->query[QUERY_COMMIT]);
     r = r == SQLITE_DONE ? 0 : store_fail(s, r, e);
     sqlite3_reset(s->query[QUERY_COMMIT]);
-    if (r < 0 && !sqlite3_get_autocommit(s->db))
-        sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+    if (r < 0)
+        store_undo(s);
     return r;
 }
 

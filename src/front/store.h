@@ -65,6 +65,7 @@ MUST_CHECK int  store_maintain(struct store *s, struct err *e);
  * is read in between sees them. */
 void            store_begin(struct store *s);
 MUST_CHECK int  store_end(struct store *s, struct err *e);
+void            store_undo(struct store *s);    /* instead: none of them */
 
 /* Strings given to a callback live during the call. A callback that returns non-zero stops the listing. */
 /* Sets number. -EEXIST: name or key taken. */

@@ -22,7 +22,8 @@ struct call {
     const void         *frame;
     int                *fds;
     size_t              n_fds;
-    int                 reply_fd;       /* owned: goes with the answer */
+    int                 reply_fd[METER_FDS];    /* owned: go with the answer */
+    size_t              n_reply;
     struct event       *reply;
     bool                later;          /* the answer comes with an event of its own */
 };
@@ -427,8 +428,26 @@ static int do_connect(struct call *c, struct err *e)
     int r = q->ipv6 ? connect(fd, (struct sockaddr *)&v6, sizeof v6) : connect(fd, (struct sockaddr *)&v4, sizeof v4);
     if (r < 0 && errno != EINPROGRESS)
         return err_set(e, errno, STEP_NETWORK, "port %u of the box", q->port);
-    c->reply_fd = TAKE_FD(fd);
+    c->reply_fd[c->n_reply++] = TAKE_FD(fd);
     return 0;
+}
+
+static int do_meter(struct call *c, struct err *e)
+{
+    int cpu = -1, peak = -1;
+    bool is_ns = false;
+
+    if (c->box->box.has_leaf)
+        cgroup_open_meter(&c->box->box.leaf, &cpu, &is_ns, &peak);
+    if (cpu >= 0) {
+        c->reply->code |= is_ns ? METER_CPU_NS : METER_CPU_US;
+        c->reply_fd[c->n_reply++] = cpu;
+    }
+    if (peak >= 0) {
+        c->reply->code |= METER_MEMORY_PEAK;
+        c->reply_fd[c->n_reply++] = peak;
+    }
+    return c->n_reply ? 0 : err_at(e, EOPNOTSUPP, STEP_CGROUP, 0, "nothing counts what the box uses");
 }
 
 static int do_files(struct call *c, struct err *e)
@@ -520,6 +539,7 @@ static const struct op {
     [REQUEST_DESTROY] = { sizeof(struct request_head), ANY, 0, 0, 0, do_destroy },
     [REQUEST_STORE_REMOVE] = { sizeof(struct request_store), NO_BOX, NO_SLOT, 0, 0, do_store_remove },
     [REQUEST_FAMILY]  = { sizeof(struct request_family), NO_BOX, NO_SLOT, 1, 2, do_family },
+    [REQUEST_METER]   = { sizeof(struct request_head), LIVE, 0, 0, 0, do_meter },
     [REQUEST_FAMILY_END] = { sizeof(struct request_head), NO_BOX, NO_SLOT, 0, 0, do_family_end },
 };
 
@@ -557,14 +577,14 @@ bool keeper_request(struct keeper *keeper, const void *frame, size_t size, int *
                              .frame = frame,
                              .fds = fds,
                              .n_fds = n_fds,
-                             .reply_fd = -1,
                              .reply = &reply };
         reply.result = check(op, call.box, head, &reply.err);
         if (reply.result == 0)
             reply.result = op->run(&call, &reply.err);
         if (!call.later || reply.result < 0)
-            keeper_tell(keeper, &reply, &call.reply_fd, call.reply_fd >= 0);
-        fd_close(call.reply_fd);
+            keeper_tell(keeper, &reply, call.reply_fd, call.n_reply);
+        for (size_t i = 0; i < call.n_reply; i++)
+            fd_close(call.reply_fd[i]);
     }
     for (size_t i = 0; i < n_fds; i++)
         fds[i] = fd_close(fds[i]);

@@ -13,7 +13,7 @@
 #include "base/err.h"
 
 enum {
-    KEEPER_VERSION = 3,
+    KEEPER_VERSION = 4,
     KEEPER_BOXES = 4096,
     KEEPER_PAYLOADS = 64,
     KEEPER_MOUNTS = 16,
@@ -39,6 +39,7 @@ enum request_type {
     REQUEST_STORE_REMOVE, /* about no box: its slot means nothing */
     REQUEST_FAMILY,       /* about a family's slot, in head.box; fds: the zygote's command, then its stderr if there */
     REQUEST_FAMILY_END,
+    REQUEST_METER, /* what counts the box's use, to be read directly and often; code of the answer: enum meter, its fds */
     REQUEST_COUNT
 };
 
@@ -131,6 +132,14 @@ struct request_connect {
 struct request_store {
     struct request_head head;
     uint64_t            store;
+};
+
+/* Which files came with the answer, in this order; each is for reading alone and ends with the box. */
+enum meter {
+    METER_CPU_US = 1, /* the line usage_usec */
+    METER_CPU_NS = 2,
+    METER_MEMORY_PEAK = 4,
+    METER_FDS = 2,
 };
 
 enum event_type {

@@ -406,6 +406,21 @@ void cgroup_usage_read(const struct cgroup *leaf, struct cgroup_usage *ret)
     }
 }
 
+void cgroup_open_meter(const struct cgroup *leaf, int *ret_cpu, bool *ret_is_ns, int *ret_peak)
+{
+    bool v1 = leaf->dir[CG_MEMORY] >= 0;
+    int memory = v1 ? leaf->dir[CG_MEMORY] : leaf->v2;
+
+    *ret_cpu = *ret_peak = -1;
+    *ret_is_ns = leaf->v2 < 0;
+    if (leaf->v2 >= 0)
+        *ret_cpu = openat(leaf->v2, "cpu.stat", O_RDONLY | O_CLOEXEC);
+    else if (leaf->dir[CG_CPU] >= 0)
+        *ret_cpu = openat(leaf->dir[CG_CPU], "cpuacct.usage", O_RDONLY | O_CLOEXEC);
+    if (memory >= 0)
+        *ret_peak = openat(memory, v1 ? "memory.max_usage_in_bytes" : "memory.peak", O_RDONLY | O_CLOEXEC);
+}
+
 /* Killing. */
 
 /* Kills one process if it is still in the leaf. A pid read from a list may be somebody else's by now; a pidfd cannot

@@ -81,6 +81,8 @@ MUST_CHECK int  cgroup_join_self(const struct cgroup *leaf);
 /* Returns when every task stands still (or runs again); -ETIMEDOUT, with the leaf running, if that takes too long. */
 MUST_CHECK int  cgroup_freeze(struct cgroup *leaf, bool frozen, struct err *e);
 void            cgroup_usage_read(const struct cgroup *leaf, struct cgroup_usage *ret);
+/* For who reads it often: the files of processor time and of the most memory. -1: there is none. */
+void            cgroup_open_meter(const struct cgroup *leaf, int *ret_cpu, bool *ret_is_ns, int *ret_peak);
 /* v1 ends one process when memory runs out and goes on with the others; v2 ends all. An eventfd that becomes readable
  * when memory has run out, so that whoever watches it can end all; -1 where it is not needed or not to be had. */
 int             cgroup_watch_oom(const struct cgroup *leaf);

@@ -204,6 +204,38 @@ static void test_signals_reach_the_payload_or_its_group(void **state)
     box_end(0);
 }
 
+static void test_the_meter_counts_and_cannot_be_written(void **state)
+{
+    (void)state;
+    char text[512];
+    box_make(0, NULL);
+    struct told meter = box_ask(REQUEST_METER, 0, 0);
+    assert_int_equal(meter.event.result, 0);
+    assert_int_equal(meter.event.code & METER_MEMORY_PEAK, METER_MEMORY_PEAK);
+    assert_int_equal(meter.n_fds, __builtin_popcount((unsigned)meter.event.code));
+    int peak = meter.fds[meter.n_fds - 1];
+    for (size_t i = 0; i < meter.n_fds; i++)
+        assert_int_equal(fcntl(meter.fds[i], F_GETFL) & O_ACCMODE, O_RDONLY);
+    ssize_t n = pread(peak, text, sizeof text - 1, 0);
+    assert_in_range(n, 1, sizeof text - 1);
+    text[n] = '\0';
+    unsigned long long before = strtoull(text, NULL, 10);
+    assert_int_equal(box_sh(0, 1, "head -c 20m /dev/zero | tail >/dev/null", NULL, 0).outcome, OUTCOME_OK);
+    n = pread(peak, text, sizeof text - 1, 0);
+    assert_in_range(n, 1, sizeof text - 1);
+    text[n] = '\0';
+    assert_true(strtoull(text, NULL, 10) > before + (10 << 20));
+    if (meter.event.code & METER_CPU_US) {
+        n = pread(meter.fds[0], text, sizeof text - 1, 0);
+        assert_in_range(n, 12, sizeof text - 1);
+        assert_memory_equal(text, "usage_usec ", 11);
+    }
+    box_end(0);
+    /* It ends with the box, whoever has it open. */
+    assert_int_equal(pread(peak, text, sizeof text - 1, 0), -1);
+    told_close(&meter);
+}
+
 static void test_usage_and_limits_of_a_live_box(void **state)
 {
     (void)state;
@@ -315,6 +347,7 @@ const struct CMUnitTest box_tests[] = {
     TEST(test_a_timeout_is_kept_by_the_keeper),
     TEST(test_signals_reach_the_payload_or_its_group),
     TEST(test_usage_and_limits_of_a_live_box),
+        TEST(test_the_meter_counts_and_cannot_be_written),
     TEST(test_a_port_of_the_box_is_reached_and_no_other),
     TEST(test_boxes_do_not_see_each_other),
 };
