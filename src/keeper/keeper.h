@@ -142,6 +142,8 @@ void           keeper_store_ended(struct keeper *keeper, struct kept_box *box);
 void           keeper_free_create(struct keeper *keeper, struct kept_box *box);
 /* Earlier than what is known? Then it is the next deadline. */
 void           keeper_note_deadline(struct keeper *keeper, uint64_t deadline_us);
+/* Ends what is over its time; returns how long until the next, in ms, or -1. */
+int            keeper_keep_deadlines(struct keeper *keeper);
 /* The payload runs: its time counts. */
 void           keeper_arm(struct keeper *keeper, struct kept_payload *p);
 MUST_CHECK int keeper_watch_end(struct keeper *keeper, struct kept_box *box, unsigned slot, struct err *e);

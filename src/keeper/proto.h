@@ -39,7 +39,7 @@ enum request_type {
     REQUEST_STORE_REMOVE, /* about no box: its slot means nothing */
     REQUEST_FAMILY,       /* about a family's slot, in head.box; fds: the zygote's command, then its stderr if there */
     REQUEST_FAMILY_END,
-    REQUEST_METER, /* what counts the box's use, to be read directly and often; code of the answer: enum meter, its fds */
+    REQUEST_METER,        /* files that count the box's use; the answer's code says which: enum meter */
     REQUEST_COUNT
 };
 
