@@ -157,8 +157,8 @@ MUST_CHECK int box_start(struct box *b, const struct box_settings *again, box_ca
 MUST_CHECK int box_usage(struct box *b,
                          void (*call)(struct box *, const struct frame_usage *, const struct err *, void *), void *arg,
                          struct err *e);
-/* The same for who asks often: what counts is fetched once, and then read without the keeper. False: not there (yet, any
- * more, or at all), so ask box_usage. */
+/* The same for who asks often: what counts is fetched once, and then read without the keeper. False: it is not there
+ * (yet, any more, or at all), so ask box_usage. */
 void           box_meter_ask(struct box *b);
 bool           box_meter_read(const struct box *b, uint64_t *ret_cpu_us, uint64_t *ret_peak_bytes);
 /* Forgets all calls with this arg: its owner is going away. */
