@@ -95,6 +95,7 @@ struct box {
     unsigned            running;        /* execs that have not ended */
     struct box_meter    meter;
     uint64_t            billed_us;      /* processor time when a cell was last billed */
+    uint64_t            unbilled_us;    /* and when its kernel was handed out: nobody's */
     uint64_t            slots_used;     /* bit per payload slot */
     uint64_t            slots_foreign;  /* of them: what an earlier front started and this one does not know */
     struct loop_timer   ttl_timer, idle_timer;

@@ -454,6 +454,8 @@ void execs_on_keeper_event(struct box *box, const struct event *event, int *fds,
             (void)!exec_signal(x, x->early_signal, &ignored);
         x->early_signal = 0;
         x->way = way_name(box, event);
+        if (event->cpu_us > box->unbilled_us)
+            box->unbilled_us = event->cpu_us;
         kernels_on_exec_change(x);
         exec_changed(x);
     } else {

@@ -54,8 +54,10 @@ static void on_end_task(struct loop_task *t)
 
 static void bill(struct kernel_run *run, uint64_t cpu_us, uint64_t peak_bytes)
 {
+    uint64_t before_us = run->baseline_us > run->box->unbilled_us ? run->baseline_us : run->box->unbilled_us;
+
     run->has_usage = true;
-    run->cpu_us = cpu_us > run->baseline_us ? cpu_us - run->baseline_us : 0;
+    run->cpu_us = cpu_us > before_us ? cpu_us - before_us : 0;
     run->peak_bytes = peak_bytes;
     run->box->billed_us = cpu_us;
 }

@@ -239,7 +239,7 @@ static void payload_speaks(struct keeper *keeper, struct kept_box *box, unsigned
 {
     struct kept_payload *p = box->payload[slot];
     struct event event = { .type = EVENT_STARTED, .box = box->slot, .payload = (uint16_t)slot, .token = p->token,
-                           .code = (int32_t)p->way };
+                           .code = (int32_t)p->way, .cpu_us = p->cpu_before_us };
 
     keeper_unwatch(keeper, p->payload.link);
     int r = payload_started(&p->payload, &event.err);

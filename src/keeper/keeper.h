@@ -28,6 +28,7 @@ struct kept_payload {
     uint64_t       token, started_us, deadline_us;  /* deadline 0: none */
     bool           timed_out;
     bool           out_of_memory;   /* we ended it for that, maybe before the kernel counted a kill of its own */
+    uint64_t       cpu_before_us;   /* of a parked one: what it took to warm it is nobody's */
     uint64_t       oom_kills_before, pids_refused_before;   /* of the box, when it started: not its doing */
     int            n_held;
     int            held[KEEPER_HELD];               /* owned */

@@ -151,7 +151,9 @@ enum event_type {
     EVENT_SYNCED,      /* after the last of them */
     EVENT_DONE,        /* the answer to a request; result 0 or -errno with err */
     EVENT_READY,       /* a box is complete */
-    EVENT_STARTED,     /* exec happened; fd: the PTY's master, if one was asked for */
+    /* Exec happened; fd: the PTY's master, if one was asked for. code: 0 it was exec'd, 1 forked, 2 had been forked and
+     * waited; cpu_us: what the box had used by then, of the last. */
+    EVENT_STARTED,
     EVENT_FAILED,      /* a payload never ran, err says why; like one that ended, it is to be forgotten */
     EVENT_ENDED,       /* a payload ended */
     EVENT_GONE,        /* a box is gone, and its store free; so is its slot; err says why if it was not asked for */

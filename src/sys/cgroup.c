@@ -391,19 +391,24 @@ static void read_pids(const struct cgroup *leaf, struct cgroup_usage *ret)
     read_key(dir, "pids.events", "max", &ret->pids_refused);
 }
 
-void cgroup_usage_read(const struct cgroup *leaf, struct cgroup_usage *ret)
+bool cgroup_cpu_read(const struct cgroup *leaf, uint64_t *ret_us)
 {
     uint64_t ns;
 
+    if (leaf->v2 >= 0)
+        return read_key(leaf->v2, "cpu.stat", "usage_usec", ret_us);
+    if (leaf->dir[CG_CPU] < 0 || !read_number(leaf->dir[CG_CPU], "cpuacct.usage", &ns))
+        return false;
+    *ret_us = ns / 1000;
+    return true;
+}
+
+void cgroup_usage_read(const struct cgroup *leaf, struct cgroup_usage *ret)
+{
     *ret = (struct cgroup_usage){ 0 };
     read_memory(leaf, ret);
     read_pids(leaf, ret);
-    if (leaf->v2 >= 0) {
-        ret->has_cpu = read_key(leaf->v2, "cpu.stat", "usage_usec", &ret->cpu_us);
-    } else if (leaf->dir[CG_CPU] >= 0 && read_number(leaf->dir[CG_CPU], "cpuacct.usage", &ns)) {
-        ret->cpu_us = ns / 1000;
-        ret->has_cpu = true;
-    }
+    ret->has_cpu = cgroup_cpu_read(leaf, &ret->cpu_us);
 }
 
 void cgroup_open_meter(const struct cgroup *leaf, int *ret_cpu, bool *ret_is_ns, int *ret_peak)

@@ -80,6 +80,8 @@ MUST_CHECK int cgroup_update(const struct cgroup_host *host, struct cgroup *leaf
 MUST_CHECK int  cgroup_join_self(const struct cgroup *leaf);
 /* Returns when every task stands still (or runs again); -ETIMEDOUT, with the leaf running, if that takes too long. */
 MUST_CHECK int  cgroup_freeze(struct cgroup *leaf, bool frozen, struct err *e);
+/* Processor time alone; false, and nothing written: it is not counted here. */
+bool            cgroup_cpu_read(const struct cgroup *leaf, uint64_t *ret_us);
 void            cgroup_usage_read(const struct cgroup *leaf, struct cgroup_usage *ret);
 /* For who reads it often: the files of processor time and of the most memory. -1: there is none. */
 void            cgroup_open_meter(const struct cgroup *leaf, int *ret_cpu, bool *ret_is_ns, int *ret_peak);

@@ -142,6 +142,16 @@ def real_server():
     s.stop()
 
 
+@pytest.fixture
+def warm():
+    """With IPython and a zygote; kernels are parked."""
+    if not os.path.exists(KERNEL_PYTHON):
+        pytest.skip("there is no Python with ipykernel; 'make venv-kernel' makes one")
+    s = start_server(BUILD / "guest", "--set", f"templates.python.python={KERNEL_PYTHON}", "--set", "templates.python.pool=1")
+    yield api.Client(s.socket)
+    s.stop()
+
+
 @pytest.fixture(scope="module")
 def real(real_server):
     client = api.Client(real_server.socket)

@@ -61,6 +61,14 @@ def test_a_result_that_is_too_large_is_told(real):
     assert value(real.run("1 + 1")) == "2"
 
 
+def test_what_it_took_to_warm_a_parked_kernel_is_not_on_its_first_bill(warm):
+    def first():
+        answer = warm.post("/v1/run", {"template": "python", "code": "import time; time.process_time()"}).json
+        return answer if answer["kernel"]["way"] == "parked" else None
+    answer = wait_for(first, 60)
+    assert answer and 0 < answer["cpu_ms"] < 1000 * float(value(answer)), answer
+
+
 def test_questions(real):
     real.run("1")
     assert real.post("ask", {"type": "is_complete", "content": {"code": "for i in x:"}}).json["status"] == "incomplete"

@@ -15,6 +15,7 @@ import threading
 
 PACKET = 128 << 10
 MESSAGE_MOST = 64 << 20
+WAIT_MS = 200       # a signal between the interpreter's last look and its wait is seen after that
 HEAD = struct.Struct("<II")
 CHANNELS = ("shell", "control", "iopub", "stdin")
 
@@ -184,7 +185,8 @@ class Link:
         """Blocks until something can be received; signal handlers run, and may raise."""
         poll = select.poll()
         poll.register(self.fd, select.POLLIN)
-        poll.poll()
+        while not poll.poll(WAIT_MS):
+            pass
 
     def close(self):
         """In a fork of the process: the link is the parent's."""
