@@ -3,8 +3,9 @@
  * The root is a small tmpfs that is filled first and made read-only last; every mount point is made on it (or on the
  * scratch tmpfs) before a foreign tree is attached, so that no path is ever resolved in a tree that somebody else can
  * write (CVE-2024-45310, CVE-2026-87766 and their relatives). All that the box writes lands on one scratch tmpfs, whose
- * size is the disk limit: its folders appear as /tmp, /home/box and /dev/shm. With a writable root the same scratch
- * also holds the upper layers of an overlay per top-level folder. */
+ * size is the disk limit: its folders appear as /tmp, /home/box and /dev/shm; and as /var/tmp, if something is mounted
+ * there, else that is a link to /tmp. With a writable root the same scratch also holds the upper layers of an overlay
+ * per top-level folder. */
 #define _GNU_SOURCE
 #include "box/plan.h"
 
@@ -267,9 +268,22 @@ static void plan_proc(struct maker *m)
     }
 }
 
-static void plan_scratch(struct maker *m)
+/* Whether something is to be mounted at or below /var/tmp. */
+static bool uses_var_tmp(const struct box_spec *spec)
 {
-    enum { SHM = 2 };
+    static const char place[] = "/var/tmp";
+
+    for (size_t i = 0; i < spec->n_mounts; i++) {
+        const char *rest = spec->mount[i].target + sizeof place - 1;
+        if (strncmp(spec->mount[i].target, place, sizeof place - 1) == 0 && (*rest == '/' || !*rest))
+            return true;
+    }
+    return false;
+}
+
+static void plan_scratch(struct maker *m, const struct box_spec *spec)
+{
+    enum { SHM = 2, VAR_TMP };
     static const struct {
         const char *folder, *target, *path;
         mode_t      mode;
@@ -278,12 +292,20 @@ static void plan_scratch(struct maker *m)
         { "tmp", "tmp", "/tmp", 01777, TREE_NOSUID | TREE_NODEV },
         { "home", "home/box", BOX_HOME, 0755, TREE_NOSUID | TREE_NODEV },
         { "shm", "dev/shm", "/dev/shm", 01777, TREE_NOSUID | TREE_NODEV | TREE_NOEXEC },
+        { "var-tmp", "var/tmp", "/var/tmp", 01777, TREE_NOSUID | TREE_NODEV },
     };
+    bool has_var = find_entry(m->plan, "var", 3, false);
+    /* Else a link to /tmp does, and saves a mount. */
+    bool has_var_tmp = !has_var && uses_var_tmp(spec);
 
     dir(m, "tmp");
     dir(m, "home");
     dir(m, "home/box");
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    if (!has_var)
+        dir(m, "var");
+    if (has_var_tmp)
+        dir(m, "var/tmp");
+    for (size_t i = 0; i < (has_var_tmp ? VAR_TMP + 1 : VAR_TMP); i++) {
         /* Shared memory is not a file that is to be kept. */
         bool in_memory = m->plan->on_store && i == SHM;
         if (!in_memory)
@@ -293,18 +315,19 @@ static void plan_scratch(struct maker *m)
         add_rule(m, places[i].path, LANDLOCK_WRITE);
     }
     dir(m, "run");
-    if (!find_entry(m->plan, "var", 3, false)) {
-        dir(m, "var");
+    if (!has_var && !has_var_tmp)
         link_to(m, "var/tmp", "/tmp");
+    if (!has_var)
         link_to(m, "var/run", "/run");
-    }
 }
 
 /* The folder of the scratch tmpfs that a path in the box lies in, and the rest of the path; NULL if it lies elsewhere.
  */
 static const char *scratch_part(const char *path, const char **ret_folder)
 {
-    static const char *const prefixes[][2] = { { "tmp/", "tmp" }, { "home/box/", "home" }, { "dev/shm/", "shm" } };
+    static const char *const prefixes[][2] = {
+        { "tmp/", "tmp" }, { "home/box/", "home" }, { "dev/shm/", "shm" }, { "var/tmp/", "var-tmp" }
+    };
 
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
         size_t length = strlen(prefixes[i][0]);
@@ -375,7 +398,7 @@ int plan_make(const struct box_spec *spec, const struct host_facts *facts, struc
         plan_etc(&m, spec, facts);
     plan_proc(&m);
     plan_devices(&m, facts);
-    plan_scratch(&m);
+    plan_scratch(&m, spec);
     plan_caller_mounts(&m, spec);
     return m.failed;
 }

@@ -123,7 +123,7 @@ static int open_here(struct kernel_run *k)
 
     for (size_t i = 0; usable && i < sizeof own / sizeof *own; i++) {
         size_t n = strlen(own[i]);
-        if (strncmp(here, own[i], n) == 0 && (here[n] == '\0' || (here[n] == '/' && strcmp(own[i], "/tmp") != 0)))
+        if (strncmp(here, own[i], n) == 0 && (here[n] == '\0' || (here[n] == '/' && !strstr(own[i], "tmp"))))
             usable = false;
     }
     if (usable && !k->no_mount)

@@ -86,9 +86,9 @@ def test_a_single_file_can_be_mounted(caller):
 def test_mounts_appear_in_folders_that_the_box_can_write(caller):
     folder = caller.folder("data")
     caller.file(folder / "f", "here")
-    result = caller.sh("cat /home/box/a/b/f /tmp/c/f; touch /home/box/free /tmp/free && echo and free", "--mount", f"{folder}:/home/box/a/b",
-                       "--mount", f"{folder}:/tmp/c")
-    assert result.text == "herehereand free\n", result
+    result = caller.sh("cat /home/box/a/b/f /tmp/c/f /var/tmp/d/f; touch /home/box/free /tmp/free /var/tmp/free && echo and free", "--mount", f"{folder}:/home/box/a/b",
+                       "--mount", f"{folder}:/tmp/c", "--mount", f"{folder}:/var/tmp/d")
+    assert result.text == "hereherehereand free\n", result
 
 
 def test_a_link_in_a_mount_leads_into_the_box_and_not_to_the_host(caller):

@@ -4,6 +4,7 @@ import pathlib
 import re
 import signal
 import subprocess
+import tempfile
 
 import pytest
 from conftest import DEADLINE, LIMITS, Run, below, run
@@ -127,6 +128,12 @@ def test_mounts_of_the_caller_are_the_boxs_and_not_the_zygotes(tmp_path):
     result = run(["/bin/sh", "-c", "cat /data/file; echo x >/data/file || echo refused"], options=(*LIMITS, "--mount", f"{tmp_path}:/data:ro"))
     assert result.stdout == "from outsiderefused\n"
     assert (tmp_path / "file").read_text() == "from outside"
+
+
+def test_a_folder_below_var_tmp_can_be_mounted_at_its_own_path():
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        result = run(["/bin/sh", "-c", f"echo in >{folder}/made && echo own >/var/tmp/own && cat /var/tmp/own && ls {folder}"], options=(*LIMITS, "--mount", f"{folder}:{folder}:rw"))
+        assert (result.stdout, os.listdir(folder)) == ("own\nmade\n", ["made"]), result.stderr
 
 
 def test_a_zygote_can_be_a_program_of_the_boxs_own_path():

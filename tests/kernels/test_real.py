@@ -1,14 +1,17 @@
 """IPython itself, through the API and the command line."""
 import json
 import os
+import pathlib
 import pty
 import select
+import shutil
 import subprocess
+import tempfile
 import time
 
 import pytest
 
-from conftest import BUILD, wait_for
+from conftest import BUILD, KERNEL_PYTHON, api, start_server, wait_for
 
 
 def value(answer):
@@ -69,6 +72,38 @@ def test_what_it_took_to_warm_a_parked_kernel_is_not_on_its_first_bill(warm):
     assert answer and 0 < answer["cpu_ms"] < 1000 * float(value(answer)), answer
 
 
+@pytest.fixture
+def below_var_tmp():
+    """An environment that has the packages of the usual one."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="carrel-venv-", dir="/var/tmp"))
+    folder.chmod(0o755)
+    subprocess.run([KERNEL_PYTHON, "-m", "venv", "--without-pip", folder / "venv"], check=True, timeout=60)
+    usual = pathlib.Path(KERNEL_PYTHON).parent.parent
+    [packages] = (folder / "venv/lib").glob("python3*/site-packages")
+    (packages / "usual.pth").write_text(str(next((usual / "lib").glob("python3*/site-packages"))) + "\n")
+    yield folder / "venv", usual
+    shutil.rmtree(folder)
+
+
+def test_an_environment_below_var_tmp_is_a_templates_layer(below_var_tmp):
+    venv, usual = below_var_tmp
+    server = start_server(BUILD / "guest", "--set", f"templates.python.python={venv}/bin/python", "--set", f"templates.python.layers={usual}",
+                          "--set", "templates.python.pool=1")
+    try:
+        client = api.Client(server.socket)
+        body = {"template": "python", "code": "import sys, os; open('/var/tmp/own', 'w').write('x'); sys.prefix, os.path.islink('/var/tmp')"}
+        ways = set()
+
+        def ran():
+            answer = client.post("/v1/run", body).json
+            assert value(answer) == repr((str(venv), False)), answer
+            ways.add(answer["kernel"]["way"])
+            return "parked" in ways
+        assert wait_for(ran, 60), (ways, server.log_text())
+    finally:
+        server.stop()
+
+
 def test_questions(real):
     real.run("1")
     assert real.post("ask", {"type": "is_complete", "content": {"code": "for i in x:"}}).json["status"] == "incomplete"
@@ -94,7 +129,6 @@ def test_py_shows_the_value_and_has_an_exit_status(real_server, tmp_path):
     events = [json.loads(line) for line in carrel(real_server, "py", "--json", "-c", "5").stdout.splitlines()]
     assert [e["type"] for e in events] == ["result", "outcome"] and events[1]["outcome"] == "ok"
     assert carrel(real_server, "py", "-c", "1", "x").returncode == 125 and carrel(real_server, "py", str(tmp_path / "none.py")).returncode == 125
-    from conftest import api
     assert wait_for(lambda: not [b for b in api.Client(real_server.socket).get("/v1/boxes").json["boxes"] if b["reason"] == "run_over"])
 
 

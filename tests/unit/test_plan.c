@@ -65,6 +65,30 @@ static void test_everything_of_the_host_is_read_only_without_devices_and_set_id(
     assert_null(mount_at("etc"));
 }
 
+static void test_var_tmp_is_a_folder_of_scratch_where_something_is_mounted_there(void **state)
+{
+    static const char *const targets[] = { "/var/tmp", "/var/tmp/a/b", "/var/tmpx" };
+    struct box_spec spec = plain();
+    (void)state;
+
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
+    assert_int_equal(entry_at("var/tmp", false)->kind, PLAN_LINK);
+    assert_null(mount_at("var/tmp"));
+    spec.n_mounts = 1;
+    for (size_t i = 0; i < 3; i++) {
+        spec.mount[0] = (struct mount_spec){ .source = targets[i], .target = targets[i], .is_layer = i == 1 };
+        assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
+        assert_int_equal(entry_at("var/tmp", false)->kind, i == 2 ? PLAN_LINK : PLAN_DIR);
+        assert_int_equal(rights_at("/var/tmp"), i == 2 ? LANDLOCK_READ : LANDLOCK_WRITE);
+        if (i < 2)
+            assert_int_equal(mount_at("var/tmp")->source, FROM_SCRATCH);
+    }
+    spec.mount[0] = (struct mount_spec){ .source = "/d", .target = "/var/tmp/a/b" };
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
+    assert_int_equal(entry_at("var-tmp/a/b", true)->kind, PLAN_DIR);
+    assert_null(entry_at("var/tmp/a", false));
+}
+
 static void test_every_mount_point_is_made_before_its_mount(void **state)
 {
     struct box_spec spec = plain();
@@ -221,6 +245,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_everything_of_the_host_is_read_only_without_devices_and_set_id),
+        cmocka_unit_test(test_var_tmp_is_a_folder_of_scratch_where_something_is_mounted_there),
         cmocka_unit_test(test_every_mount_point_is_made_before_its_mount),
         cmocka_unit_test(test_nothing_on_the_root_belongs_to_the_box),
         cmocka_unit_test(test_only_the_scratch_and_writable_mounts_may_be_written),
