@@ -25,6 +25,7 @@ struct config_template {
     char     layers[768];               /* further directories that boxes see read-only, with colons between them */
     uint32_t pool; /* parked kernels that are kept ready; 0: none, they are forked when asked for */
     bool     no_zygote;                 /* every kernel is started anew */
+    bool     zygote_late;               /* it is started with the first kernel, and not with the server or a box */
     char     kernel[512];               /* command of a stock kernel, words with spaces between them; "": our own */
     bool     interrupt_by_message;      /* what that kernel wants instead of a signal */
 };

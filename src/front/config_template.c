@@ -15,7 +15,7 @@ enum { POOL_DEFAULT = 2 };
 static const char prefix[] = "templates";
 static const char imports_default[] = "IPython,numpy,pandas,matplotlib";
 
-enum kind { KIND_PATH, KIND_MODULES, KIND_PATHS, KIND_POOL, KIND_COMMAND, KIND_INTERRUPT };
+enum kind { KIND_PATH, KIND_MODULES, KIND_PATHS, KIND_POOL, KIND_COMMAND, KIND_WORD };
 
 static const struct key {
     const char *name;
@@ -26,7 +26,7 @@ static const struct key {
     { "python", KIND_PATH, AT(python) },      { "imports", KIND_MODULES, AT(imports) },
     { "startup", KIND_PATH, AT(startup) },    { "layers", KIND_PATHS, AT(layers) },
     { "pool", KIND_POOL, AT(pool) },          { "kernel", KIND_COMMAND, AT(kernel) },
-    { "interrupt", KIND_INTERRUPT, AT(interrupt_by_message) },
+    { "interrupt", KIND_WORD, AT(interrupt_by_message) }, { "zygote", KIND_WORD, AT(zygote_late) },
 };
 
 bool config_template_owns(const char *key)
@@ -93,6 +93,13 @@ static int check_paths(const char *key, const char *value, struct err *e)
     return 0;
 }
 
+/* One of two words; true: the second. */
+static int set_word(const char *name, const char *value, const char *no, const char *yes, bool *ret, struct err *e)
+{
+    *ret = strcmp(value, yes) == 0;
+    return *ret || strcmp(value, no) == 0 ? 0 : err_set(e, EINVAL, STEP_USAGE, "%s must be %s or %s", name, no, yes);
+}
+
 static int set_value(struct config_template *t, const struct key *key, const char *name, const char *value,
                      struct err *e)
 {
@@ -104,12 +111,9 @@ static int set_value(struct config_template *t, const struct key *key, const cha
         t->no_zygote = strcmp(value, "off") == 0;
         return t->no_zygote || strcmp(value, "0") == 0 ? 0 : parse_count(name, value, 1, CONFIG_POOL, &t->pool, e);
     }
-    if (key->kind == KIND_INTERRUPT) {
-        t->interrupt_by_message = strcmp(value, "message") == 0;
-        return t->interrupt_by_message || strcmp(value, "signal") == 0
-                 ? 0
-                 : err_set(e, EINVAL, STEP_USAGE, "%s must be signal or message", name);
-    }
+    if (key->kind == KIND_WORD)
+        return to == (char *)&t->zygote_late ? set_word(name, value, "early", "late", &t->zygote_late, e)
+                                             : set_word(name, value, "signal", "message", &t->interrupt_by_message, e);
     if (key->kind == KIND_COMMAND)
         r = !value[0] || strstr(value, "{connection_file}")
                 ? 0
@@ -147,7 +151,7 @@ int config_template_set(struct config *c, const char *key, const char *value, st
     const struct key *found = find_key(last);
     if (!found)
         return err_set(e, EINVAL, STEP_USAGE, "unknown setting '%s'; a template has python, imports, startup, layers, "
-                       "pool, kernel and interrupt", parse_quote(key).text);
+                       "pool, zygote, kernel and interrupt", parse_quote(key).text);
     int r = config_check_name(prefix, name, e);
     uint32_t number = r < 0 ? 0 : config_template_find(c, name);
     if (r == 0 && number == 0) {

@@ -338,6 +338,23 @@ static struct family *add(struct front *front, const char *owner, uint32_t templ
     return f;
 }
 
+static void name_own(const struct front *front, char own[32])
+{
+    snprintf(own, 32, "uid:%u", (unsigned)front->owner_uid);
+}
+
+/* Of the server's own user and the usual kind. */
+static bool is_usual(const struct family *f)
+{
+    const struct config_template *t = config_template(&f->front->config, f->template);
+    struct box_settings usual;
+    char own[32];
+
+    box_settings_init(&usual);
+    name_own(f->front, own);
+    return t && t->pool && f->profile == usual.profile && strcmp(f->owner, own) == 0;
+}
+
 /* ---- for others ---- */
 
 bool family_can_fork(const struct box *b)
@@ -350,7 +367,7 @@ uint32_t families_layers(const struct front *front, const struct box_settings *s
     return s->root == 0 && s->template <= front->boxes.n_templates ? s->template : 0;
 }
 
-uint32_t families_for(struct front *front, const char *owner, const struct box_settings *s)
+static uint32_t find_for(struct front *front, const char *owner, const struct box_settings *s, bool for_kernel)
 {
     const struct config_template *t = config_template(&front->config, s->template);
 
@@ -362,10 +379,22 @@ uint32_t families_for(struct front *front, const char *owner, const struct box_s
             f->used_ms = loop_now_ms();
             return f->state == READY ? number_of(f) : 0;
         }
-    struct family *f = add(front, owner, s->template, s->profile);
-    if (f)
+    struct family *f = t->zygote_late && !for_kernel ? NULL : add(front, owner, s->template, s->profile);
+    if (f) {
+        f->is_kept = is_usual(f);
         ask(f);
+    }
     return 0;
+}
+
+uint32_t families_for(struct front *front, const char *owner, const struct box_settings *s)
+{
+    return find_for(front, owner, s, false);
+}
+
+void families_want(const struct box *b)
+{
+    (void)find_for(b->front, b->owner, &b->settings, true);
 }
 
 unsigned families_pool_size(const struct front *front, uint32_t family, struct box_settings *ret)
@@ -428,18 +457,16 @@ void families_on_synced(struct front *front)
     for (uint32_t i = 0; i < KEEPER_FAMILIES; i++)
         if (all.told >> i & 1)
             adopt(front, i);
-    snprintf(own, sizeof own, "uid:%u", (unsigned)front->owner_uid);
+    name_own(front, own);
     for (uint32_t i = 1; i <= front->config.n_templates; i++) {
         struct box_settings s;
-        if (!front->config.template[i - 1].pool)
-            continue;
         box_settings_init(&s);
         s.template = i;
-        (void)families_for(front, own, &s);
-        for (struct family *f = all.list; f < all.list + KEEPER_FAMILIES; f++)
-            if (is_of(f, own, i, s.profile))
-                f->is_kept = true;
+        if (front->config.template[i - 1].pool)
+            (void)families_for(front, own, &s);
     }
+    for (struct family *f = all.list; f < all.list + KEEPER_FAMILIES; f++)
+        f->is_kept = f->state != NONE && is_usual(f);
     if (!all.look.armed)
         loop_timer_set(front->loop, &all.look, LOOK_MS);
 }

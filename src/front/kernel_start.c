@@ -163,6 +163,8 @@ int kernel_launch(struct kernel *k, struct err *e)
     if (template->kernel[0] && stock_command(&k->front->config, template, room, sizeof room, argv, e) < 0)
         return -e->code;
     bool fork = !p->must_exec && number == k->box->settings.template && family_can_fork(k->box) && !has_early(k);
+    if (number == k->box->settings.template && !k->box->family)
+        families_want(k->box);
     char **env = make_env(k);
     json_t *about = describe(k);
     struct exec_options options = {

@@ -336,6 +336,11 @@ static void test_templates(void **state)
     assert_null(config_template(&config, 3));
     assert_int_equal(set("templates.science.startup", "/srv/startup"), 0);
     assert_string_equal(config_template(&config, 2)->startup, "/srv/startup");
+    assert_false(config_template(&config, 2)->zygote_late);
+    assert_int_equal(set("templates.science.zygote", "late"), 0);
+    assert_true(config_template(&config, 2)->zygote_late && !config_template(&config, 1)->zygote_late);
+    assert_int_equal(set("templates.science.zygote", "early"), 0);
+    assert_false(config_template(&config, 2)->zygote_late);
 }
 
 static void test_bad_templates(void **state)
@@ -350,6 +355,7 @@ static void test_bad_templates(void **state)
         { "templates.python.layers", "/a:b" },
         { "templates.python.layers", "/a/../b" },
         { "templates.python.pool", "129" },
+        { "templates.python.zygote", "soon" },
         { "templates.UP.python", "/x" },
         { "templates.a.b.python", "/x" },
     };

@@ -255,6 +255,20 @@ def test_without_a_pool_there_is_no_family(request, template, monkeypatch):
     assert interpreters(server) == {}
 
 
+def test_a_late_zygote_is_started_with_the_first_kernel(request, template, monkeypatch):
+    monkeypatch.setenv("CARREL_GUEST", str(template / "guest"))
+    server = Server(*options(template), "--set", "templates.python.zygote=late")
+    request.addfinalizer(server.stop)
+    client = Client(server.socket)
+    box = create(client, template="python")
+    assert client.post(f"/v1/boxes/{box['id']}/exec", {"argv": ["true"]}).json["outcome"] == "ok"
+    create(client, template="python")
+    assert interpreters(server) == {}       # what a create starts is there before its answer
+    client.post(f"/v1/boxes/{box['id']}/kernels", {})
+    assert wait_for(lambda: ready(server)), server.log_text()
+    assert wait_for(lambda: create(client, template="python")["from_pool"])
+
+
 def test_an_interpreter_that_cannot_start_costs_no_box(request, template, monkeypatch):
     monkeypatch.setenv("CARREL_GUEST", str(template / "guest"))
     program = template / "bin/broken"

@@ -76,6 +76,33 @@ with LocalPyBoxManager() as manager:
         shutil.rmtree(directory)
 
 
+def test_a_program_that_only_runs_commands_has_no_zygote(place):
+    code = """
+import pathlib, time
+import carrel, carrel.local
+def zygotes():
+    found, left = 0, [carrel.local.private_server().process.pid]
+    while left:
+        pid = left.pop()
+        try:
+            left += pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            found += b"zygote" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\\0")
+        except OSError:
+            pass
+    return found
+with carrel.Carrel().create() as box:
+    box.exec(["true"])
+    print(zygotes())
+    print(box.run("6 * 7").text)
+    deadline = time.monotonic() + 30
+    while not zygotes() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    print(zygotes())
+"""
+    done = run(sys.executable, code, place)
+    assert (done.returncode, done.stdout) == (0, "0\n42\n1\n"), done.stderr
+
+
 def test_without_ipykernel_the_error_has_the_fix(place):
     done = run("/usr/bin/python3", "import sys\nsys.modules['ipykernel'] = None\nimport carrel.pybox\n"
                "import importlib.util; importlib.util.find_spec = lambda n: None\ncarrel.pybox.LocalPyBoxManager().start()", place)

@@ -93,9 +93,9 @@ def require_kernel() -> None:
                                     f"chmod 755 {prefix}", code="closed_prefix")
 
 
-def kernel_settings(startup: str | None = None) -> tuple[str, ...]:
-    """Settings of a private server whose kernels are the caller's own interpreter with the caller's own packages."""
-    settings = {}
+def kernel_settings(startup: str | None = None, early: bool = False) -> tuple[str, ...]:
+    """Settings of a private server whose kernels are the caller's own interpreter with the caller's own packages. early: there will be kernels."""
+    settings = {} if early else {"zygote": "late"}
     if sys.executable:
         settings["python"] = os.path.abspath(sys.executable)
     if startup:
@@ -127,7 +127,7 @@ def readable_startup(profile: str, copy: str) -> str:
 class PrivateServer:
     """A server of this process's own: started on demand, ended with the process, state thrown away."""
 
-    def __init__(self, startup: str | None = None) -> None:
+    def __init__(self, startup: str | None = None, early: bool = False) -> None:
         self.directory = tempfile.mkdtemp(prefix="carrel-")
         # As root the front has an id of its own and must reach what is below; the state itself is closed to others.
         os.chmod(self.directory, 0o711)
@@ -137,7 +137,7 @@ class PrivateServer:
             startup = readable_startup(startup, os.path.join(self.directory, "startup"))
         self._log = open(os.path.join(self.directory, "log"), "wb")
         command = [find_binary(), "serve", "--socket", self.socket, "--state", os.path.join(self.directory, "state"),
-                   "--run", os.path.join(self.directory, "run"), *kernel_settings(startup)]
+                   "--run", os.path.join(self.directory, "run"), *kernel_settings(startup, early)]
         guest = find_guest()
         environment = {**os.environ, **({"CARREL_GUEST": guest} if guest else {})}
         self.process = subprocess.Popen(["/bin/sh", "-c", _GUARD, "sh", *command], stdin=subprocess.PIPE, stdout=self._log,
@@ -201,12 +201,13 @@ def _new_lock() -> None:
 os.register_at_fork(after_in_child=_new_lock)
 
 
-def private_server(startup: str | None = None) -> PrivateServer:
-    """The one of this process; a forked child shares that of its parent. With a directory of startup files: the one for those."""
+def private_server(startup: str | None = None, early: bool = False) -> PrivateServer:
+    """The one of this process; a forked child shares that of its parent. With a directory of startup files: the one for those. If it is started
+    now, early says that kernels will be wanted: they are made ready at once, and not with the first of them."""
     with _lock:
         server = _private.get(startup)
         if server is None or not server.alive:
-            server = _private[startup] = PrivateServer(startup)
+            server = _private[startup] = PrivateServer(startup, early)
         return server
 
 

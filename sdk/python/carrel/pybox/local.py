@@ -148,7 +148,7 @@ class _Kernels(Generic[K]):
 
     def _server(self) -> str:
         servers.require_kernel()
-        return servers.private_server(startup=self.profile_dir).url
+        return servers.private_server(startup=self.profile_dir, early=True).url
 
 
 class LocalKernels(_Kernels[LocalKernel]):
