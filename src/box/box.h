@@ -145,6 +145,8 @@ void           payload_done(struct payload *payload);
 MUST_CHECK int box_freeze(struct box *box, bool frozen, struct err *e);
 MUST_CHECK int box_update_limits(struct box_host *host, struct box *box, const struct limits *limits, struct err *e);
 void           box_usage_read(const struct box *box, struct box_usage *ret);
+/* What the end of a payload is judged and billed by: peaks, refusals and the disk. */
+void           box_peaks_read(const struct box *box, struct box_usage *ret);
 /* How a payload's end is to be called, given why it was ended (OUTCOME_OK: it was not) and what the box has met. */
 enum outcome   box_outcome(const struct process_end *end, enum outcome cause, const struct box_usage *usage);
 

@@ -61,13 +61,10 @@ int box_update_limits(struct box_host *host, struct box *box, const struct limit
     return 0;
 }
 
-void box_usage_read(const struct box *box, struct box_usage *ret)
+static void read_disk(const struct box *box, struct box_usage *ret)
 {
     struct statfs fs;
 
-    *ret = (struct box_usage){ 0 };
-    if (box->has_leaf)
-        cgroup_usage_read(&box->leaf, &ret->cgroup);
     if (box->scratch < 0) {
         ret->disk_bytes = box->disk_bytes;
         ret->disk_full = box->disk_full;
@@ -77,6 +74,22 @@ void box_usage_read(const struct box *box, struct box_usage *ret)
         ret->disk_bytes = (uint64_t)(fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
         ret->disk_full = fs.f_bavail <= kept || fs.f_ffree == 0;
     }
+}
+
+void box_usage_read(const struct box *box, struct box_usage *ret)
+{
+    *ret = (struct box_usage){ 0 };
+    if (box->has_leaf)
+        cgroup_usage_read(&box->leaf, &ret->cgroup);
+    read_disk(box, ret);
+}
+
+void box_peaks_read(const struct box *box, struct box_usage *ret)
+{
+    *ret = (struct box_usage){ 0 };
+    if (box->has_leaf)
+        cgroup_peaks_read(&box->leaf, &ret->cgroup);
+    read_disk(box, ret);
 }
 
 enum outcome box_outcome(const struct process_end *end, enum outcome cause, const struct box_usage *usage)
@@ -119,14 +132,16 @@ static void end_first(struct box *box)
     (void)!process_reap(&box->first.process, 1, &end);
 }
 
-/* Lets go of a store while init still holds it. The kernel writes all that is not on the disk yet when the last holder
- * ends, which may take long; that is then a process whose end we poll for, and not us. */
-static void leave_store(struct box *box)
+/* Lets go of the files while init still holds them. The last holder takes the mounts down, and of a store the kernel then
+ * writes all that is not on the disk yet, which may take long: that is then a process whose end we poll for, and not us.
+ */
+static void leave_files(struct box *box)
 {
-    struct box_usage usage;
+    struct box_usage usage = { 0 };
 
-    end_first(box);
-    box_usage_read(box, &usage);
+    if (box->on_store)
+        end_first(box);
+    read_disk(box, &usage);
     box->disk_bytes = usage.disk_bytes;
     box->disk_full = usage.disk_full;
     box->scratch = fd_close(box->scratch);
@@ -140,8 +155,8 @@ void box_kill(struct box *box)
         /* A frozen process on v1 does not even die. */
         (void)!box_freeze(box, false, &ignored);
     }
-    if (box->on_store && box->scratch >= 0)
-        leave_store(box);
+    if (box->scratch >= 0)
+        leave_files(box);
     (void)!process_signal(&box->init, SIGKILL);
     /* The payload that waits for a command is ours to reap, and init cannot end before that. */
     end_first(box);

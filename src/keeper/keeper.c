@@ -73,21 +73,26 @@ void keeper_tell(struct keeper *keeper, const struct event *event, const int *fd
         drop_front(keeper);
 }
 
-void keeper_usage(const struct box *box, struct frame_usage *ret, struct box_usage *ret_full)
+static void fill_usage(const struct box_usage *full, struct frame_usage *ret)
 {
-    box_usage_read(box, ret_full);
-    const struct cgroup_usage *c = &ret_full->cgroup;
+    const struct cgroup_usage *c = &full->cgroup;
     *ret = (struct frame_usage){
         .memory_bytes = c->memory_bytes,
         .memory_peak_bytes = c->memory_peak_bytes,
         .cpu_us = c->cpu_us,
-        .disk_bytes = ret_full->disk_bytes,
+        .disk_bytes = full->disk_bytes,
         .pids = c->pids,
         .pids_peak = c->pids_peak,
         .oom_kills = (uint32_t)c->oom_kills,
         .pids_refused = (uint32_t)c->pids_refused,
-        .disk_full = ret_full->disk_full,
+        .disk_full = full->disk_full,
     };
+}
+
+void keeper_usage(const struct box *box, struct frame_usage *ret, struct box_usage *ret_full)
+{
+    box_usage_read(box, ret_full);
+    fill_usage(ret_full, ret);
 }
 
 void keeper_free_payload(struct keeper *keeper, struct kept_box *box, unsigned slot)
@@ -138,9 +143,7 @@ void keeper_bury_box(struct keeper *keeper, struct kept_box *box)
 {
     struct event gone = { .type = EVENT_GONE, .box = box->slot, .token = box->token, .serial = box->destroy_serial,
                           .err = box->cause, .result = -box->cause.code };
-    struct box_usage full;
 
-    keeper_usage(&box->box, &gone.usage, &full);
     keeper_unwatch(keeper, box->box.oom);
     box_release(&keeper->host, &box->box);
     keeper_leave_family(keeper, box);
@@ -273,7 +276,8 @@ static void payload_ended(struct keeper *keeper, struct kept_box *box, unsigned 
         p->end = (struct event){ .type = EVENT_ENDED, .box = box->slot, .payload = (uint16_t)slot, .token = p->token,
                                  .wall_us = clock_monotonic_us() - p->started_us, .cpu_us = end.cpu_us,
                                  .peak_bytes = end.peak_bytes, .code = end.code, .signal = end.signal };
-        keeper_usage(&box->box, &p->end.usage, &full);
+        box_peaks_read(&box->box, &full);
+        fill_usage(&full, &p->end.usage);
         box->oom_kills = full.cgroup.oom_kills;
         box->pids_refused = full.cgroup.pids_refused;
         full.cgroup.oom_kills -= p->oom_kills_before;

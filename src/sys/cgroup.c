@@ -364,31 +364,41 @@ int cgroup_freeze(struct cgroup *leaf, bool frozen, struct err *e)
 
 /* Counting. */
 
-static void read_memory(const struct cgroup *leaf, struct cgroup_usage *ret)
+static void read_memory(const struct cgroup *leaf, bool is_live, struct cgroup_usage *ret)
 {
     bool v1 = leaf->dir[CG_MEMORY] >= 0;
     int dir = v1 ? leaf->dir[CG_MEMORY] : leaf->v2;
+    const char *now = v1 ? "memory.usage_in_bytes" : "memory.current";
 
-    if (dir < 0 || !read_number(dir, v1 ? "memory.usage_in_bytes" : "memory.current", &ret->memory_bytes))
+    if (dir < 0 || (is_live && !read_number(dir, now, &ret->memory_bytes)))
         return;
     ret->has_memory = true;
-    if (!read_number(dir, v1 ? "memory.max_usage_in_bytes" : "memory.peak", &ret->memory_peak_bytes))
-        ret->memory_peak_bytes = ret->memory_bytes; /* v2 has no peak before Linux 5.19 */
+    /* v2 has no peak before Linux 5.19 */
+    if (!read_number(dir, v1 ? "memory.max_usage_in_bytes" : "memory.peak", &ret->memory_peak_bytes)
+        && !read_number(dir, now, &ret->memory_peak_bytes))
+        ret->has_memory = is_live;
     read_key(dir, v1 ? "memory.oom_control" : "memory.events", "oom_kill", &ret->oom_kills);
 }
 
-static void read_pids(const struct cgroup *leaf, struct cgroup_usage *ret)
+static void read_pids(const struct cgroup *leaf, bool is_live, struct cgroup_usage *ret)
 {
     int dir = leaf->dir[CG_PIDS] >= 0 ? leaf->dir[CG_PIDS] : leaf->v2;
     uint64_t number;
 
-    if (dir < 0 || !read_number(dir, "pids.current", &number))
+    if (dir < 0 || (is_live && !read_number(dir, "pids.current", &number)))
         return;
-    ret->has_pids = true;
-    ret->pids = (uint32_t)number;
+    ret->has_pids = is_live;
+    ret->pids = is_live ? (uint32_t)number : 0;
     if ((ret->has_pids_peak = read_number(dir, "pids.peak", &number))) /* since Linux 6.1 */
         ret->pids_peak = (uint32_t)number;
     read_key(dir, "pids.events", "max", &ret->pids_refused);
+}
+
+void cgroup_peaks_read(const struct cgroup *leaf, struct cgroup_usage *ret)
+{
+    *ret = (struct cgroup_usage){ 0 };
+    read_memory(leaf, false, ret);
+    read_pids(leaf, false, ret);
 }
 
 bool cgroup_cpu_read(const struct cgroup *leaf, uint64_t *ret_us)
@@ -406,8 +416,8 @@ bool cgroup_cpu_read(const struct cgroup *leaf, uint64_t *ret_us)
 void cgroup_usage_read(const struct cgroup *leaf, struct cgroup_usage *ret)
 {
     *ret = (struct cgroup_usage){ 0 };
-    read_memory(leaf, ret);
-    read_pids(leaf, ret);
+    read_memory(leaf, true, ret);
+    read_pids(leaf, true, ret);
     ret->has_cpu = cgroup_cpu_read(leaf, &ret->cpu_us);
 }
 

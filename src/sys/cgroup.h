@@ -83,6 +83,8 @@ MUST_CHECK int  cgroup_freeze(struct cgroup *leaf, bool frozen, struct err *e);
 /* Processor time alone; false, and nothing written: it is not counted here. */
 bool            cgroup_cpu_read(const struct cgroup *leaf, uint64_t *ret_us);
 void            cgroup_usage_read(const struct cgroup *leaf, struct cgroup_usage *ret);
+/* Of it only what was most and what was refused, for half the price. */
+void            cgroup_peaks_read(const struct cgroup *leaf, struct cgroup_usage *ret);
 /* For who reads it often: the files of processor time and of the most memory. -1: there is none. */
 void            cgroup_open_meter(const struct cgroup *leaf, int *ret_cpu, bool *ret_is_ns, int *ret_peak);
 /* v1 ends one process when memory runs out and goes on with the others; v2 ends all. An eventfd that becomes readable

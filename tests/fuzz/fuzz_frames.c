@@ -11,6 +11,7 @@
 #undef STATE
 #include "keeper/ops.c"
 #include "keeper/families.c"
+#include "keeper/deadlines.c"
 
 static uint8_t whim;        /* of the pretended box layer, from the input */
 
@@ -318,6 +319,19 @@ void box_usage_read(const struct box *box, struct box_usage *ret)
     *ret = (struct box_usage){ .disk_full = whim & 1 };
 }
 
+void box_peaks_read(const struct box *box, struct box_usage *ret)
+{
+    box_usage_read(box, ret);
+}
+
+void cgroup_open_meter(const struct cgroup *leaf, int *ret_cpu, bool *ret_is_ns, int *ret_peak)
+{
+    (void)leaf;
+    *ret_is_ns = whim & 2;
+    *ret_cpu = whim & 1 ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
+    *ret_peak = whim & 4 ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
+}
+
 enum outcome box_outcome(const struct process_end *end, enum outcome cause, const struct box_usage *usage)
 {
     (void)end;
@@ -473,7 +487,7 @@ static void happen(struct keeper *keeper, uint8_t what, uint8_t slots)
     if (kind == WATCH_INIT && (!keeper->box[box] || keeper->box[box]->box.init.pidfd < 0))
         return;
     dispatch(keeper, key(kind, box, slots / 3u % 3u));
-    (void)keeper_keep_families(keeper, keep_deadlines(keeper));
+    (void)keeper_keep_families(keeper, keeper_keep_deadlines(keeper));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -215,6 +215,7 @@ def test_a_front_that_is_killed_knows_the_family_again_by_its_box(family):
     server, client = family
     box = create(client, template="python")
     assert box["from_pool"] is True
+    wait_parked(server, 3)      # what the zygote forks looks like it for a moment
     before = zygotes(server)
     front = server.front_pid()
     os.kill(front, signal.SIGKILL)
