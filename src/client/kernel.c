@@ -100,7 +100,7 @@ static int set_no_mount(void *into, const char *value, struct err *e)
 
 static int find_server(struct kernel_run *k, struct err *e)
 {
-    char setting[4200];
+    char setting[PRIVATE_SETTING];
     char *settings[] = { setting, "templates.python.pool=off", "pool.size=off", NULL };
 
     if (!k->python && server_find(k->client.url, &k->client.server, e) == 0)
@@ -108,8 +108,8 @@ static int find_server(struct kernel_run *k, struct err *e)
     if (k->client.url)
         return k->python ? err_set(e, EINVAL, STEP_USAGE, "--python starts a server of its own, so there is no --url")
                          : -e->code;
-    snprintf(setting, sizeof setting, "templates.python.python=%s", k->python ? k->python : "/usr/bin/python3");
-    return private_server_start(&k->own, settings, &k->client.server, e);
+    int r = private_server_python(k->python ? k->python : "/usr/bin/python3", setting, e);
+    return r < 0 ? r : private_server_start(&k->own, settings, &k->client.server, e);
 }
 
 /* Where the program was started, unless that is a place that a box has of its own. */

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,6 +23,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/parse.h"
 
 enum { START_MS = 15000, END_MS = 15000, POLL_MS = 5, ARGUMENTS = 64, SAID = 200 };
 
@@ -116,6 +118,39 @@ static void last_words(const char *folder, char said[SAID])
         text[n - 1] = '\0';
     const char *line = strrchr(text, '\n');
     snprintf(said, SAID, "%.190s", line ? line + 1 : text);
+}
+
+/* Where on PATH it is; the folder alone, in ret. */
+static bool find_folder(const char *name, char ret[PATH_MAX])
+{
+    const char *path = getenv("PATH");
+
+    for (const char *at = path ? path : "/usr/local/bin:/usr/bin:/bin"; *at; at += strcspn(at, ":"), at += *at == ':') {
+        char whole[PATH_MAX], folder[PATH_MAX];
+        snprintf(folder, sizeof folder, "%.*s", (int)strcspn(at, ":"), at);
+        if (folder[0] == '/' && snprintf(whole, sizeof whole, "%s/%s", folder, name) < (int)sizeof whole &&
+            access(whole, X_OK) == 0)
+            return realpath(folder, ret);
+    }
+    errno = ENOENT;
+    return false;
+}
+
+int private_server_python(const char *python, char setting[PRIVATE_SETTING], struct err *e)
+{
+    char folder[PATH_MAX], above[PATH_MAX];
+    const char *slash = strrchr(python, '/'), *name = slash ? slash + 1 : python;
+    bool found = false;
+
+    if (!slash)
+        found = find_folder(name, folder);
+    else if (snprintf(above, sizeof above, "%.*s/", (int)(slash - python), python) < (int)sizeof above)
+        found = access(python, X_OK) == 0 && realpath(above, folder);
+    if (!found)
+        return err_set(e, errno, STEP_USAGE, "--python %s: %s", parse_quote(python).text, strerror(errno));
+    if (snprintf(setting, PRIVATE_SETTING, "templates.python.python=%s/%s", folder, name) >= PRIVATE_SETTING)
+        return err_set(e, ENAMETOOLONG, STEP_USAGE, "--python: the path is too long");
+    return 0;
 }
 
 int private_server_start(struct private_server *p, char *const *settings, struct server *ret, struct err *e)

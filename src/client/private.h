@@ -12,6 +12,10 @@ struct private_server {
     int   alive;        /* owned: a pipe whose closing tells the guardian that we are gone */
 };
 
+enum { PRIVATE_SETTING = 4200 };
+/* The setting that makes this interpreter, a path or a name on PATH, the kernels' own. Links are not followed: where it
+ * stands says which packages it has. */
+MUST_CHECK int private_server_python(const char *python, char setting[PRIVATE_SETTING], struct err *e);
 /* settings: for `carrel serve`, NULL-terminated; or NULL. Waits until it serves. */
 MUST_CHECK int private_server_start(struct private_server *p, char *const *settings, struct server *ret, struct err *e);
 /* Ends it with all its boxes. Does nothing to a zeroed one. */

@@ -15,7 +15,7 @@
 enum { CODE_MAX = 16 << 20 };
 
 struct script {
-    const char *code;
+    const char *code, *python;
     json_t     *body;
 };
 
@@ -23,6 +23,13 @@ static int set_code(void *into, const char *value, struct err *e)
 {
     (void)e;
     ((struct script *)into)->code = value;
+    return 0;
+}
+
+static int set_python(void *into, const char *value, struct err *e)
+{
+    (void)e;
+    ((struct script *)into)->python = value;
     return 0;
 }
 
@@ -70,6 +77,7 @@ static const struct flag py_flags[] = {
     { "code", 'c', true, set_code },        { "timeout", 0, true, set_timeout },
     { "memory", 0, true, set_memory },      { "cpus", 0, true, set_cpus },
     { "env", 'e', true, set_env },          { "template", 0, true, set_template },
+    { "python", 0, true, set_python },
 };
 
 static const char py_usage[] =
@@ -84,6 +92,7 @@ static const char py_usage[] =
     "  --memory 512M  --cpus 1.5\n"
     "  -e, --env K=V       may be given often\n"
     "  --template NAME     of the server's configuration\n"
+    "  --python PROGRAM    the interpreter and with it the packages (then a server of its own is started)\n"
     "  --json              events, one a line, instead of what they show\n"
     "  --url URL\n"
     "\n"
@@ -119,14 +128,15 @@ static char *read_all(const char *path)
 }
 
 /* The server that runs, or one of our own. */
-static int find_server(struct client *c, struct private_server *own)
+static int find_server(struct client *c, const char *python, struct private_server *own)
 {
+    char setting[PRIVATE_SETTING];
     /* For one run nothing need be kept ready. */
-    char *settings[] = { "templates.python.pool=off", "pool.size=off", NULL };
+    char *settings[] = { "templates.python.pool=off", "pool.size=off", python ? setting : NULL, NULL };
     struct err e = { 0 };
-    int r = server_find(c->url, &c->server, &e);
+    int r = python ? private_server_python(python, setting, &e) : server_find(c->url, &c->server, &e);
 
-    if (r < 0 && !c->url && !getenv("CARREL_URL"))
+    if (python ? r == 0 : r < 0 && !c->url && !getenv("CARREL_URL"))
         r = private_server_start(own, settings, &c->server, &e);
     return r < 0 ? client_complain(&e) : -1;
 }
@@ -143,13 +153,15 @@ int client_py(int argc, char **argv)
         return status;
     if (words.n > 1 || (words.n == 1 && s.code))
         return client_misused(&c, "it takes one file, or -c and the code");
+    if (s.python && (c.url || json_object_get(s.body, "template")))
+        return client_misused(&c, "--python starts a server of its own, so there is no --url and no --template");
     bool from_stdin = !s.code && (words.n == 0 || strcmp(words.at[0], "-") == 0);
     char *code = s.code ? strdup(s.code) : read_all(words.n ? words.at[0] : NULL);
     json_t *text = code ? json_string(code) : NULL;
     if (code && !text)
         fputs("carrel: the code is not UTF-8\n", stderr);
     free(code);
-    if (!text || (status = find_server(&c, &own)) >= 0) {
+    if (!text || (status = find_server(&c, s.python, &own)) >= 0) {
         json_decref(text);
         json_decref(s.body);
         return status >= 0 ? status : EXIT_CLIENT;

@@ -132,6 +132,18 @@ def test_py_shows_the_value_and_has_an_exit_status(real_server, tmp_path):
     assert wait_for(lambda: not [b for b in api.Client(real_server.socket).get("/v1/boxes").json["boxes"] if b["reason"] == "run_over"])
 
 
+def test_py_takes_an_interpreter_of_its_own(real_server, tmp_path):
+    code = "import sys; print(sys.prefix)"
+    prefix = str(pathlib.Path(KERNEL_PYTHON).parent.parent)
+    done = carrel(real_server, "py", "--python", KERNEL_PYTHON, "-c", code)
+    assert (done.returncode, done.stdout) == (0, prefix + "\n"), done.stderr
+    done = carrel(real_server, "py", "--python", "bin/python", "-c", code, cwd=prefix)
+    assert (done.returncode, done.stdout) == (0, prefix + "\n"), done.stderr
+    for wrong in (["--python", str(tmp_path / "none")], ["--python", "no-such-python"], ["--python", KERNEL_PYTHON, "--url", "unix:/x"]):
+        done = carrel(real_server, "py", *wrong, "-c", "1")
+        assert done.returncode == 125 and "--python" in done.stderr and done.stdout == "", done
+
+
 def test_repl_on_a_pipe(real_server, real):
     done = carrel(real_server, "repl", real.box, input="a = 5\nfor i in range(2):\n    print(i + a)\n\na\n")
     assert (done.returncode, done.stdout) == (0, "5\n6\n5\n"), done
