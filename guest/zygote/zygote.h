@@ -13,6 +13,8 @@
 #ifndef CARREL_ZYGOTE_H
 #define CARREL_ZYGOTE_H
 
+#include <stddef.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -37,6 +39,12 @@ void zygote_running(void);
 
 /* Instead: replaces the child by a program. Returns only after telling the keeper why it failed; end then. */
 void zygote_exec(char *const *argv, char *const *env);
+
+/* Optional, for an interpreter that gets its memory in arenas (PyObject_SetArenaAllocator): has those of a zygote side by
+ * side; and when all is there, before serving, arenas and heap are made cheap to fork. */
+void *zygote_arena_alloc(void *unused, size_t size);
+void  zygote_arena_free(void *unused, void *arena, size_t size);
+void  zygote_settle_memory(void);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

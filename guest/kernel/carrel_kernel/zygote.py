@@ -173,8 +173,21 @@ def prepare(options):
     return kernel
 
 
+class _Allocator(ctypes.Structure):
+    _fields_ = [("context", ctypes.c_void_p), ("alloc", ctypes.c_void_p), ("free", ctypes.c_void_p)]
+
+
+def place_arenas(library):
+    """From here on Python's memory comes from where it can be made cheap to fork."""
+    if not hasattr(ctypes.pythonapi, "PyObject_SetArenaAllocator"):
+        return
+    functions = (ctypes.cast(f, ctypes.c_void_p) for f in (library.zygote_arena_alloc, library.zygote_arena_free))
+    ctypes.pythonapi.PyObject_SetArenaAllocator(ctypes.byref(_Allocator(None, *functions)))
+
+
 def main(options):
     library = ctypes.PyDLL(LIBRARY)
+    place_arenas(library)
     kernel = prepare(options)
     gc.collect()
     wait_for_threads()
@@ -210,6 +223,7 @@ def main(options):
             os.write(2, traceback.format_exc().encode("utf-8", "backslashreplace"))
             os._exit(70)
 
+    library.zygote_settle_memory()
     callback = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(warm)
     child = _Child()
     library.zygote_serve.restype = ctypes.c_int
