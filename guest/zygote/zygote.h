@@ -46,6 +46,20 @@ void *zygote_arena_alloc(void *unused, size_t size);
 void  zygote_arena_free(void *unused, void *arena, size_t size);
 void  zygote_settle_memory(void);
 
+/* As PyMemAllocatorEx. */
+struct zygote_allocator {
+    void *context;
+    void *(*malloc)(void *context, size_t size);
+    void *(*calloc)(void *context, size_t n, size_t size);
+    void *(*realloc)(void *context, void *p, size_t size);
+    void  (*free)(void *context, void *p);
+};
+
+/* Optional: what is allocated between the two comes to lie side by side. Each takes the allocator that there is and
+ * changes it to the one to set. 0 or -1. */
+int  zygote_gather(struct zygote_allocator *allocator);
+void zygote_gathered(struct zygote_allocator *allocator);
+
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }

@@ -16,13 +16,14 @@ import sys
 import tempfile
 import threading
 
-from carrel_kernel import app, command, renewal
+from carrel_kernel import app, command, memory, renewal
 
 THREAD_LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMEXPR_MAX_THREADS", "VECLIB_MAXIMUM_THREADS")
 # How long an idle thread of OpenBLAS takes a processor: two to this power of its cycles. Its own choice, 26, is a fortieth of a second.
 SPIN = {"OPENBLAS_THREAD_TIMEOUT": "20"}
 # Who is forked because somebody asks for a kernel is soon given its first cell; that one must not wait for a rehearsal.
 GRACE_MS = 20
+REHEARSALS = 20
 CONTROL = 3                 # the keeper's socket
 LIBRARY = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "libcarrel-zygote.so")
 
@@ -173,21 +174,9 @@ def prepare(options):
     return kernel
 
 
-class _Allocator(ctypes.Structure):
-    _fields_ = [("context", ctypes.c_void_p), ("alloc", ctypes.c_void_p), ("free", ctypes.c_void_p)]
-
-
-def place_arenas(library):
-    """From here on Python's memory comes from where it can be made cheap to fork."""
-    if not hasattr(ctypes.pythonapi, "PyObject_SetArenaAllocator"):
-        return
-    functions = (ctypes.cast(f, ctypes.c_void_p) for f in (library.zygote_arena_alloc, library.zygote_arena_free))
-    ctypes.pythonapi.PyObject_SetArenaAllocator(ctypes.byref(_Allocator(None, *functions)))
-
-
 def main(options):
     library = ctypes.PyDLL(LIBRARY)
-    place_arenas(library)
+    memory.place_arenas(library)
     kernel = prepare(options)
     gc.collect()
     wait_for_threads()
@@ -206,7 +195,13 @@ def main(options):
         clean.restore()
         adopt(kernel, dict(os.environb))
 
-    get_ready(lambda _: False)    # once here, or each child would load anew what is loaded at first use
+    def rehearse():
+        get_ready(lambda _: False)
+
+    rehearse()              # once here, or each child would load anew what is loaded at first use
+    memory.gather_code(library, rehearse)
+    for _ in range(REHEARSALS):
+        rehearse()          # the copies get quick, which is to write to them
     strays = stray_descriptors()
     if strays:
         fail("these descriptors are open: " + ", ".join(strays), "something in the template's imports or startup files keeps files open")

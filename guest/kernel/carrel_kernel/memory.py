@@ -1,0 +1,60 @@
+"""How the zygote's memory lies, so that a child copies little of it. The interpreter counts references in the objects themselves: to call a
+function is to write to it and to its code, each time in another page. guest/zygote/memory.c and gather.c say how it is done."""
+
+import ctypes
+import gc
+import sys
+import types
+
+OBJECTS = 2                 # PYMEM_DOMAIN_OBJ
+
+
+class _Arenas(ctypes.Structure):
+    _fields_ = [("context", ctypes.c_void_p), ("alloc", ctypes.c_void_p), ("free", ctypes.c_void_p)]
+
+
+class _Allocator(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in ("context", "malloc", "calloc", "realloc", "free")]
+
+
+def place_arenas(library):
+    """From here on Python's memory comes from where it can be made cheap to fork."""
+    functions = (ctypes.cast(f, ctypes.c_void_p) for f in (library.zygote_arena_alloc, library.zygote_arena_free))
+    ctypes.pythonapi.PyObject_SetArenaAllocator(ctypes.byref(_Arenas(None, *functions)))
+
+
+def codes_of(call):
+    """The code objects that run in a call."""
+    seen = {}
+
+    def look(frame, event, _):
+        if event == "call":
+            seen[id(frame.f_code)] = frame.f_code
+
+    sys.setprofile(look)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return seen
+
+
+def gather_code(library, call):
+    """What runs in a call gets copies of its code that lie side by side. Nothing else of a function changes."""
+    codes = codes_of(call)
+    functions = [f for f in gc.get_objects() if type(f) is types.FunctionType and id(f.__code__) in codes]
+    allocator = _Allocator()
+    ctypes.pythonapi.PyMem_GetAllocator(OBJECTS, ctypes.byref(allocator))
+    copies = dict.fromkeys(codes)
+    if library.zygote_gather(ctypes.byref(allocator)) < 0:
+        return
+    ctypes.pythonapi.PyMem_SetAllocator(OBJECTS, ctypes.byref(allocator))
+    try:
+        for function in functions:
+            number = id(function.__code__)
+            if copies[number] is None:
+                copies[number] = codes[number].replace()
+            function.__code__ = copies[number]
+    finally:
+        library.zygote_gathered(ctypes.byref(allocator))
+        ctypes.pythonapi.PyMem_SetAllocator(OBJECTS, ctypes.byref(allocator))
