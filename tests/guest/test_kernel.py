@@ -282,7 +282,7 @@ def test_rich_results(kernel):
 def test_results_are_formatted_as_ipython_does(kernel):
     kernel.run("from IPython.core.formatters import DisplayFormatter\nsh = get_ipython()\nshown = sh.display_formatter\n"
                "def same(o): return shown.format(o) == DisplayFormatter.format(shown, o)\n"
-               "things = [1, -2.5, 1e300, 3j, True, None, 'a\\n', b'b', [1, [2]], (1,), {'a': {1: 2}}, {1, 2}, frozenset(), range(3), list(range(2000)), int, len, object, "
+               "things = [1, -2.5, 1e300, 3j, True, None, 'a\\n', b'b', [1, [2]], (1,), {'a': {1: 2}}, {1, 2}, frozenset(), range(3), list(range(2000)), 10**5000, 'x' * 300, 'a\u2028', int, len, object, "
                "type('R', (list,), {'_repr_html_': lambda s: '<b>'})([1]), type('I', (int,), {})(4)]")
     assert kernel.run("[o for o in things if not same(o)]").text == "[]"
     kernel.run("html = shown.formatters['text/html']; html.for_type(int, lambda o: '<i>%d</i>' % o)")
@@ -294,6 +294,28 @@ def test_results_are_formatted_as_ipython_does(kernel):
     assert kernel.run("5").data[-1] == {"text/plain": "5"}
     assert kernel.run("%precision 2\n3.14159").text == "3.14"
     assert kernel.run("%precision\n3.14159").text == "3.14159"
+
+
+CELLS = ["1+1", "1+1\n", "x = 3\nx", "a = 1; b = 2", "import os\n\nos.getcwd()\n", "", "\n", "\n1", " 1", "if 1:\n    2\n", "x\n  \ny", "%time 1", "!ls", "x?", "?x",
+         "a = %pwd", "a = !ls", "/f 1", ",f a b", ";f a b", ">>> 1", "In [1]: 2", "  ...: 3", "1\n... 2", "exit", "quit()", "pwd", "pwd = 3", "ls", "ls -l", "print", "print(1)",
+         "who", "timeit 1", "f x", "'%d' % 3", "'a\\\nb'", "1 \\\n + 2", "\x0c1", "a\u2028b", "x # PYTHON-MODE", '"""\n\n"""', "(", "'", "0777", "é = 1\né", "%%time\n1",
+         "not_here", "mine", "mine 1", "recall", "1\r\n2", "def f(): pass\n", "async def f(): pass", "await f", "lambda: 0", "*a, b = 1, 2", ".5", "[1]: 2", "x = [1]\nx[0]",
+         "@property\ndef f(): pass", "$x", "`x`", "history -n", "alias", "l", "9ls", "x\n\n", "x\n\n\ny", "x \n", "\t1", "1\n,f a", "1\n\tf"]
+
+
+def test_what_is_plain_is_transformed_as_ipython_would(kernel):
+    kernel.run("from IPython.core.interactiveshell import InteractiveShell\nfrom IPython.core.macro import Macro\nmine = Macro('1+1\\n')\nsh = get_ipython()\n"
+               "def told(f):\n    try: return f()\n    except BaseException as e: return type(e).__name__\n"
+               "def differ(cells):\n    return [c for c in cells if told(lambda: sh.transform_cell(c)) != told(lambda: InteractiveShell.transform_cell(sh, c))]")
+    assert kernel.run("differ(%r)" % CELLS).text == "[]"
+    assert kernel.run("%automagic off").error is None
+    assert kernel.run("differ(%r)" % CELLS).text == "[]"
+    assert kernel.run("%automagic on\nsh.autocall = 2").error is None
+    assert kernel.run("differ(%r)" % CELLS).text == "[]"
+    assert kernel.run("sh.autocall = 0\nsh.input_transformer_manager.cleanup_transforms.append(lambda lines: [l.replace('one', '1') for l in lines])").error is None
+    assert kernel.run("one + one").text == "2"
+    assert kernel.run("last = sh.input_transformer_manager.cleanup_transforms.pop()").error is None
+    assert kernel.run("mine").text == "2"
 
 
 def test_transformers_of_input_are_asked_once(kernel):

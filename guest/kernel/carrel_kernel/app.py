@@ -91,7 +91,7 @@ def open_link(kernel, fd):
 
     link = Link(fd)
     kernel.session.begin(link)
-    kernel.ident = kernel.session.session
+    kernel._trait_values["ident"] = kernel.session._name
     kernel.streams.timer.begin()
     kernel.begin(link)
     return link
@@ -153,10 +153,9 @@ def rehearse(kernel):
     dispatcher = kernel.run()
     dispatcher.cancel()
     kernel._loop.run_until_complete(asyncio.gather(dispatcher, return_exceptions=True))
-    kernel._loop.close()
-    asyncio.set_event_loop(None)
+    kernel.end_loop()
     kernel.session.begin(None)
-    kernel._loop = kernel._link = None
+    kernel._link = None
     kernel._has_run = False
     link.socket.close()
     ours.close()

@@ -23,10 +23,13 @@ import sys
 import threading
 import time
 import types
+from _signal import getsignal as get_signal
+from _signal import signal as set_signal        # without names for its numbers
 
 from ipykernel.ipkernel import IPythonKernel
 from traitlets import Type
 
+from carrel_kernel import loops
 from carrel_kernel import session as sessions
 from carrel_kernel.link import Closed
 from carrel_kernel.shell import Shell
@@ -62,7 +65,7 @@ class BoxKernel(IPythonKernel):
         self._is_fork = False
         self._has_run = False               # a cell
         self._running = False               # a shell message is being handled
-        self._loop = self._io_loop = self._wake = None
+        self._loop = self._spare_loop = self._io_loop = self._wake = None
 
     # --- differences that clients see ---
 
@@ -102,13 +105,27 @@ class BoxKernel(IPythonKernel):
         self._link = link
         if self._loop is None:
             self.begin_loop()
-        signal.signal(signal.SIGINT, self._on_sigint)
+        set_signal(signal.SIGINT, self._on_sigint)
 
     def begin_loop(self):
-        self._loop = asyncio.new_event_loop()
-        asyncio.set_event_loop(self._loop)
+        spare, self._spare_loop = self._spare_loop, None
+        if spare is None:
+            spare = asyncio.new_event_loop()
+        else:
+            loops.reopen(spare)
+        self._loop = spare
+        asyncio.set_event_loop(spare)
         self._io_loop = None
         self._wake = asyncio.Event()
+
+    def end_loop(self):
+        """After a rehearsal. A forked process goes on with it, but not with its descriptors."""
+        if loops.shut(self._loop):
+            self._spare_loop = self._loop
+        else:
+            self._loop.close()
+        asyncio.set_event_loop(None)
+        self._loop = None
 
     def run(self):
         """Until the other side is gone, or a shutdown."""
@@ -225,8 +242,8 @@ class BoxKernel(IPythonKernel):
         self._interruptible = False
         if sys.stdout is None or sys.stderr is None:
             self.streams.install()  # without them IPython itself fails
-        if self._link is not None and signal.getsignal(signal.SIGINT) != self._on_sigint:
-            signal.signal(signal.SIGINT, self._on_sigint)
+        if self._link is not None and get_signal(signal.SIGINT) != self._on_sigint:
+            set_signal(signal.SIGINT, self._on_sigint)
         self.streams.flush()
         if self.after_first_cell is not None and self._link is not None:
             self._loop.call_soon(self.after_first_cell)

@@ -6,10 +6,11 @@ the layout of v1.kernel.websocket.jupyter.org. A receiver drops a half message w
 Sending blocks: that is the backpressure. The main thread may be interrupted at any moment by a signal whose handler raises; a message
 of one packet goes whole or not at all by itself, and in one of several packets the interrupt waits until the last is out."""
 
+import _socket              # without names for its numbers, which take a dozen functions each
+import fcntl
 import mmap
 import os
 import select
-import socket
 import struct
 import threading
 
@@ -55,14 +56,12 @@ class Closed(Exception):
 class Link:
     def __init__(self, fd):
         """Takes the descriptor away from where child processes would inherit it."""
-        import fcntl
-
         self.fd = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         os.dup2(null, fd, True)
         os.close(null)
-        self.socket = socket.socket(fileno=self.fd)
-        if self.socket.type != socket.SOCK_SEQPACKET:
+        self.socket = _socket.socket(fileno=self.fd)
+        if self.socket.type != _socket.SOCK_SEQPACKET:
             raise OSError("descriptor %d is not a seqpacket socket" % fd)
         self.socket.setblocking(True)
         self.lock = threading.Lock()
@@ -149,7 +148,7 @@ class Link:
         """The next message as bytes, or None if there is none for now. Closed at the end."""
         while True:
             try:
-                size = self.socket.recv_into(self.buffer, 0, socket.MSG_DONTWAIT)
+                size = self.socket.recv_into(self.buffer, 0, _socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return None
             except OSError:

@@ -24,7 +24,34 @@ def default(value):
     raise TypeError("%r cannot be said in JSON" % type(value).__name__)
 
 
-encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=default).encode
+slow_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=default).encode
+
+
+def make_encoder():
+    """As the encoder above makes one for each object."""
+    try:
+        from json.encoder import c_make_encoder, encode_basestring
+
+        encoder = c_make_encoder({}, default, encode_basestring, None, ":", ",", False, False, False)
+        if "".join(encoder({"a": [1, None, "\n\u00e9"]}, 0)) == slow_encode({"a": [1, None, "\n\u00e9"]}):
+            return encoder
+    except (ImportError, TypeError, ValueError):
+        pass
+    return None
+
+
+encoder = make_encoder()
+
+
+def encode(value):
+    global encoder
+    if encoder is None or type(value) is not dict:
+        return slow_encode(value)
+    try:
+        return "".join(encoder(value, 0))
+    except BaseException:
+        encoder = make_encoder()        # it remembers the objects that it was in
+        raise
 
 
 def clean_text(text):

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+from _signal import signal as set_signal
 
 FLUSH_AT = 64 << 10         # characters
 CHUNK = 120 << 10           # of one message: mostly one packet
@@ -56,7 +57,7 @@ class Timer:
         self.event.tid = threading.get_native_id()
         if self.create(1, *self.pointers) == 0:
             self.settime = self.set
-            signal.signal(TIMER_SIGNAL, self.fired)
+            set_signal(TIMER_SIGNAL, self.fired)
             signal.siginterrupt(TIMER_SIGNAL, False)
 
     def forget(self):

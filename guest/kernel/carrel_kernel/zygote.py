@@ -245,10 +245,13 @@ def environment_of(child):
 def adopt(kernel, environment):
     """The command's environment; its directory and descriptors are there already."""
     zone = os.environ.get("TZ")
-    for name in list(os.environb):
+    before = dict(os.environb)
+    for name in before:
         if name not in environment:
             del os.environb[name]
-    os.environb.update(environment)
+    for name, value in environment.items():
+        if before.get(name) != value:
+            os.environb[name] = value
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     kernel.shell.init_environment()
     kernel.shell.init_ipython_dir(None)
