@@ -29,10 +29,12 @@ def import_ipykernel():
 
 def enter_directory():
     """Where a gateway's client wants to be, if that is here: it may be a directory of the client's own machine."""
-    try:
-        os.chdir(os.environ.get("KERNEL_WORKING_DIR") or ".")
-    except OSError:
-        pass
+    wanted = os.environ.get("KERNEL_WORKING_DIR")
+    if wanted:
+        try:
+            os.chdir(wanted)
+        except OSError:
+            pass
 
 
 def make_kernel():

@@ -2,10 +2,11 @@
 
 Nothing public does it. Where the names are others than those we know, there is no such loop, and each process makes its own."""
 
+import _socket
 import asyncio
 import selectors
 
-KNOWN = ("_selector", "_make_self_pipe", "_close_self_pipe", "_ready", "_scheduled", "_closed")
+KNOWN = ("_selector", "_add_reader", "_read_from_self", "_close_self_pipe", "_internal_fds", "_ssock", "_csock", "_ready", "_scheduled", "_closed")
 
 
 def shut(loop):
@@ -22,4 +23,8 @@ def shut(loop):
 
 def reopen(loop):
     loop._selector = selectors.DefaultSelector()
-    loop._make_self_pipe()
+    loop._ssock, loop._csock = _socket.socketpair()     # as _make_self_pipe() does, with plainer sockets
+    loop._ssock.setblocking(False)
+    loop._csock.setblocking(False)
+    loop._internal_fds += 1
+    loop._add_reader(loop._ssock.fileno(), loop._read_from_self)

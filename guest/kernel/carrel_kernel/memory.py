@@ -7,6 +7,9 @@ import sys
 import types
 
 OBJECTS = 2                 # PYMEM_DOMAIN_OBJ
+STEP, LARGEST, PAGE = 16, 512, 4096     # of the sizes that Python's own allocator serves
+TRIES = 1 << 20
+filling = []
 
 
 class _Arenas(ctypes.Structure):
@@ -58,3 +61,18 @@ def gather_code(library, call):
     finally:
         library.zygote_gathered(ctypes.byref(allocator))
         ctypes.pythonapi.PyMem_SetAllocator(OBJECTS, ctypes.byref(allocator))
+
+
+def fill_holes():
+    """What a child allocates would come to lie wherever something was freed here, each time in another page. So nothing is left free but
+    what was never used."""
+    kept = filling
+    for size in range(STEP, LARGEST + STEP, STEP):
+        last, row = 0, 0
+        for _ in range(TRIES):
+            thing = object() if size == STEP else float(len(kept)) if size == 2 * STEP else bytes(size - bytes.__basicsize__)
+            kept.append(thing)
+            row = row + 1 if id(thing) == last + size else 0
+            last = id(thing)
+            if row * size >= PAGE:
+                break               # they lie in a row: this was never used

@@ -4,6 +4,7 @@ The fork is none of libc's or Python's: handlers that libraries registered for f
 in its own pid namespace a child may well have the zygote's number. So it is all done here by name. What stays equal among siblings is the
 seed of str hashes and the layout of the address space; docs/SECURITY.md says so."""
 
+import _random
 import ctypes
 import gc
 import os
@@ -43,19 +44,25 @@ class Renewal:
                 self.bit_generators.append(generator)
             # Of a Mersenne twister the state is written as it lies in memory: to make another would touch fifty times the pages.
             twisters = [g for g in self.bit_generators if type(g) is numpy.MT19937]
-            self.twisters = [(g, g.ctypes.state_address) for g in twisters]
+            self.twisters = [(g, memoryview((ctypes.c_ubyte * (4 * TWISTER_WORDS + 4)).from_address(g.ctypes.state_address)).cast("B"))
+                             for g in twisters]
             self.bit_generators = [g for g in self.bit_generators if type(g) is not numpy.MT19937]
+        self.seed = random.Random.seed if random is not None else None
         if random is not None and all(random._inst is not r for r in self.randoms):
             self.randoms.append(random._inst)
 
     def run(self):
         """In the child."""
-        for _, address in self.twisters:
-            ctypes.memmove(address, os.urandom(4 * TWISTER_WORDS) + TWISTER_WORDS.to_bytes(4, sys.byteorder), 4 * TWISTER_WORDS + 4)
+        for _, state in self.twisters:
+            state[:] = os.urandom(4 * TWISTER_WORDS) + TWISTER_WORDS.to_bytes(4, sys.byteorder)
         for generator in self.bit_generators:
             generator.state = type(generator)(int.from_bytes(os.urandom(16), "little")).state
         for generator in self.randoms:
-            generator.seed(os.urandom(32))
+            if type(generator).seed is self.seed:
+                _random.Random.seed(generator, int.from_bytes(os.urandom(64), "little"))    # of text it would take a digest first
+                generator.gauss_next = None
+            else:
+                generator.seed(os.urandom(32))
         modules = sys.modules
         if "tempfile" in modules:
             modules["tempfile"]._name_sequence = None

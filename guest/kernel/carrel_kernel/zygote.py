@@ -186,6 +186,7 @@ def main(options):
     renew = renewal.Renewal()
     threads = renewal.Threads()
     clean = app.Clean(kernel)
+    adoption = Adoption(kernel)
 
     def get_ready(is_asked):
         renew.run()
@@ -193,7 +194,7 @@ def main(options):
             return          # the first cell is there, or soon will be, and will itself touch what it needs
         app.rehearse(kernel)
         clean.restore()
-        adopt(kernel, dict(os.environb))
+        adoption.run(dict(os.environb))
 
     def rehearse():
         get_ready(lambda _: False)
@@ -206,6 +207,7 @@ def main(options):
     if strays:
         fail("these descriptors are open: " + ", ".join(strays), "something in the template's imports or startup files keeps files open")
     gc.collect()
+    memory.fill_holes()
     gc.freeze()
 
     def warm(_):
@@ -226,7 +228,7 @@ def main(options):
     if status < 0:
         # The keeper is gone, or there was none: "zygote" is not for hands.
         sys.exit(0 if status == -104 else "zygote: no keeper: " + os.strerror(-status))
-    adopt(kernel, environment_of(child))
+    adoption.run(environment_of(child))
     library.zygote_running()
     app.open_link(kernel, 0)
     kernel.when_it_stays = threads.give_back
@@ -242,22 +244,36 @@ def environment_of(child):
     return environment
 
 
-def adopt(kernel, environment):
-    """The command's environment; its directory and descriptors are there already."""
-    zone = os.environ.get("TZ")
-    before = dict(os.environb)
-    for name in before:
-        if name not in environment:
-            del os.environb[name]
-    for name, value in environment.items():
-        if before.get(name) != value:
-            os.environb[name] = value
-    os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
-    kernel.shell.init_environment()
-    kernel.shell.init_ipython_dir(None)
-    if os.environ.get("TZ") != zone:
-        import time
+class Adoption:
+    """Of the command's environment; its directory and descriptors are there already."""
 
-        time.tzset()
-    app.enter_directory()
-    kernel.shell.history_manager.dir_hist[:] = [os.getcwd()]
+    def __init__(self, kernel):
+        """In the zygote."""
+        from carrel_kernel.shell import ipython_dir
+
+        self.ipython_dir = ipython_dir
+        self.shell = kernel.shell
+        before = dict(os.environb)
+        os.environb.clear()
+        self.shell.init_environment()
+        self.forced = dict(os.environb)         # what IPython sets in each
+        os.environb.clear()
+        os.environb.update(before)
+
+    def run(self, environment):
+        have = os.environb._data
+        zone = have.get(b"TZ")
+        wanted = {b"MPLBACKEND": b"module://matplotlib_inline.backend_inline", **environment, **self.forced}
+        for name in [name for name in have if name not in wanted]:
+            del os.environb[name]
+        for name, value in wanted.items():
+            if have.get(name) != value:
+                os.environb[name] = value
+        if self.shell.ipython_dir != self.ipython_dir():
+            self.shell.init_ipython_dir(None)
+        if have.get(b"TZ") != zone:
+            import time
+
+            time.tzset()
+        app.enter_directory()
+        self.shell.history_manager.dir_hist[:] = [os.getcwd()]
