@@ -9,15 +9,17 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 
-enum { BACKLOG = 64 };
+enum { BACKLOG = 64, PATIENCE_MS = 2000 };
 
 static const struct {
     const char    *name, *port;
@@ -62,6 +64,18 @@ static int listen_unix(const char *prefix, int port, char path[108], int *ret)
     return 0;
 }
 
+/* A kernel that is killed and started again at once gets the same ports; children of the old one may have them for a
+ * moment longer. */
+static int listen_patiently(const char *ip, int port, int *ret)
+{
+    uint64_t end = clock_monotonic_us() + PATIENCE_MS * 1000ull;
+    int r;
+
+    while ((r = listen_tcp(ip, port, ret)) == -EADDRINUSE && clock_monotonic_us() < end)
+        (void)poll(NULL, 0, 5);
+    return r;
+}
+
 static int listen_all(struct zmq_side *z, json_t *file, const char *name, struct err *e)
 {
     const char *transport = json_string_value(json_object_get(file, "transport"));
@@ -75,7 +89,7 @@ static int listen_all(struct zmq_side *z, json_t *file, const char *name, struct
         if (port < 1 || port > 65535)
             return err_set(e, EINVAL, STEP_USAGE, "%s: %s must be a port", name, channels[i].port);
         int r = is_ipc ? listen_unix(ip, (int)port, z->path[i], &z->listener[i])
-                       : listen_tcp(ip, (int)port, &z->listener[i]);
+                       : listen_patiently(ip, (int)port, &z->listener[i]);
         if (r < 0)
             return err_set(e, -r, STEP_USAGE, "%s: %s %d at %s: %s", name, channels[i].port, (int)port, ip,
                            strerror(-r));

@@ -63,6 +63,10 @@ static _Noreturn void guard(const char *folder, char *const *settings, int alive
     sigset_t none;
     pid_t parent = getpid();
 
+    /* Others may wait for what our process had open to be closed: a launcher's ports, for its successor. */
+    if (alive > 3)
+        (void)syscall(SYS_close_range, 3, (unsigned)alive - 1, 0);
+    (void)syscall(SYS_close_range, (unsigned)alive + 1, ~0U, 0);
     (void)setsid();
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);

@@ -110,6 +110,14 @@ def test_a_kernel_that_dies_ends_the_launcher(kernel):
     wait_for(lambda: not kernel.manager.is_alive())
 
 
+def test_a_killed_launcher_gives_its_ports_back_at_once(kernel):
+    for i in range(3):
+        kernel.value("1")
+        kernel.manager.restart_kernel(now=True)     # kills it and starts the next one with the same connection file
+        kernel.client.wait_for_ready(timeout=STARTUP_S)
+        assert kernel.manager.is_alive() and kernel.value("1 + 1") == 2
+
+
 def test_a_killed_launcher_leaves_nothing(folder):
     before = left()
     k = Kernel(folder)
