@@ -7,6 +7,8 @@ TEST_TARGETS    += jupyter
 jupyter: $(BUILD)/carrel-server $(BUILD)/carrel $(GUEST_FILES) | venv-kernel
 	@CARREL_BUILD=$(abspath $(BUILD)) timeout 300 $(VENV_KERNEL)/bin/pytest -q -p no:cacheprovider --ignore=tests/jupyter/proof tests/jupyter
 
+$(BUILD)/fuzz/fuzz_parcel: FUZZ_LIBS := -ljansson
+
 # --- the proof: Enterprise Gateway's own tests, and JupyterLab in a browser ---
 PROOF_TARGETS   += jupyter-proof
 GATEWAY         := jupyter_enterprise_gateway-3.3.0

@@ -119,6 +119,6 @@ $(BUILD)/fuzz/libpure.a: $(FUZZ_OBJECTS)
 	@ar rcs $@ $^
 
 $(BUILD)/fuzz/%: tests/fuzz/%.c $(BUILD)/fuzz/libpure.a | packages
-	$(call say,link,$@)$(CLANG) $(FUZZ_CFLAGS) -fsanitize=fuzzer -Itests/fuzz -MMD -MP -o $@ $< $(BUILD)/fuzz/libpure.a
+	$(call say,link,$@)$(CLANG) $(FUZZ_CFLAGS) -fsanitize=fuzzer -Itests/fuzz -MMD -MP -o $@ $< $(BUILD)/fuzz/libpure.a $(FUZZ_LIBS)
 
 -include $(FUZZ_OBJECTS:.o=.d) $(FUZZ_TESTS:=.d)
