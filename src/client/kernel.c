@@ -37,7 +37,8 @@ static const char usage[] =
     "in\n"
     "which it is started is there in the box, writable; nothing else of this machine is.\n"
     "\n"
-    "  -f FILE                 the connection file, as Jupyter writes it\n"
+    "  -f FILE                 the connection file, as Jupyter writes it; what programs add for IPython after it\n"
+    "                          (--Class.name=value, files) is not handed on, and that is told\n"
     "  --python PROGRAM        the interpreter and with it the packages (then a server of its own is started)\n"
     "  --template NAME         a template of the server's instead\n"
     "  --memory 2G  --cpus 2  --pids 256  --disk 1G        limits of the box\n"
@@ -374,6 +375,47 @@ static int run(struct kernel_run *k)
     return status;
 }
 
+/* Jupyter programs add to a kernelspec's command what is meant for IPython's command line: options of its classes
+ * (--HistoryManager.hist_file=:memory:), some with names of their own, and files that they will run themselves. */
+static bool is_for_ipython(const char *word)
+{
+    static const char *const names[] = {
+        "profile", "profile-dir", "ipython-dir", "matplotlib", "pylab", "gui", "ext", "colors", "debug", "log-level"
+    };
+
+    if (word[0] != '-')
+        return true;
+    if (word[1] != '-')
+        return false;
+    size_t n = strcspn(word + 2, "=");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strlen(names[i]) == n && memcmp(names[i], word + 2, n) == 0)
+            return true;
+    return word[2] >= 'A' && word[2] <= 'Z';
+}
+
+/* Takes such words, which are last, out of argv and says so; that history lives in memory holds anyway. */
+static int leave_out(int argc, char **argv)
+{
+    int n = argc;
+    bool after_file = false;
+
+    while (n > 0 && is_for_ipython(argv[n - 1]))
+        n--;
+    for (int i = 0; i < n; i++)
+        after_file |= strcmp(argv[i], "-f") == 0;
+    if (!after_file)
+        return argc;
+    if (n < argc)
+        n++;        /* the word after an option of ours is that option's */
+    for (int i = n; i < argc; i++)
+        if (strncmp(argv[i], "--HistoryManager.", 17) != 0)
+            fprintf(stderr, "carrel: kernel: '%s' is not handed on to the kernel in the box\n",
+                    parse_quote(argv[i]).text);
+    argv[n] = NULL;
+    return n;
+}
+
 int client_kernel(int argc, char **argv)
 {
     static const struct flag flags[] = {
@@ -391,6 +433,7 @@ int client_kernel(int argc, char **argv)
                             .zmq = calloc(1, sizeof *k.zmq), .limits = json_object(), .env = json_object(),
                             .signals = -1 };
     struct words words;
+    argc = leave_out(argc, argv);
     int status = client_begin(&k.client, argc, argv, flags, sizeof flags / sizeof *flags, &k, false, &words);
 
     if (status < 0 && (words.n > 0 || !k.file))

@@ -38,8 +38,8 @@ def wait_for(what, seconds=20):
 
 
 class Kernel:
-    def __init__(self, cwd):
-        self.manager, self.client = start_new_kernel(kernel_name="python3", startup_timeout=STARTUP_S, cwd=str(cwd))
+    def __init__(self, cwd, **more):
+        self.manager, self.client = start_new_kernel(kernel_name="python3", startup_timeout=STARTUP_S, cwd=str(cwd), **more)
 
     def run(self, code, **more):
         messages = []
@@ -103,6 +103,20 @@ def test_interrupt_restart_and_input(kernel):
     kernel.client.wait_for_ready(timeout=STARTUP_S)
     assert kernel.run("x")[0]["ename"] == "NameError"
     assert kernel.client.is_alive()
+
+
+def test_what_programs_add_for_ipython_does_no_harm(folder, capfd):
+    # nbclient adds the first one to every kernel called python3, 'jupyter run' its files.
+    k = Kernel(folder, extra_arguments=["--HistoryManager.hist_file=:memory:", "--profile-dir", "/nowhere", "--IPKernelApp.pylab=inline", "a.py"])
+    try:
+        assert k.value("2 + 2") == 4
+    finally:
+        k.client.stop_channels()
+        k.manager.shutdown_kernel(now=False)
+    told = capfd.readouterr().err
+    assert "HistoryManager" not in told and "'--profile-dir' is not handed on" in told and "'a.py' is not" in told
+    r = subprocess.run([BUILD / "carrel", "kernel", "-f", "/nonexistent", "--momery", "2G"], stderr=subprocess.PIPE, timeout=30)
+    assert r.returncode == 125 and b"momery" in r.stderr
 
 
 def test_a_kernel_that_dies_ends_the_launcher(kernel):
