@@ -34,8 +34,10 @@ static bool lies_in(const struct iovec *v, const char *data, size_t size)
 static void check_parts(const struct parcel *p, const char *data, size_t size)
 {
     HOLDS(p->channel < KERNEL_CHANNELS && p->n_buffers <= BUFFERS_MOST);
-    for (int i = 0; i < KERNEL_PARTS; i++)
-        HOLDS(lies_in(&p->part[i], data, size) || (p->part[i].iov_len == 2 && memcmp(p->part[i].iov_base, "{}", 2) == 0));
+    for (int i = 0; i < KERNEL_PARTS; i++) {
+        const struct iovec *v = &p->part[i];
+        HOLDS(lies_in(v, data, size) || (v->iov_len == 2 && memcmp(v->iov_base, "{}", 2) == 0));
+    }
     for (unsigned i = 0; i < p->n_buffers; i++)
         HOLDS(lies_in(&p->buffer[i], data, size));
 }
@@ -111,8 +113,9 @@ static char *pack(const uint8_t *data, size_t size, bool is_v1, size_t *ret_size
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static int (*const read[])(struct parcel *, const char *, size_t, struct err *) = { parcel_read_v1, parcel_read_text,
-                                                                                        parcel_read_binary };
+    static int (*const read[])(struct parcel *, const char *, size_t, struct err *) = {
+        parcel_read_v1, parcel_read_text, parcel_read_binary
+    };
     struct parcel p;
     struct err e = { 0 };
 
