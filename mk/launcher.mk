@@ -16,10 +16,27 @@ $(FOREIGN)/%/.unpacked: | venv-kernel
 	    $(abspath $(KERNEL_PYTHON)) -m pip download --quiet --disable-pip-version-check --no-deps --no-binary $$name $$name==$$version && tar xzf *.tar.gz --strip-components=1
 	@touch $@
 
-## launcher-proof: pppybox's own tests and jupyter_kernel_test, unmodified, with our kernels
-launcher-proof: all $(FOREIGN)/pppybox-0.0.19/.unpacked | venv-kernel
-	@test -x $(FOREIGN)/venv/bin/pytest || { /usr/bin/python3 -m venv $(FOREIGN)/venv && $(FOREIGN)/venv/bin/pip install --quiet --disable-pip-version-check \
-	    pppybox==0.0.19 ipykernel==7.4.0 pytest pytest-asyncio pytest-timeout; }
+FOREIGN_PACKAGES := pppybox==0.0.19 ipykernel==7.4.0 jupyter_client==8.10.0 pytest-jupyter[client]==0.11.0 msgpack pytest pytest-asyncio pytest-timeout
+FOREIGN_PYTEST    = CARREL_BUILD=$(abspath $(BUILD)) JUPYTER_PATH=$(abspath $(LAUNCHER_SPEC))/share/jupyter timeout 1200 \
+                    $(abspath $(FOREIGN)/venv/bin/pytest) -q -p no:cacheprovider
+
+.PHONY: foreign-venv launcher-proof-pybox launcher-proof-client
+foreign-venv: all
+	@test "$$(cat $(FOREIGN)/venv/.packages 2>/dev/null)" = "$(FOREIGN_PACKAGES)" || { /usr/bin/python3 -m venv $(FOREIGN)/venv && \
+	    $(FOREIGN)/venv/bin/pip install --quiet --disable-pip-version-check $(FOREIGN_PACKAGES) && echo "$(FOREIGN_PACKAGES)" >$(FOREIGN)/venv/.packages; }
 	@$(BUILD)/carrel kernelspec install --name python3 --prefix $(abspath $(LAUNCHER_SPEC)) --python $(abspath $(FOREIGN)/venv/bin/python) >/dev/null
-	cd $(FOREIGN)/pppybox-0.0.19 && JUPYTER_PATH=$(abspath $(LAUNCHER_SPEC))/share/jupyter timeout 900 $(abspath $(FOREIGN)/venv/bin/pytest) -q -p no:cacheprovider \
-	    -o asyncio_mode=auto tests/test_local.py
+
+launcher-proof-pybox: foreign-venv $(FOREIGN)/pppybox-0.0.19/.unpacked
+	@cd $(FOREIGN)/pppybox-0.0.19 && $(FOREIGN_PYTEST) -o asyncio_mode=auto tests/test_local.py
+
+# jupyter_client's suites that start kernels: managers, restarts, clients, applications. The python3 kernel of the suite is ours, and its own kernel
+# (tests/signalkernel.py) runs in a box, too: tests/launcher/proof/boxed.py. Left out:
+# - signaltest-no-shutdown, signaltest-no-terminate (4): a kernel that ignores a shutdown request or SIGTERM, and a manager that has to go on to the next
+#   means. Here there is nothing to go on to: the launcher ends box and kernel when it is asked, whatever the kernel does.
+CLIENT_SUITES    := $(addprefix tests/test_,kernelmanager.py multikernelmanager.py restarter.py client.py manager.py provisioning.py kernelapp.py runapp.py)
+launcher-proof-client: foreign-venv $(FOREIGN)/jupyter_client-8.10.0/.unpacked
+	@cd $(FOREIGN)/jupyter_client-8.10.0 && PYTHONPATH=$(abspath tests/launcher/proof) $(FOREIGN_PYTEST) -p no:asyncio -p boxed -o addopts= --timeout 200 \
+	    -k "not no-shutdown and not no-terminate" $(CLIENT_SUITES)
+
+## launcher-proof: the own tests of pppybox and of jupyter_client, unmodified, with our kernels
+launcher-proof: launcher-proof-pybox launcher-proof-client
