@@ -1,6 +1,7 @@
-"""Kernels, measured through the API: a private server whose template is an environment with pandas, and beside it jupyter_client with ipykernel.
+"""Kernels, measured through the API: a private server whose template is an environment with pandas, and beside it jupyter_client with ipykernel
+and, with --gateway, an Enterprise Gateway.
 
-    run.py BUILD --python PROGRAM [--rounds N] [--json FILE] [--only NAME,…]
+    run.py BUILD --python PROGRAM [--gateway VENV] [--rounds N] [--json FILE] [--only NAME,…]
 
 PROGRAM is the interpreter of the environment; it must have ipykernel, pandas and jupyter_client. Every figure stands beside its target. What is compared is measured in turns.
 """
@@ -22,6 +23,8 @@ import tempfile
 import threading
 import time
 import uuid
+
+import gateway
 
 MIB = 1 << 20
 DESCRIBE = "import pandas as pd, numpy as np\npd.DataFrame(np.random.rand(1000, 3)).describe()"
@@ -121,9 +124,11 @@ class Server:
 class Socket:
     """The Jupyter WebSocket, protocol v1, as a browser has it."""
 
-    def __init__(self, path, kernel):
-        self.s = socket.socket(socket.AF_UNIX)
-        self.s.connect(path)
+    def __init__(self, where, kernel):
+        """where: the path of a socket, or a socket that is connected."""
+        self.s = where if isinstance(where, socket.socket) else socket.socket(socket.AF_UNIX)
+        if self.s is not where:
+            self.s.connect(where)
         key = base64.b64encode(os.urandom(16)).decode()
         self.s.sendall((f"GET /api/kernels/{kernel}/channels?session_id=b HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
                         f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Protocol: v1.kernel.websocket.jupyter.org\r\n\r\n").encode())
@@ -232,6 +237,27 @@ class Bench:
         self.times("  the same with pandas imported", pandas)
         self.times("  its warm cell", warm)
 
+    def gateway(self, pooled):
+        """Both through the same client, in turns."""
+        if not self.options.gateway:
+            print("  (no Enterprise Gateway: --gateway VENV)")
+            return
+        peers = {"ours": gateway.Door(pooled), "Enterprise Gateway": gateway.Gateway(self.options.gateway)}
+        starts, warm = {name: [] for name in peers}, {name: [] for name in peers}
+        try:
+            for i in range(self.options.peers):
+                for name, peer in peers.items():
+                    pooled.wait_for_way("parked")
+                    s, w = gateway.measure(peer, Socket, 1, 30 if i == 0 else 0)
+                    starts[name] += s
+                    warm[name] += w
+        finally:
+            peers["Enterprise Gateway"].end()
+        for what, values in (("kernel -> first result", starts), ("warm cell 1+1", warm)):
+            ours, theirs = (statistics.median(values[name]) for name in peers)
+            self.times(f"through the Jupyter door: {what}", values["ours"])
+            self.times(f"  Enterprise Gateway: {what}", values["Enterprise Gateway"], None, f"ours / this: {ours / theirs:.4f}")
+
     def warm(self, pooled):
         box = pooled.create()
         pooled.run(box, "1+1")
@@ -337,6 +363,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--python", required=True)
+    parser.add_argument("--gateway", help="an environment with jupyter_enterprise_gateway")
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--peers", type=int, default=5)
     parser.add_argument("--crowd", type=int, default=100)
@@ -346,7 +373,7 @@ def main():
     options = parser.parse_args()
     options.build = options.build.resolve()
     bench = Bench(options)
-    wanted = options.only.split(",") if options.only else ["starts", "stock", "warm", "crowd", "cycle"]
+    wanted = options.only.split(",") if options.only else ["starts", "stock", "gateway", "warm", "crowd", "cycle"]
     print(f"\nkernels, {options.rounds} rounds, load average {os.getloadavg()[0]:.1f}")
     pooled, forking = Server(options.build, options.python, 4), Server(options.build, options.python, 0)
     try:
@@ -354,7 +381,7 @@ def main():
         if "stock" in wanted:
             bench.stock(ours)
         pooled.wait_for_way("parked")
-        for name, server in (("warm", pooled), ("crowd", forking), ("cycle", forking)):
+        for name, server in (("gateway", pooled), ("warm", pooled), ("crowd", forking), ("cycle", forking)):
             if name in wanted:
                 getattr(bench, name)(server)
     finally:
