@@ -27,6 +27,13 @@ venv-lab: | packages
 	    /usr/bin/python3 -m venv $(VENV_LAB) && $(VENV_LAB)/bin/pip install --quiet --disable-pip-version-check $(LAB_PACKAGES) && \
 	    echo "$(LAB_PACKAGES)" >$(VENV_LAB)/.packages; }
 
+# Bad input at its full size; the small cuts are in kernels, guest and jupyter.
+PROOF_TARGETS   += bad-input
+.PHONY: bad-input
+## bad-input: results of a gigabyte, a million displays, endless threads, malformed frames: bounded, told, and nobody else notices
+bad-input: $(BUILD)/carrel-server $(BUILD)/carrel $(GUEST_FILES) | venv-kernel
+	@CARREL_BUILD=$(abspath $(BUILD)) timeout 1800 $(VENV_KERNEL)/bin/pytest -q -s -p no:cacheprovider tests/jupyter/proof/test_full_size.py
+
 ## jupyter-proof: Enterprise Gateway's integration tests against this server; JupyterLab in headless Chromium with it as its gateway
 jupyter-proof: $(BUILD)/carrel-server $(BUILD)/carrel $(GUEST_FILES) $(BUILD)/$(GATEWAY)/setup.done | venv-kernel venv-lab
 	@CARREL_BUILD=$(abspath $(BUILD)) CARREL_GATEWAY_TREE=$(abspath $(BUILD)/$(GATEWAY)) timeout 900 $(VENV_KERNEL)/bin/pytest -q -p no:cacheprovider \

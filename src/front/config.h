@@ -28,6 +28,7 @@ struct config_template {
     bool     zygote_late;               /* it is started with the first kernel, and not with the server or a box */
     char     kernel[512];               /* command of a stock kernel, words with spaces between them; "": our own */
     bool     interrupt_by_message;      /* what that kernel wants instead of a signal */
+    char     language[32];              /* of the kernel, as Jupyter's programs are told */
 };
 
 /* The Jupyter door. */

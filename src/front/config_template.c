@@ -13,9 +13,10 @@
 enum { POOL_DEFAULT = 2 };
 
 static const char prefix[] = "templates";
+static const char language_letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+#-_. ";
 static const char imports_default[] = "IPython,numpy,pandas,matplotlib";
 
-enum kind { KIND_PATH, KIND_MODULES, KIND_PATHS, KIND_POOL, KIND_COMMAND, KIND_WORD };
+enum kind { KIND_PATH, KIND_MODULES, KIND_PATHS, KIND_POOL, KIND_COMMAND, KIND_WORD, KIND_LANGUAGE };
 
 static const struct key {
     const char *name;
@@ -27,6 +28,7 @@ static const struct key {
     { "startup", KIND_PATH, AT(startup) },    { "layers", KIND_PATHS, AT(layers) },
     { "pool", KIND_POOL, AT(pool) },          { "kernel", KIND_COMMAND, AT(kernel) },
     { "interrupt", KIND_WORD, AT(interrupt_by_message) }, { "zygote", KIND_WORD, AT(zygote_late) },
+    { "language", KIND_LANGUAGE, AT(language) },
 };
 
 bool config_template_owns(const char *key)
@@ -119,6 +121,11 @@ static int set_value(struct config_template *t, const struct key *key, const cha
                 ? 0
                 : err_set(e, EINVAL, STEP_USAGE, "%s needs the word {connection_file}, as a kernelspec's argv has it",
                           name);
+    else if (key->kind == KIND_LANGUAGE)
+        r = value[0] && strspn(value, language_letters) == strlen(value)
+                ? 0
+                : err_set(e, EINVAL, STEP_USAGE, "%s '%s' is not the name of a language; write for example bash", name,
+                          parse_quote(value).text);
     else if (key->kind == KIND_PATH)
         r = value[0] || to == t->startup ? config_check_path(name, value[0] ? value : "/", e)
                                          : err_set(e, EINVAL, STEP_USAGE, "%s is empty", name);
@@ -138,6 +145,7 @@ static void add(struct config *c, const char *name)
     *t = (struct config_template){ .pool = POOL_DEFAULT };
     snprintf(t->name, sizeof t->name, "%s", name);
     snprintf(t->python, sizeof t->python, "/usr/bin/python3");
+    snprintf(t->language, sizeof t->language, "python");
     snprintf(t->imports, sizeof t->imports, "%s", imports_default);
 }
 
@@ -151,7 +159,7 @@ int config_template_set(struct config *c, const char *key, const char *value, st
     const struct key *found = find_key(last);
     if (!found)
         return err_set(e, EINVAL, STEP_USAGE, "unknown setting '%s'; a template has python, imports, startup, layers, "
-                       "pool, zygote, kernel and interrupt", parse_quote(key).text);
+                       "pool, zygote, kernel, interrupt and language", parse_quote(key).text);
     int r = config_check_name(prefix, name, e);
     uint32_t number = r < 0 ? 0 : config_template_find(c, name);
     if (r == 0 && number == 0) {

@@ -19,7 +19,7 @@ def serve(*options):
     """One that lets anonymous callers in, has a second kernelspec, and a third one that cannot work."""
     return Server("--set", "allow_anonymous=true", "--set", f"templates.python.python={PYTHON}", "--set", "templates.python.pool=2",
                   "--set", f"templates.small.python={PYTHON}", "--set", "templates.small.imports=json", "--set", "templates.small.pool=0",
-                  "--set", "templates.broken.python=/bin/false", "--set", "templates.broken.pool=0",
+                  "--set", "templates.broken.python=/bin/false", "--set", "templates.broken.pool=0", "--set", "templates.broken.language=bash",
                   "--set", "pool.size=off", "--set", "limits.memory=16G", *options)
 
 

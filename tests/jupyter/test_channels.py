@@ -178,6 +178,20 @@ def test_a_kernel_of_another_door_keeps_its_past_to_itself(alice, connect):
         assert alice.delete(box).status == 204
 
 
+def test_a_dead_kernel_of_another_door_stays_dead_until_that_door_restarts_it(alice, connect):
+    box = "/v1/boxes/" + alice.post("/v1/boxes", {"template": "python"}).json["id"]
+    try:
+        kernel = alice.post(box + "/run", {"code": "x = 7"}).json["kernel"]["id"]
+        wire = connect(kernel)
+        assert wire.run("import os; os._exit(3)").reply["ename"] == "DeadKernelError"
+        wire.until(lambda m: m["msg_type"] == "status" and m["content"]["execution_state"] == "dead")
+        assert alice.get(box + "/kernels/default").json["state"] == "dead"
+        assert alice.post(box + "/run", {"code": "1", "on_dead": "error"}).json["outcome"] == "dead"
+        assert alice.post(box + "/run", {"code": "1"}).json["outcome"] == "ok" and wire.run("2").result == ["2"]
+    finally:
+        assert alice.delete(box).status == 204
+
+
 def test_a_second_connection_takes_the_place_of_the_first(shared_kernel, connect):
     session = uuid.uuid4().hex
     first = connect(shared_kernel, session=session)

@@ -28,12 +28,21 @@ def test_kernelspecs_and_their_logos(alice):
     assert specs["default"] == "python3" and set(specs["kernelspecs"]) == {"python3", "small", "broken"}
     one = alice.get("/api/kernelspecs/python3").json
     assert one == specs["kernelspecs"]["python3"] and one["spec"]["language"] == "python" and one["spec"]["argv"]
+    assert (specs["kernelspecs"]["broken"]["spec"]["language"], specs["kernelspecs"]["broken"]["spec"]["display_name"]) == ("bash", "broken")
     svg, png = (alice.get(one["resources"][name]) for name in ("logo-svg", "logo-64x64"))
     assert svg.headers["Content-Type"] == "image/svg+xml" and svg.body.startswith(b"<svg")
     assert png.headers["Content-Type"] == "image/png" and png.body.startswith(b"\x89PNG")
     missing = alice.get("/api/kernelspecs/fortran")
     assert missing.status == 404 and missing.json["message"] == "Kernel spec fortran not found"
     assert alice.get("/kernelspecs/python3/kernel.json").status == 404
+
+
+def test_one_kernelspec_asked_for_in_the_way_of_a_server_with_a_user(alice):
+    # What jupyter_server's gateway client makes of it when KERNEL_USERNAME is set.
+    one = alice.get("/api/kernelspecs?user=bob/small")
+    assert one.status == 200 and one.json["name"] == "small" and set(one.json) == {"name", "spec", "resources"}
+    assert set(alice.get("/api/kernelspecs?user=bob").json) == {"default", "kernelspecs"}
+    assert alice.ask("HEAD", "/kernelspecs/python3/logo-64x64.png").status == 200
 
 
 def test_create_get_list_delete(alice):
@@ -90,8 +99,8 @@ def test_environment_limits_and_directory(make_kernel, connect, alice):
     kernel = make_kernel(env={"KERNEL_MEMORY": "300M", "KERNEL_CPUS_LIMIT": "500m", "KERNEL_WORKING_DIR": "/tmp", "KERNEL_NOTE": "hello",
                               "FLAVOUR": "sweet", "SECRET": "no", "KERNEL_LAUNCH_TIMEOUT": "40"})
     said = connect(kernel).run("import os, json; e = os.environ; print(json.dumps([os.getcwd(), e.get('KERNEL_NOTE'), e.get('FLAVOUR'), e.get('SECRET'),"
-                               "e.get('KERNEL_ID'), e.get('KERNEL_GATEWAY')]))")
-    assert json.loads(said.text) == ["/tmp", "hello", "sweet", None, kernel, "1"]
+                               "e.get('KERNEL_ID'), e.get('KERNEL_GATEWAY'), e.get('KERNEL_LANGUAGE')]))")
+    assert json.loads(said.text) == ["/tmp", "hello", "sweet", None, kernel, "1", "python"]
     newest = alice.get("/v1/boxes?label=jupyter&limit=1").json["boxes"][0]
     assert newest["limits"]["memory"] == 300 << 20 and newest["limits"]["cpus"] == 0.5
 

@@ -101,8 +101,9 @@ static void on_dead(struct desk *d)
     desk_fail_pending(d, "DeadKernelError", k->reason[0] ? k->reason : "the kernel has died");
     d->deaths = now - d->died_ms < SOON_MS ? d->deaths + 1 : 1;
     d->died_ms = now;
-    /* One that never ran will not run the next time either. */
-    if (!d->has_run || d->deaths > DEATHS_MOST)
+    /* One that never ran will not run the next time either; of one that another door has made that door says itself
+     * what is to happen. */
+    if (!d->has_run || d->deaths > DEATHS_MOST || !kernel_is_ours(k))
         give_up(d, k->reason);
     else
         loop_task_add(k->front->loop, &d->task);

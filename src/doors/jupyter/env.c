@@ -64,20 +64,28 @@ static char *assignment(const char *name, const char *value)
     return asprintf(&text, "%s=%s", name, value) < 0 ? NULL : text;
 }
 
+/* What it is told of itself, whatever a client says. */
+static bool is_set_here(const char *name)
+{
+    return strcmp(name, "KERNEL_ID") == 0 || strcmp(name, "KERNEL_GATEWAY") == 0
+        || strcmp(name, "KERNEL_LANGUAGE") == 0;
+}
+
 static int copy_env(const struct config *config, json_t *env, struct wish *w, struct err *e)
 {
     const char *name;
     json_t *value;
     size_t n = 0;
 
-    w->env = calloc(json_object_size(env) + 3, sizeof *w->env);
+    w->env = calloc(json_object_size(env) + 4, sizeof *w->env);
     if (!w->env)
         return err_at(e, ENOMEM, STEP_MEMORY, 0, "env");
     json_object_foreach(env, name, value)
-        if (is_passed_on(config, name) && strcmp(name, "KERNEL_ID") != 0 && strcmp(name, "KERNEL_GATEWAY") != 0
+        if (is_passed_on(config, name) && !is_set_here(name)
             && !(w->env[n++] = assignment(name, json_string_value(value))))
             return err_at(e, ENOMEM, STEP_MEMORY, 0, "env");
-    if (!(w->env[n++] = assignment("KERNEL_ID", w->id)) || !(w->env[n] = assignment("KERNEL_GATEWAY", "1")))
+    if (!(w->env[n++] = assignment("KERNEL_ID", w->id)) || !(w->env[n++] = assignment("KERNEL_GATEWAY", "1"))
+        || !(w->env[n] = assignment("KERNEL_LANGUAGE", config->template[w->spec - 1].language)))
         return err_at(e, ENOMEM, STEP_MEMORY, 0, "env");
     return 0;
 }

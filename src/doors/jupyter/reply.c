@@ -101,9 +101,11 @@ json_t *kernel_model(const struct kernel *k)
     char time[40];
 
     jupyter_time(k->activity_ms ? k->activity_ms : k->started_ms, time);
-    return json_pack("{s:s,s:O,s:s,s:s,s:I}", "id", k->id, "name",
+    /* s*: only one that is dead has a reason */
+    return json_pack("{s:s,s:O,s:s,s:s,s:I,s:s*}", "id", k->id, "name",
                      json_object_get(k->box->settings.labels, JUPYTER_LABEL), "last_activity", time, "execution_state",
-                     kernel_state_names[k->state], "connections", (json_int_t)k->connections);
+                     kernel_state_names[k->state], "connections", (json_int_t)k->connections, "reason",
+                     k->state == KERNEL_DEAD && k->reason[0] ? k->reason : NULL);
 }
 
 void call_api(struct call *c)

@@ -61,13 +61,27 @@ static json_t *spec_model(const struct config *config, uint32_t number)
     bool is_default = number == spec_find(config, NULL);
     char display[96], svg[160], png[160];
 
-    snprintf(display, sizeof display, is_default ? "Python 3 (Carrel)" : "Python 3 (%s)", name);
+    const struct config_template *t = &config->template[number - 1];
+    bool is_python = strcmp(t->language, "python") == 0;
+    snprintf(display, sizeof display, is_default ? "Python 3 (Carrel)" : is_python ? "Python 3 (%s)" : "%s", name);
     snprintf(svg, sizeof svg, "/kernelspecs/%s/logo-svg.svg", name);
     snprintf(png, sizeof png, "/kernelspecs/%s/logo-64x64.png", name);
     return json_pack("{s:s,s:{s:[s,s,s],s:{},s:s,s:s,s:s,s:s,s:{s:b}},s:{s:s,s:s}}", "name", name, "spec", "argv",
-                     config->template[number - 1].python, "carrel_kernel", "kernel", "env", "display_name", display,
-                     "language", "python", "interrupt_mode", "signal", "kernel_protocol_version", "5.5", "metadata",
+                     t->python, "carrel_kernel", "kernel", "env", "display_name", display, "language", t->language,
+                     "interrupt_mode", t->interrupt_by_message ? "message" : "signal", "kernel_protocol_version", "5.5", "metadata",
                      "debugger", 0, "resources", "logo-svg", svg, "logo-64x64", png);
+}
+
+/* jupyter_server as a gateway's client, if it has a KERNEL_USERNAME, puts the name of the one kernelspec that it wants
+ * behind its own query: /api/kernelspecs?user=bob/python3. */
+static uint32_t named_by_user(struct call *c)
+{
+    struct http_text user;
+
+    if (http_query_get(&c->r->arena, c->r->head.query, "user", &user) < 0)
+        return 0;
+    const char *slash = strrchr(user.data, '/');
+    return slash ? spec_find(&c->front->config, slash + 1) : 0;
 }
 
 void call_specs(struct call *c)
@@ -75,6 +89,12 @@ void call_specs(struct call *c)
     const struct config *config = &c->front->config;
     json_t *all = json_object();
 
+    uint32_t single = named_by_user(c);
+    if (single) {
+        json_decref(all);
+        answer_json(c, 200, spec_model(config, single));
+        return;
+    }
     for (uint32_t i = 1; i <= config->n_templates; i++)
         json_object_set_new(all, spec_name(config, i), spec_model(config, i));
     const char *name = spec_name(config, spec_find(config, NULL));
