@@ -17,8 +17,8 @@ static inline void free_cleanup(void *pointer)
 #define AUTO_FREE __attribute__((cleanup(free_cleanup)))
 
 /* Hands a self-closing fd on to another owner. */
-#define TAKE_FD(fd) __extension__({ int taken_ = (fd); (fd) = -1; taken_; })
-#define TAKE_PTR(p) __extension__({ __typeof__(p) taken_ = (p); (p) = NULL; taken_; })
+#define TAKE_FD(fd) __extension__({ int *from_ = &(fd), taken_ = *from_; *from_ = -1; taken_; })
+#define TAKE_PTR(p) __extension__({ __typeof__(p) *from_ = &(p), taken_ = *from_; *from_ = NULL; taken_; })
 
 /* Closes fd if it is not -1; keeps errno; returns -1, so that `x = fd_close(x)` is the idiom. */
 int fd_close(int fd);

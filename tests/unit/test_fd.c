@@ -35,6 +35,19 @@ static void test_an_fd_is_closed_at_the_end_of_its_scope(void **state)
     assert_int_equal(fd_close(-1), -1);
 }
 
+static void test_what_is_taken_is_named_once(void **state)
+{
+    int fds[3] = { 10, 11, 12 };
+    char *texts[2] = { "a", "b" };
+    size_t n = 0, m = 0;
+    (void)state;
+
+    assert_int_equal(TAKE_FD(fds[n++]), 10);
+    assert_string_equal(TAKE_PTR(texts[m++]), "a");
+    assert_true(n == 1 && fds[0] == -1 && fds[1] == 11);
+    assert_true(m == 1 && !texts[0] && texts[1]);
+}
+
 static void test_read_all_tells_an_early_end(void **state)
 {
     int ends[2];
@@ -130,6 +143,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_fd_is_closed_at_the_end_of_its_scope),
+        cmocka_unit_test(test_what_is_taken_is_named_once),
         cmocka_unit_test(test_read_all_tells_an_early_end),
         cmocka_unit_test(test_all_of_a_large_transfer_arrives),
         cmocka_unit_test(test_read_file_gives_all_or_nothing),
