@@ -121,6 +121,7 @@ void exec_end(struct exec *x)
     exec_streams_close(x);
     x->log = fd_close(x->log);      /* whoever reads it opens it: there may be very many */
     x->state = EXEC_ENDED;
+    x->is_ending = true;
     kernels_on_exec_change(x);
     x->link = fd_close(x->link);
     x->ended_ms = front_now_ms();
@@ -134,6 +135,7 @@ void exec_end(struct exec *x)
     box_touch(x->box);
     box_event_with(x->box, x, "exec_ended", json_pack("{s:s,s:s?}", "exec", x->id, "outcome", x->outcome));
     exec_changed(x);
+    x->is_ending = false;
     if (x->delete_box)
         (void)!box_delete(x->box, "command_ended", NULL, NULL, &ignored);       /* it may be going already */
 }
@@ -216,7 +218,7 @@ static void forget_oldest(struct box *box)
     unsigned n = 0;
 
     for (struct exec *x; (x = *at);) {
-        if (++n > EXECS_KEPT && x->state == EXEC_ENDED && !x->followers) {
+        if (++n > EXECS_KEPT && x->state == EXEC_ENDED && !x->is_ending && !x->followers) {
             *at = x->next;
             exec_log_unlink(x);
             exec_free(x);

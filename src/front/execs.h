@@ -67,6 +67,7 @@ struct exec {
     uint32_t              owed;         /* bytes of a frame whose header is written */
     uint8_t               owed_stream;
     bool                  over_limit, killed_by_caller;
+    bool                  is_ending;    /* its end is being told; whoever hears it may start others */
     bool                  stuck;        /* the log cannot be written for now; room_timer tries again */
     struct loop_timer     room_timer;
     int64_t               end_waits;    /* since when its end waits for that; 0: it does not */

@@ -147,6 +147,18 @@ def test_restart_and_delete(box, pool):
     assert box.client.get(box.path + "/kernels").json["kernels"] == [] and box.run("1")["kernel"]["restarts"] == 0
 
 
+def test_a_kernel_that_is_older_than_all_other_commands_can_be_restarted(make, server):
+    """Old commands are forgotten when another starts, also when that is the kernel's own next process."""
+    box, front = make(), server.front_pid()
+    box.run("x = 7")
+    for i in range(5):
+        for k in range(52):
+            assert box.client.post(box.path + "/exec", {"argv": ["true"], "background": True}).status == 202
+        assert wait_for(lambda: box.client.get(box.path).json["execs_running"] == 1)
+    assert box.post("restart").status == 200 and box.run("1")["kernel"]["restarts"] == 1
+    assert server.front_pid() == front and box.client.get(box.path).json["execs_running"] == 1
+
+
 def test_deleting_the_box_ends_its_runs(make, pool):
     box = make()
     box.run("1")
