@@ -7,8 +7,9 @@ import sys
 import types
 
 OBJECTS = 2                 # PYMEM_DOMAIN_OBJ
-STEP, LARGEST, PAGE = 16, 512, 4096     # of the sizes that Python's own allocator serves
-TRIES = 1 << 20
+STEP, LARGEST = 16, 512     # of the sizes that Python's own allocator serves
+POOL = (16 << 10 if sys.version_info >= (3, 10) else 4 << 10) - 64      # as much memory as it dedicates to one size at a time
+HOLES_MOST = 8 << 20        # bytes of one size
 filling = []
 
 
@@ -66,13 +67,27 @@ def gather_code(library, call):
 def fill_holes():
     """What a child allocates would come to lie wherever something was freed here, each time in another page. So nothing is left free but
     what was never used."""
-    kept = filling
     for size in range(STEP, LARGEST + STEP, STEP):
-        last, row = 0, 0
-        for _ in range(TRIES):
-            thing = object() if size == STEP else float(len(kept)) if size == 2 * STEP else bytes(size - bytes.__basicsize__)
-            kept.append(thing)
-            row = row + 1 if id(thing) == last + size else 0
-            last = id(thing)
-            if row * size >= PAGE:
-                break               # they lie in a row: this was never used
+        before = len(filling)
+        if not fill_holes_of(size):
+            del filling[before:]    # it is another allocator
+
+
+def fill_holes_of(size):
+    count = 2 * POOL // size
+    for _ in range(HOLES_MOST // (count * size)):
+        things = [None] * count
+        for i in range(count):
+            things[i] = object() if size == STEP else float(i) if size == 2 * STEP else bytes(size - bytes.__basicsize__)
+        filling.append(things)
+        if longest_row([id(thing) for thing in things], size) * size > POOL * 2 // 3:
+            return True             # so many in a row: this was never used
+    return False
+
+
+def longest_row(addresses, step):
+    longest = row = 1
+    for last, address in zip(addresses, addresses[1:]):
+        row = row + 1 if address == last + step else 1
+        longest = max(longest, row)
+    return longest
