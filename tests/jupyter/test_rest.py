@@ -1,4 +1,5 @@
 """Kernels, kernelspecs and sessions over HTTP."""
+import concurrent.futures
 import datetime
 import json
 import re
@@ -184,6 +185,17 @@ def test_sessions(alice, bob):
     old = alice.post("/api/sessions", {"notebook": {"path": "old.ipynb"}, "kernel": {"name": "python3"}})
     assert old.status == 201 and alice.delete(f"/api/kernels/{old.json['kernel']['id']}").status == 204
     assert alice.get("/api/sessions").json == []
+
+
+def test_two_who_open_the_same_document_at_once_share_its_kernel(alice):
+    # As two tabs of a browser do.
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        asked = [threads.submit(alice.post, "/api/sessions", {"path": "same.ipynb", "type": "notebook", "kernel": {"name": "small"}}) for _ in range(4)]
+        made = [a.result() for a in asked]
+    assert {a.status for a in made} == {201} and len({a.json["id"] for a in made}) == 1
+    session, = [s for s in alice.get("/api/sessions").json if s["path"] == "same.ipynb"]
+    assert wait_for(lambda: [k["id"] for k in alice.get("/api/kernels").json if k["name"] == "small"] == [session["kernel"]["id"]])
+    assert alice.delete(f"/api/sessions/{session['id']}").status == 204
 
 
 @pytest.fixture(scope="module")

@@ -234,12 +234,21 @@ static void on_made(struct call *c, struct kernel *k, const struct err *e, bool 
 {
     const struct draft *d = c->extra;
 
-    (void)existed;
     if (!k) {
         answer_err(c, e);
         return;
     }
-    struct session *s = d->id ? find(c, d->id, NULL) : NULL;
+    /* While a kernel was made, somebody may have ended the session, or made one for the same path. */
+    struct session *s = d->id ? find(c, d->id, NULL) : NULL, *same = d->id ? NULL : find(c, NULL, d->path);
+    bool is_late = (d->id && !s) || (same && strcmp(same->kernel, k->id) != 0);
+    if (is_late && !existed)
+        kernel_remove(k, "its session is not there any more", NULL);
+    if (same)
+        answer_json(c, 201, model(c, same));
+    else if (is_late)
+        answer_fail(c, 404, "Session does not exist: %s", d->id);
+    if (same || is_late)
+        return;
     struct kernel *old = s ? kernel_find(c->front, s->owner, s->kernel) : NULL;
     struct kernel *unused = old && old != k ? old : NULL;
     if (s && unused && !set(&s->kernel, k->id))
