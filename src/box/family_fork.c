@@ -126,13 +126,20 @@ static int listen_to(int link, struct note *note, pid_t *ret_pid)
     struct msghdr message = {
         .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control
     };
-    ssize_t n;
+    ssize_t n = 0;
 
     *ret_pid = 0;
-    while ((n = recvmsg(link, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)) < 0 && errno == EINTR)
-        ;
+    /* As in link.c: an end may be told before the last word, and a reset before all of them. */
+    for (int i = 0; i < 2 && n == 0; i++) {
+        message.msg_controllen = sizeof control;
+        while ((n = recvmsg(link, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)) < 0 &&
+               (errno == EINTR || errno == ECONNRESET))
+            ;
+        if (n < 0 && errno == EAGAIN)
+            return i == 0 ? 0 : -EPIPE;
+    }
     if (n < 0)
-        return errno == EAGAIN ? 0 : errno == ECONNRESET ? -EPIPE : -errno;
+        return -errno;
     for (struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&message) : NULL; c; c = CMSG_NXTHDR(&message, c)) {
         struct ucred who;
         if (c->cmsg_level != SOL_SOCKET)

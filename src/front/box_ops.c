@@ -20,6 +20,7 @@ struct call {
     void        (*usage)(struct box *, const struct frame_usage *, const struct err *, void *);
     void         *arg;
     enum phase    phase;        /* to go to if it worked */
+    bool          in_family;    /* a create: it was asked for with a family, which may have ended meanwhile */
     struct frame_limits limits;
 };
 
@@ -258,7 +259,9 @@ void box_ask_keeper(struct box *b, const int *mount_fd)
     b->asked_in_family = b->family != 0;
     memcpy(q.hostname, s->hostname, sizeof q.hostname);
     memcpy(q.mount, s->mount, sizeof q.mount);
-    keeper_link_request(b->front->keeper, &q, sizeof q, mount_fd, s->n_mounts, on_created, call_new(b, NULL, NULL));
+    struct call *c = call_new(b, NULL, NULL);
+    c->in_family = b->family != 0;
+    keeper_link_request(b->front->keeper, &q, sizeof q, mount_fd, s->n_mounts, on_created, c);
 }
 
 static int admit(struct front *front, const char *owner, const char *name, struct box_settings *s, struct err *e)

@@ -95,6 +95,22 @@ static void back_off(struct front *front, uint32_t kind)
     pool_fill(front);
 }
 
+static void nothing(const struct event *event, int *fds, size_t n_fds, void *arg)
+{
+    (void)event;        /* that it is gone is told for its slot */
+    (void)fds;
+    (void)n_fds;
+    (void)arg;
+}
+
+static void destroy(struct ready_box *box)
+{
+    struct request_head q = { .type = REQUEST_DESTROY, .box = box->slot };
+
+    box->state = DYING;
+    keeper_link_request(pool.front->keeper, &q, sizeof q, NULL, 0, nothing, NULL);
+}
+
 static void on_made(const struct event *event, int *fds, size_t n_fds, void *arg)
 {
     struct front *front = arg;
@@ -107,13 +123,20 @@ static void on_made(const struct event *event, int *fds, size_t n_fds, void *arg
     if (i == pool.n)
         return;         /* the keeper was lost meanwhile */
     uint32_t kind = pool.box[i].kind;
+    bool is_wanted = pool.box[i].state == MAKING;
     if (event->result < 0) {
         release(front, i);
-        back_off(front, kind);
+        if (is_wanted)
+            back_off(front, kind);
+        else
+            pool_fill(front);
         return;
     }
-    if (pool.box[i].state == MAKING)
-        pool.box[i].state = READY;
+    if (!is_wanted) {
+        destroy(&pool.box[i]);
+        return;
+    }
+    pool.box[i].state = READY;
     pool.kind[kind].backoff_ms = 0;
     pool_fill(front);
 }
@@ -189,32 +212,23 @@ static void fill(struct loop_timer *t)
     made->serial = keeper_link_request(front->keeper, &q, sizeof q, NULL, 0, on_made, front);
 }
 
-static void nothing(const struct event *event, int *fds, size_t n_fds, void *arg)
-{
-    (void)event;        /* that it is gone is told for its slot */
-    (void)fds;
-    (void)n_fds;
-    (void)arg;
-}
-
 /* Gives those of a kind back that are ready, but for some. */
 static void give_back(uint32_t kind, unsigned kept)
 {
-    for (unsigned i = 0; i < pool.n; i++) {
-        struct request_head q = { .type = REQUEST_DESTROY, .box = pool.box[i].slot };
-        if (pool.box[i].kind != kind || pool.box[i].state != READY || (kept && kept--))
-            continue;
-        pool.box[i].state = DYING;
-        keeper_link_request(pool.front->keeper, &q, sizeof q, NULL, 0, nothing, NULL);
-    }
+    for (unsigned i = 0; i < pool.n; i++)
+        if (pool.box[i].kind == kind && pool.box[i].state == READY && !(kept && kept--))
+            destroy(&pool.box[i]);
 }
 
 void pool_drop_family(struct front *front, uint32_t family)
 {
     if (pool.front != front)
         return;
-    /* One that is being made fails with its family, or is one too many, which the next idle minute ends. */
     give_back(family, 0);
+    /* What is being made may still succeed, and by then the family's number may be somebody else's. */
+    for (unsigned i = 0; i < pool.n; i++)
+        if (pool.box[i].kind == family && pool.box[i].state == MAKING)
+            pool.box[i].state = DYING;
     pool.kind[family].backoff_ms = 0;
 }
 

@@ -118,9 +118,10 @@ void keeper_look_at_families(struct keeper *keeper)
 {
     for (struct kept_family *f = keeper->families, *next; f; f = next) {
         next = f->next;
+        /* In this order: of one that has ended, all that it said is there, and that may be why. */
+        family_reap(&f->family);
         if (f->state == FAMILY_MAKING)
             hear_first_word(keeper, f);
-        family_reap(&f->family);
         if (f->state <= FAMILY_ENDING && f->family.zygote.pidfd < 0) {
             struct err e = zygote_ended(f, f->state == FAMILY_READY);
             stop(f, &e);

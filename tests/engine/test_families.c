@@ -379,8 +379,11 @@ static void test_zygotes_that_never_become_ready(void **state)
     assert_int_equal(event.type, EVENT_DONE);
     assert_true(event.result < 0);
     assert_int_equal(event.code, 2);
-    event = front_answer(family_ask(SLOT, "no-such-program")).event;
-    assert_int_equal(event.result, -ENOENT);
+    for (int i = 0; i < 20; i++) {
+        /* Its last word and its end come at once. */
+        event = front_answer(family_ask(SLOT, "no-such-program")).event;
+        assert_int_equal(event.result, -ENOENT);
+    }
     event = front_answer(family_ask(KEEPER_FAMILIES, "zygote")).event;
     assert_int_equal(event.result, -EINVAL);
     family_make(SLOT, "zygote");
