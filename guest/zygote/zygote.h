@@ -27,8 +27,8 @@ struct zygote_child {
 };
 
 /* Forks children at the keeper's word. warm, if not NULL, is called in a child before it takes its command, so that
- * what it touches is its own already. The command may come meanwhile: then warm should not be long. Returns 0 in a child
- * that got its command, and -errno in the zygote if there is no keeper (any more). */
+ * what it touches is its own already. The command may come meanwhile: then warm should not be long. Returns 0 in a
+ * child that got its command, and -errno in the zygote if there is no keeper (any more). */
 int  zygote_serve(void (*warm)(void *data), void *data, struct zygote_child *ret);
 
 /* For warm: whether somebody waits for it to return, or does so within that time. */
@@ -40,8 +40,8 @@ void zygote_running(void);
 /* Instead: replaces the child by a program. Returns only after telling the keeper why it failed; end then. */
 void zygote_exec(char *const *argv, char *const *env);
 
-/* Optional, for an interpreter that gets its memory in arenas (PyObject_SetArenaAllocator): has those of a zygote side by
- * side; and when all is there, before serving, arenas and heap are made cheap to fork. */
+/* Optional, for an interpreter that gets its memory in arenas (PyObject_SetArenaAllocator): has those of a zygote side
+ * by side; and when all is there, before serving, arenas and heap are made cheap to fork. */
 void *zygote_arena_alloc(void *unused, size_t size);
 void  zygote_arena_free(void *unused, void *arena, size_t size);
 void  zygote_settle_memory(void);
