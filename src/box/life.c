@@ -132,9 +132,9 @@ static void end_first(struct box *box)
     (void)!process_reap(&box->first.process, 1, &end);
 }
 
-/* Lets go of the files while init still holds them. The last holder takes the mounts down, and of a store the kernel then
- * writes all that is not on the disk yet, which may take long: that is then a process whose end we poll for, and not us.
- */
+/* Lets go of the files while init still holds them. The last holder takes the mounts down, and of a store the kernel
+ * then writes all that is not on the disk yet, which may take long: that is then a process whose end we poll for, and
+ * not us. */
 static void leave_files(struct box *box)
 {
     struct box_usage usage = { 0 };

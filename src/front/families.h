@@ -20,7 +20,7 @@ bool     family_can_fork(const struct box *b);
 /* The family that a box is to be made in, as in request_create: 0 if there is none yet, or if such a box has none. One
  * that is not there is started, for the next, unless the template says that this is to wait for a kernel. */
 uint32_t families_for(struct front *front, const char *owner, const struct box_settings *s);
-/* A kernel is to run in this box, which is of no family: the next one shall have one, where zygotes are started late. */
+/* A kernel is to run in this box, which is of no family: the next shall have one, where zygotes are started late. */
 void     families_want(const struct box *b);
 /* The layers that the keeper is to put into a box; as in request_create. */
 uint32_t families_layers(const struct front *front, const struct box_settings *s);
