@@ -201,11 +201,12 @@ static void on_created(const struct event *event, int *fds, size_t n_fds, void *
 {
     struct call *c = arg;
     struct box *b = c->box;
+    bool in_family = c->in_family;
 
     (void)fds;
     (void)n_fds;
     call_free(c);
-    if (event->result < 0 && event->result != -ECONNRESET && b->asked_in_family && b->phase == PHASE_CREATING)
+    if (event->result < 0 && event->result != -ECONNRESET && in_family && b->phase == PHASE_CREATING)
         create_plain(b);
     else
         box_raised(b, event->result < 0 ? &event->err : NULL);
@@ -256,7 +257,6 @@ void box_ask_keeper(struct box *b, const int *mount_fd)
         .family = b->family,
     };
 
-    b->asked_in_family = b->family != 0;
     memcpy(q.hostname, s->hostname, sizeof q.hostname);
     memcpy(q.mount, s->mount, sizeof q.mount);
     struct call *c = call_new(b, NULL, NULL);
