@@ -16,15 +16,15 @@
 static void on_meter(const struct event *event, int *fds, size_t n_fds, void *arg)
 {
     struct box *b = event->result == 0 ? box_by_slot(arg, event->box) : NULL;
-    size_t n = 0;
+    size_t n = event->code & (METER_CPU_US | METER_CPU_NS) ? 1 : 0;
 
-    if (!b || !b->meter.asked)
+    if (!b || !b->meter.asked || b->meter.cpu >= 0 || b->meter.peak >= 0)
         return;
     b->meter.is_ns = event->code & METER_CPU_NS;
-    if (event->code & (METER_CPU_US | METER_CPU_NS) && n < n_fds)
-        b->meter.cpu = TAKE_FD(fds[n++]);
+    if (n == 1 && n_fds > 0)
+        b->meter.cpu = TAKE_FD(fds[0]);
     if (event->code & METER_MEMORY_PEAK && n < n_fds)
-        b->meter.peak = TAKE_FD(fds[n++]);
+        b->meter.peak = TAKE_FD(fds[n]);
 }
 
 void box_meter_ask(struct box *b)
