@@ -41,11 +41,11 @@ static const struct box empty_box = {
     .first = { .process.pidfd = -1, .link = -1, .terminal = -1 },
     .link = -1,
     .ns = { -1, -1, -1, -1, -1, -1 },
-    .leaf = { .v2 = -1, .dir = { -1, -1, -1, -1 }, .tasks = { -1, -1, -1, -1 } },
+    .leaf = { .v2 = -1, .dir = CG_NONE, .tasks = CG_NONE },
     .scratch = -1,
     .oom = -1,
     .keeper = -1,
-    .zygote_tasks = { -1, -1, -1, -1 },
+    .zygote_tasks = CG_NONE,
 };
 
 void box_clear(struct box *ret)
@@ -101,11 +101,16 @@ struct cgroup_limits box_leaf_limits(const struct box_host *host, const struct b
     };
 }
 
+const struct cgroup_host *box_cgroups(const struct box_host *host, const struct box *box)
+{
+    return box->family && host->can_join ? &host->joining : &host->cgroups;
+}
+
 int box_make_leaf(struct box_host *host, struct box *box, const struct cgroup_limits *limits, struct err *e)
 {
     if (host->cgroups.mode == CGROUP_NONE)
         return 0;
-    int r = cgroup_create(&host->cgroups, host->next++, limits, &box->leaf, e);
+    int r = cgroup_create(box_cgroups(host, box), host->next++, limits, &box->leaf, e);
     box->has_leaf = r == 0;
     if (r == 0)
         box->oom = cgroup_watch_oom(&box->leaf);

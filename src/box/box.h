@@ -23,6 +23,8 @@
 
 struct box_host {
     struct cgroup_host cgroups;
+    struct cgroup_host joining;         /* for boxes of families, if can_join; looked for with the first family */
+    bool               joining_known, can_join;
     struct ids_host    ids;
     struct host_facts  facts;
     bool               rootless;

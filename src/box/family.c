@@ -149,6 +149,10 @@ int family_create(struct box_host *host, const struct plan *plan, const int *sou
     struct family *family = ret;
 
     *family = (struct family){ .zygote.pidfd = -1, .zygote_link = -1, .control = -1 };
+    if (!host->joining_known) {
+        host->joining_known = true;
+        host->can_join = cgroup_host_for_joining(&host->cgroups, &host->joining);
+    }
     int r = make_tree(host, plan, source, &family->box, e);
     if (r == 0)
         r = raise_tree(host, &family->box, e);

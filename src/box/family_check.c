@@ -121,7 +121,8 @@ static const char *look_at_namespaces(const struct box *box, int dir)
 static const char *look_at_cgroup(const struct box *box, int dir)
 {
     static const char *const names[CG_CONTROLLERS] = {
-        [CG_MEMORY] = "memory", [CG_PIDS] = "pids", [CG_CPU] = "cpu", [CG_FREEZER] = "freezer"
+        [CG_MEMORY] = "memory", [CG_PIDS] = "pids", [CG_CPU] = "cpu", [CG_FREEZER] = "freezer",
+        [CG_CPUACCT] = "cpuacct"
     };
     char text[STATUS_MAX];
     size_t length = strlen(box->leaf.name);

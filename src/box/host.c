@@ -104,4 +104,7 @@ void box_host_close(struct box_host *host)
     host->self = fd_close(host->self);
     ids_host_close(&host->ids);
     cgroup_host_close(&host->cgroups);
+    if (host->can_join)
+        cgroup_host_close(&host->joining);
+    host->joining_known = host->can_join = false;
 }

@@ -14,6 +14,7 @@
 #include "base/fd.h"
 #include "box/box.h"
 #include "box/family.h"
+#include "box/making.h"
 
 int box_check_limits(const struct box_host *host, const struct limits *limits, struct err *e)
 {
@@ -49,7 +50,7 @@ int box_update_limits(struct box_host *host, struct box *box, const struct limit
 
     if (limits->disk_bytes)
         return err_at(e, ENOTSUP, STEP_USAGE, 0, "the disk limit of a live box cannot change");
-    int r = cgroup_update(&host->cgroups, &box->leaf, &change, e);
+    int r = cgroup_update(box_cgroups(host, box), &box->leaf, &change, e);
     if (r < 0)
         return r;
     if (limits->memory_bytes)
@@ -174,7 +175,7 @@ void box_release(struct box_host *host, struct box *box)
                          &box->ns.ipc,  &box->ns.uts,  &box->ns.net,   &box->scratch, &box->oom };
 
     if (box->has_leaf)
-        (void)!cgroup_remove(&host->cgroups, &box->leaf);
+        (void)!cgroup_remove(box_cgroups(host, box), &box->leaf);
     box->has_leaf = false;
     payload_done(&box->first);
     for (size_t i = 0; i < CG_CONTROLLERS; i++)
@@ -197,7 +198,7 @@ void box_destroy(struct box_host *host, struct box *box, struct process_end *ret
     }
     /* While init takes the namespaces down, we take the cgroup down. */
     if (box->has_leaf)
-        (void)!cgroup_remove(&host->cgroups, &box->leaf);
+        (void)!cgroup_remove(box_cgroups(host, box), &box->leaf);
     box->has_leaf = false;
     while (box->family && box->init.pidfd >= 0 && process_reap(&box->init, 0, ret_init) == 0) {
         struct pollfd ended = { .fd = box->init.pidfd, .events = POLLIN };

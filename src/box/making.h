@@ -11,6 +11,8 @@ MUST_CHECK int       box_begin(struct box_host *host, const struct plan *plan, s
 MUST_CHECK int       box_open_namespaces(pid_t pid, struct box_namespaces *ns);
 
 struct cgroup_limits box_leaf_limits(const struct box_host *host, const struct box *box, bool freezer);
+/* Where the box's leaf is made, changed and removed. */
+const struct cgroup_host *box_cgroups(const struct box_host *host, const struct box *box);
 MUST_CHECK int box_make_leaf(struct box_host *host, struct box *box, const struct cgroup_limits *limits, struct err *e);
 
 /* Init's report: 1 ready, 0 nothing yet, -errno with the reason; -ECHILD if it ended without one. */

@@ -59,7 +59,7 @@ static int join(const struct payload_job *job, int *ret_net, struct err *e)
 static int join_cgroup(const struct payload_job *job, struct err *e)
 {
     struct cgroup leaf = job->box->leaf;
-    int fds[CG_CONTROLLERS] = { -1, -1, -1, -1 };
+    int fds[CG_CONTROLLERS] = CG_NONE;
 
     if (job->wait_join) {
         struct order order;

@@ -117,7 +117,7 @@ static void judge_limits(struct doctor *d)
 {
     static const struct {
         const char *name, *cost;
-    } texts[CG_CONTROLLERS] = {
+    } texts[CG_CPUACCT] = {
         [CG_MEMORY] = { "memory limit", "'--memory' is refused; a box can use all memory that its user may use" },
         [CG_PIDS] = { "process limit", "'--pids' is refused; a fork bomb is stopped only by the user's own limit" },
         [CG_CPU] = { "cpu limit", "'--cpus' is refused" },
@@ -127,7 +127,7 @@ static void judge_limits(struct doctor *d)
     struct doctor_row *row = add(d, limits, "cgroups", d->cgroups.mode == CGROUP_NONE ? DOCTOR_LIMITED : DOCTOR_OK);
 
     SAY(row->found, "%s", modes[d->cgroups.mode]);
-    for (enum cgroup_controller c = 0; c < CG_CONTROLLERS; c++) {
+    for (enum cgroup_controller c = 0; c < CG_CPUACCT; c++) {
         row = add(d, limits, texts[c].name, d->cgroups.can[c] ? DOCTOR_OK : DOCTOR_LIMITED);
         SAY(row->found, "%s", cgroup_means(&d->cgroups, c));
         if (!d->cgroups.can[c]) {

@@ -36,7 +36,7 @@ enum {
 };
 
 static const struct cgroup leaf_empty = {
-    .v2 = -1, .dir = { -1, -1, -1, -1 }, .tasks = { -1, -1, -1, -1 }, .cpu_period_us = CPU_PERIOD_US,
+    .v2 = -1, .dir = CG_NONE, .tasks = CG_NONE, .cpu_period_us = CPU_PERIOD_US,
 };
 
 /* Reading small files. */
@@ -168,14 +168,15 @@ static bool is_wanted(const struct cgroup_limits *limits, enum cgroup_controller
     case CG_MEMORY:  return limits->memory_bytes != 0;
     case CG_PIDS:    return limits->pids != 0;
     case CG_CPU:     return limits->cpu_milli != 0;
-    case CG_FREEZER: return limits->freezer;
+    case CG_FREEZER:
+    case CG_CPUACCT: return limits->freezer;
     default:         return false;
     }
 }
 
 static int check_possible(const struct cgroup_host *host, const struct cgroup_limits *limits, struct err *e)
 {
-    for (enum cgroup_controller c = 0; c < CG_CONTROLLERS; c++)
+    for (enum cgroup_controller c = 0; c <= CG_FREEZER; c++)
         if (is_wanted(limits, c) && !host->can[c])
             return err_set(e, EOPNOTSUPP, STEP_CGROUP, "cannot %s: %s",
                            c == CG_MEMORY ? "limit memory" : c == CG_PIDS ? "limit processes" :
@@ -407,7 +408,8 @@ bool cgroup_cpu_read(const struct cgroup *leaf, uint64_t *ret_us)
 
     if (leaf->v2 >= 0)
         return read_key(leaf->v2, "cpu.stat", "usage_usec", ret_us);
-    if (leaf->dir[CG_CPU] < 0 || !read_number(leaf->dir[CG_CPU], "cpuacct.usage", &ns))
+    int dir = leaf->dir[CG_CPUACCT] >= 0 ? leaf->dir[CG_CPUACCT] : leaf->dir[CG_CPU];
+    if (dir < 0 || !read_number(dir, "cpuacct.usage", &ns))
         return false;
     *ret_us = ns / 1000;
     return true;
@@ -430,8 +432,9 @@ void cgroup_open_meter(const struct cgroup *leaf, int *ret_cpu, bool *ret_is_ns,
     *ret_is_ns = leaf->v2 < 0;
     if (leaf->v2 >= 0)
         *ret_cpu = openat(leaf->v2, "cpu.stat", O_RDONLY | O_CLOEXEC);
-    else if (leaf->dir[CG_CPU] >= 0)
-        *ret_cpu = openat(leaf->dir[CG_CPU], "cpuacct.usage", O_RDONLY | O_CLOEXEC);
+    else if (leaf->dir[CG_CPUACCT] >= 0 || leaf->dir[CG_CPU] >= 0)
+        *ret_cpu = openat(leaf->dir[CG_CPUACCT] >= 0 ? leaf->dir[CG_CPUACCT] : leaf->dir[CG_CPU], "cpuacct.usage",
+                          O_RDONLY | O_CLOEXEC);
     if (memory >= 0)
         *ret_peak = openat(memory, v1 ? "memory.max_usage_in_bytes" : "memory.peak", O_RDONLY | O_CLOEXEC);
 }

@@ -16,8 +16,11 @@
 
 #include "base/err.h"
 
-enum cgroup_controller { CG_MEMORY, CG_PIDS, CG_CPU, CG_FREEZER, CG_CONTROLLERS };
+/* CG_CPUACCT counts and limits nothing; it is looked for only where v2 does not count (cgroup_host_for_joining). */
+enum cgroup_controller { CG_MEMORY, CG_PIDS, CG_CPU, CG_FREEZER, CG_CPUACCT, CG_CONTROLLERS };
 enum cgroup_mode { CGROUP_NONE, CGROUP_V1, CGROUP_HYBRID, CGROUP_V2 };
+
+#define CG_NONE { -1, -1, -1, -1, -1 }      /* no descriptor for any of them */
 
 /* Who made a leaf; the pid alone could be another process by now. */
 struct cgroup_owner {
@@ -65,6 +68,11 @@ void            cgroup_settle(void);
 /* A host without usable cgroups is no error: then can[] is false everywhere and why[] says what to do. */
 MUST_CHECK int  cgroup_host_open(struct cgroup_host *ret, struct err *e);
 void            cgroup_host_close(struct cgroup_host *host);
+
+/* The same host for processes that cannot be born in a leaf and so must join it (those of a zygote). On a hybrid host
+ * they would have to be moved into the v2 leaf by another, which stalls for 10 ms; what v2 does there, v1 can do as well:
+ * it freezes and counts. False: there is nothing better than the host as it is. ret is closed as the host is. */
+bool            cgroup_host_for_joining(const struct cgroup_host *host, struct cgroup_host *ret);
 
 /* True if processes must be born in the leaf (CLONE_INTO_CGROUP), so that it must be there before them. */
 bool            cgroup_needs_birth(const struct cgroup_host *host, const struct cgroup_limits *limits);

@@ -25,13 +25,14 @@
 #include "base/fd.h"
 
 const char *const cgroup_controller_names[CG_CONTROLLERS] = {
-    [CG_MEMORY] = "memory", [CG_PIDS] = "pids", [CG_CPU] = "cpu", [CG_FREEZER] = "freezer",
+    [CG_MEMORY] = "memory", [CG_PIDS] = "pids", [CG_CPU] = "cpu", [CG_FREEZER] = "freezer", [CG_CPUACCT] = "cpuacct",
 };
 
 /* A file whose being writable shows that the directory is this controller and ours. The root of pids has none of its
  * own. */
 static const char *const v1_probe[CG_CONTROLLERS] = {
     [CG_MEMORY] = "memory.limit_in_bytes", [CG_PIDS] = "tasks", [CG_CPU] = "cpu.cfs_quota_us", [CG_FREEZER] = "tasks",
+    [CG_CPUACCT] = "tasks",
 };
 
 static const char *const v1_usual[CG_CONTROLLERS][3] = {
@@ -39,6 +40,7 @@ static const char *const v1_usual[CG_CONTROLLERS][3] = {
     [CG_PIDS]    = { "/sys/fs/cgroup/pids" },
     [CG_CPU]     = { "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/cpuacct,cpu" },
     [CG_FREEZER] = { "/sys/fs/cgroup/freezer" },
+    [CG_CPUACCT] = { "/sys/fs/cgroup/cpuacct" },
 };
 
 enum { LIMITED = 1 << CG_MEMORY | 1 << CG_PIDS | 1 << CG_CPU };
@@ -137,7 +139,7 @@ static void try_v1_usual(struct cgroup_host *host, struct search *search, enum c
 
 int cgroup_open_usual_v1(enum cgroup_controller controller)
 {
-    struct cgroup_host host = { .v1 = { -1, -1, -1, -1 } };
+    struct cgroup_host host = { .v1 = CG_NONE };
     struct search search = { .is_root = geteuid() == 0 };
 
     search.v1[controller] = ENOENT;
@@ -193,7 +195,7 @@ static void scan_line(struct cgroup_host *host, struct search *search, char *lin
     if (strncmp(rest, "cgroup2 ", 8) == 0) {
         try_v2(search, path);
     } else if (strncmp(rest, "cgroup ", 7) == 0) {
-        for (enum cgroup_controller c = 0; c < CG_CONTROLLERS; c++)
+        for (enum cgroup_controller c = 0; c < CG_CPUACCT; c++)
             if (host->v1[c] < 0 && search->v1[c] == ENOENT && has_word(rest, cgroup_controller_names[c], ", \n"))
                 try_v1(host, search, c, path);
     }
@@ -385,7 +387,7 @@ static void find_trees(struct cgroup_host *host, struct search *search)
     if (search->v2 >= 0)
         return;
     try_v2(search, "/sys/fs/cgroup/unified");
-    for (enum cgroup_controller c = 0; c < CG_CONTROLLERS; c++) {
+    for (enum cgroup_controller c = 0; c < CG_CPUACCT; c++) {
         if (c == CG_FREEZER && search->v2 >= 0)
             continue; /* v2 freezes better */
         try_v1_usual(host, search, c);
@@ -400,9 +402,9 @@ static void find_trees(struct cgroup_host *host, struct search *search)
 int cgroup_host_open(struct cgroup_host *ret, struct err *e)
 {
     struct search search = {
-        .v1 = { ENOENT, ENOENT, ENOENT, ENOENT }, .v2 = -1, .is_root = geteuid() == 0,
+        .v1 = { ENOENT, ENOENT, ENOENT, ENOENT, ENOENT }, .v2 = -1, .is_root = geteuid() == 0,
     };
-    struct cgroup_host host = { .v2 = -1, .v1 = { -1, -1, -1, -1 } };
+    struct cgroup_host host = { .v2 = -1, .v1 = CG_NONE };
     unsigned want = LIMITED;
     bool any_v1 = false;
 
@@ -423,12 +425,39 @@ int cgroup_host_open(struct cgroup_host *ret, struct err *e)
     } else if (host.v1[CG_MEMORY] >= 0 || host.v1[CG_PIDS] >= 0 || host.v1[CG_CPU] >= 0 || host.v1[CG_FREEZER] >= 0) {
         host.mode = CGROUP_V1;
     }
-    for (enum cgroup_controller c = 0; c < CG_CONTROLLERS; c++)
+    for (enum cgroup_controller c = 0; c < CG_CPUACCT; c++)
         if (!host.can[c])
             explain(&host, &search, c);
     fd_close(search.v2);
     *ret = host;
     return 0;
+}
+
+static int duplicate(int fd)
+{
+    return fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 3);
+}
+
+bool cgroup_host_for_joining(const struct cgroup_host *host, struct cgroup_host *ret)
+{
+    struct cgroup_host view = *host;
+
+    if (host->mode != CGROUP_HYBRID || host->v2_controllers || host->v1[CG_CPU] < 0)
+        return false;
+    view.mode = CGROUP_V1;
+    view.v2 = -1;
+    for (enum cgroup_controller c = 0; c < CG_FREEZER; c++)
+        view.v1[c] = duplicate(host->v1[c]);
+    view.v1[CG_FREEZER] = cgroup_open_usual_v1(CG_FREEZER);
+    /* Often cpu and cpuacct are one hierarchy. */
+    bool is_counted = faccessat(host->v1[CG_CPU], "cpuacct.usage", F_OK, 0) == 0;
+    view.v1[CG_CPUACCT] = is_counted ? -1 : cgroup_open_usual_v1(CG_CPUACCT);
+    if (view.v1[CG_FREEZER] < 0 || (!is_counted && view.v1[CG_CPUACCT] < 0)) {
+        cgroup_host_close(&view);
+        return false;
+    }
+    *ret = view;
+    return true;
 }
 
 void cgroup_host_close(struct cgroup_host *host)
@@ -441,8 +470,8 @@ void cgroup_host_close(struct cgroup_host *host)
 const char *cgroup_means(const struct cgroup_host *host, enum cgroup_controller controller)
 {
     static const char *const means[2][CG_CONTROLLERS] = {
-        { "cgroup v1 memory", "cgroup v1 pids", "cgroup v1 cpu", "cgroup v1 freezer" },
-        { "cgroup v2 memory", "cgroup v2 pids", "cgroup v2 cpu", "cgroup v2 freeze" },
+        { "cgroup v1 memory", "cgroup v1 pids", "cgroup v1 cpu", "cgroup v1 freezer", "cgroup v1 cpuacct" },
+        { "cgroup v2 memory", "cgroup v2 pids", "cgroup v2 cpu", "cgroup v2 freeze", "cgroup v2 cpu" },
     };
 
     if (!host->can[controller])

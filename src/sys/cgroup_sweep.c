@@ -133,7 +133,7 @@ static void collect(const struct cgroup_host *host, int base, int owner_pid, con
  * see v2. */
 static void open_leaf(const struct cgroup_host *host, const char *name, struct cgroup *ret)
 {
-    *ret = (struct cgroup){ .v2 = -1, .dir = { -1, -1, -1, -1 }, .tasks = { -1, -1, -1, -1 } };
+    *ret = (struct cgroup){ .v2 = -1, .dir = CG_NONE, .tasks = CG_NONE };
     snprintf(ret->name, sizeof ret->name, "%s", name);
     if (host->v2 >= 0)
         ret->v2 = openat(host->v2, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -173,7 +173,7 @@ int cgroup_sweep_each(const struct cgroup_host *host, int owner_pid,
     struct stale_list list = { 0 };
     struct cgroup_owner self;
     struct cgroup_process process;
-    FD freezer = -1;
+    FD freezer = -1, cpuacct = -1;
     int removed = 0;
 
     if (cgroup_owner_self(&self) < 0)
@@ -182,6 +182,10 @@ int cgroup_sweep_each(const struct cgroup_host *host, int owner_pid,
     if (all.v1[CG_FREEZER] < 0 && all.mode != CGROUP_V2) {
         freezer = cgroup_open_usual_v1(CG_FREEZER);
         all.v1[CG_FREEZER] = freezer;
+    }
+    if (all.v1[CG_CPUACCT] < 0 && all.mode != CGROUP_V2) {
+        cpuacct = cgroup_open_usual_v1(CG_CPUACCT);
+        all.v1[CG_CPUACCT] = cpuacct;
     }
 
     collect(host, all.v2, owner_pid, &self, proc_is_ours, &list);

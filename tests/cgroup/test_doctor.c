@@ -40,7 +40,7 @@ static struct doctor *good_host(void)
                       .landlock_abi = 6,
                       .has_dev_shm = true,
                       .core_pattern = "core" },
-        .cgroups = { .mode = CGROUP_V2, .v2 = 0, .v1 = { -1, -1, -1, -1 }, .can = { true, true, true, true } },
+        .cgroups = { .mode = CGROUP_V2, .v2 = 0, .v1 = CG_NONE, .can = { true, true, true, true } },
     };
     for (int s = 0; s < SETTING_COUNT; s++)
         doctor.features.setting[s] = SETTING_ABSENT;
