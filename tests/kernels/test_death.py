@@ -179,14 +179,15 @@ def test_a_kernel_survives_the_fronts_death_in_the_middle_of_a_cell(make, server
     box = make()
     box.run("x = 7", env={"A": "b"})
     kernel = box.kernel()
-    response = box.open("print('runs', flush=True); time.sleep(1.5); x = 8")
+    response = box.open("print('runs', flush=True)\nwhile not os.path.exists('/tmp/go'): time.sleep(.02)\nx = 8")
     response.readline()
     front = server.front_pid()
     os.kill(front, signal.SIGKILL)
     response.connection.close()
-    assert wait_for(lambda: server.is_ready())
+    assert wait_for(lambda: not os.path.exists(f"/proc/{front}") and server.is_ready())
     after = box.kernel()
     assert after["id"] == kernel["id"] and after["state"] == "busy"
+    assert box.client.post(box.path + "/exec", {"argv": ["touch", "/tmp/go"]}).json["outcome"] == "ok"
     answer = box.run(result("(x, os.environ['A'])"), on_dead="error")
     assert answer["outcome"] == "ok" and answer["results"][0]["data"]["text/plain"] == "(8, 'b')" and answer["kernel"]["id"] == kernel["id"]
     front = server.front_pid()
@@ -197,16 +198,17 @@ def test_a_kernel_survives_the_fronts_death_in_the_middle_of_a_cell(make, server
 
 def test_a_kernel_that_dies_while_no_front_is_there(make, server):
     box = make()
-    box.run("x = 7")
-    response = box.open("print('runs', flush=True); time.sleep(.3); os._exit(9)")
+    box.run("signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])", env={"CARREL_MARK": box.box})
+    kernel, front = kernel_pid(box), server.front_pid()
+    response = box.open("print('runs', flush=True); signal.sigwait([signal.SIGUSR1]); os._exit(9)")
     response.readline()
-    os.kill(server.front_pid(), signal.SIGSTOP)
-    stopped = server.front_pid()
-    time.sleep(0.6)         # it dies meanwhile; nobody is there to see it
-    os.kill(stopped, signal.SIGKILL)
+    os.kill(front, signal.SIGSTOP)
+    os.kill(kernel, signal.SIGUSR1)
+    assert wait_for(lambda: has_ended(kernel))
+    os.kill(front, signal.SIGKILL)
     response.connection.close()
-    assert wait_for(lambda: server.is_ready())
-    assert box.kernel()["state"] == "dead" and "status 9" in box.kernel()["reason"] and box.run("1")["outcome"] == "ok"
+    assert wait_for(lambda: not os.path.exists(f"/proc/{front}") and server.is_ready())
+    assert wait_for(lambda: box.kernel()["state"] == "dead") and "status 9" in box.kernel()["reason"] and box.run("1")["outcome"] == "ok"
 
 
 def test_nothing_is_left_of_kernels(make, server):
