@@ -292,8 +292,12 @@ class BoxKernel(IPythonKernel):
 
     def _stay(self):
         stay, self.when_it_stays = self.when_it_stays, None
-        if stay is not None:
+        if stay is None:
+            return
+        try:
             stay()
+        except Exception:
+            self.log.warning("threads were not given back:", exc_info=True)
 
     async def execute_request(self, stream, ident, parent):
         if self.when_it_stays is not None:
