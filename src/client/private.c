@@ -1,7 +1,8 @@
 /* this process --> guardian --> carrel-server serve
  *
  * The guardian holds nothing but the read end of a pipe. When the pipe closes, because this process has ended in
- * whatever way, it ends the server, waits for it and removes the folder. It is in a session of its own, so that what a
+ * whatever way, it ends the server, waits for it and removes the folder, which it has made itself: whenever our process
+ * is killed, either there is no folder yet or somebody who removes it. It is in a session of its own, so that what a
  * terminal or a notebook sends to our process group does not reach the server. */
 #define _GNU_SOURCE
 #include "client/private.h"
@@ -26,6 +27,12 @@
 #include "base/parse.h"
 
 enum { START_MS = 15000, END_MS = 15000, POLL_MS = 5, ARGUMENTS = 64, SAID = 200 };
+
+/* What the guardian tells us first. */
+struct place {
+    int  error;
+    char folder[24];
+};
 
 static int remove_one(const char *path, const struct stat *status, int type, struct FTW *where)
 {
@@ -58,22 +65,31 @@ static _Noreturn void serve(const char *folder, char *const *settings)
     _exit(125);
 }
 
-static _Noreturn void guard(const char *folder, char *const *settings, int alive)
+static _Noreturn void guard(char *const *settings, int alive, int told)
 {
-    sigset_t none;
+    struct place place = { .folder = "/tmp/carrel-XXXXXX" };
+    const char *folder = place.folder;
+    sigset_t all, none;
     pid_t parent = getpid();
 
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    /* As root the front has an id of its own and must reach what is below; the state itself is closed to others. */
+    if (!mkdtemp(place.folder) || chmod(folder, 0711) < 0)
+        place.error = errno;
+    if (write(told, &place, sizeof place) != sizeof place || place.error) {
+        (void)rmdir(folder);
+        _exit(125);
+    }
     /* Others may wait for what our process had open to be closed: a launcher's ports, for its successor. */
     if (alive > 3)
         (void)syscall(SYS_close_range, 3, (unsigned)alive - 1, 0);
     (void)syscall(SYS_close_range, (unsigned)alive + 1, ~0U, 0);
     (void)setsid();
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    signal(SIGTERM, SIG_IGN);
     pid_t pid = fork();
     if (pid == 0) {
-        signal(SIGTERM, SIG_DFL);
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
         if (getppid() != parent)
             _exit(125);
         serve(folder, settings);
@@ -159,20 +175,32 @@ int private_server_python(const char *python, char setting[PRIVATE_SETTING], str
 
 int private_server_start(struct private_server *p, char *const *settings, struct server *ret, struct err *e)
 {
-    char folder[] = "/tmp/carrel-XXXXXX", url[64], said[SAID];
-    int alive[2];
+    struct place place = { .error = ECHILD };
+    const char *folder = place.folder;
+    char url[64], said[SAID];
+    int alive[2], told[2];
 
-    /* As root the front has an id of its own and must reach what is below; the state itself is closed to others. */
-    if (!mkdtemp(folder) || chmod(folder, 0711) < 0)
-        return err_set(e, errno, STEP_USAGE, "a folder for a server of our own: %s", strerror(errno));
     if (pipe2(alive, O_CLOEXEC) < 0)
         return err_set(e, errno, STEP_MEMORY, "pipe");
+    if (pipe2(told, O_CLOEXEC) < 0) {
+        fd_close(alive[0]);
+        fd_close(alive[1]);
+        return err_set(e, errno, STEP_MEMORY, "pipe");
+    }
     *p = (struct private_server){ .guardian = fork(), .alive = alive[1] };
     if (p->guardian == 0) {
         fd_close(alive[1]);
-        guard(folder, settings, alive[0]);
+        fd_close(told[0]);
+        guard(settings, alive[0], told[1]);
     }
     fd_close(alive[0]);
+    fd_close(told[1]);
+    int got = fd_read_all(told[0], &place, sizeof place);
+    fd_close(told[0]);
+    if (got < 0 || place.error) {
+        private_server_end(p);
+        return err_set(e, place.error, STEP_USAGE, "a folder for a server of our own: %s", strerror(place.error));
+    }
     snprintf(url, sizeof url, "unix:%s/carrel.sock", folder);
     int r = server_parse(url, ret, e);
     uint64_t end = clock_monotonic_us() + START_MS * 1000ull;

@@ -1,8 +1,10 @@
 """carrel kernel, started by the unmodified jupyter_client as every kernel is."""
+import contextlib
 import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -162,6 +164,22 @@ def test_with_a_server_the_kernel_is_forked_from_its_zygote(folder, tmp_path, mo
             k.manager.shutdown_kernel(now=False)
     finally:
         server.end()
+
+
+def test_a_launcher_that_is_killed_while_it_starts_leaves_nothing(tmp_path, folder):
+    before = left()
+    for i in range(20):
+        with contextlib.ExitStack() as sockets:
+            names = [f"{n}_port" for n in ("shell", "iopub", "stdin", "control", "hb")]
+            ports = {n: sockets.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for n in names}
+        (tmp_path / "c.json").write_text(json.dumps({"transport": "tcp", "ip": "127.0.0.1", "key": "k", "signature_scheme": "hmac-sha256", **ports}))
+        p = subprocess.Popen([BUILD / "carrel", "kernel", "--python", sys.executable, "-f", tmp_path / "c.json"], cwd=folder, start_new_session=True)
+        time.sleep(0.002 * i)       # each at another moment of its start
+        if i % 2:
+            os.killpg(p.pid, signal.SIGINT)     # as managers do first
+        p.kill()
+        p.wait()
+    wait_for(lambda: left() <= before)
 
 
 @pytest.mark.parametrize("change, word", [({"transport": "udp"}, b"transport"), ({"shell_port": 0}, b"shell_port"), ({"signature_scheme": "hmac-md5"}, b"hmac-sha256"),
