@@ -220,8 +220,7 @@ def test_a_front_that_is_killed_knows_the_family_again_by_its_box(family):
     front = server.front_pid()
     os.kill(front, signal.SIGKILL)
     assert wait_for(lambda: not pathlib.Path(f"/proc/{front}").exists() and server.is_ready(), 20)
-    wait_parked(server, 3)
-    assert zygotes(server) == before and ready(server) == 1
+    assert wait_for(lambda: zygotes(server) == before and ready(server) == 1)
     assert client.get(f"/v1/boxes/{box['id']}").json["template"] == "python"
     # Those that were parked for the last front may be counted before they go.
     assert wait_for(lambda: create(client, template="python")["from_pool"])
