@@ -70,7 +70,7 @@ MUST_CHECK int  cgroup_host_open(struct cgroup_host *ret, struct err *e);
 void            cgroup_host_close(struct cgroup_host *host);
 
 /* The same host for processes that cannot be born in a leaf and so must join it (those of a zygote). On a hybrid host
- * they would have to be moved into the v2 leaf by another, which stalls for 10 ms; what v2 does there, v1 can do as well:
+ * they would have to be moved into the v2 leaf by another, which stalls for 10 ms; what v2 does there, v1 can do, too:
  * it freezes and counts. False: there is nothing better than the host as it is. ret is closed as the host is. */
 bool            cgroup_host_for_joining(const struct cgroup_host *host, struct cgroup_host *ret);
 
