@@ -292,10 +292,13 @@ static int become(const struct init_job *job, struct err *e)
         r = build(job, e);
     if (r == 0 && !job->wait_maps)
         r = wait_go(job->link, e);
-    /* The payload may go on as soon as the root is there; init's own rights are nothing to it. */
+    if (r == 0)
+        r = drop(job, e);
+    /* The payload waits for its root, and for all that could still fail here: a command must not run for a moment in a
+     * box that is refused. */
     if (r == 0 && job->gate >= 0 && write(job->gate, "r", 1) != 1)
         r = err_at(e, errno, STEP_WAIT, 0, "the first payload");
-    return r < 0 ? r : drop(job, e);
+    return r;
 }
 
 _Noreturn void init_run(const struct init_job *job)
