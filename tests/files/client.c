@@ -17,21 +17,27 @@ void client_init(int fd)
     assert_return_code(setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &deadline, sizeof deadline), errno);
 }
 
-void client_send(int fd, const void *data, size_t size)
+/* In one call as far as the socket takes it: the helper may hang up as soon as it has seen a bad head. */
+void client_send(int fd, const struct files_head *head, const void *data, size_t size)
 {
-    for (const char *at = data; size > 0;) {
-        ssize_t n = send(fd, at, size, MSG_NOSIGNAL);
+    struct iovec  parts[] = { { (void *)head, sizeof *head }, { (void *)data, size } };
+    struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
+    size_t        sent = 0, whole = sizeof *head + size;
+
+    while (sent < whole) {
+        ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL);
         assert_return_code(n, errno);
-        at += n;
-        size -= (size_t)n;
+        sent += (size_t)n;
+        assert_true(sent >= sizeof *head);
+        parts[0].iov_len = 0;
+        parts[1] = (struct iovec){ (char *)data + (sent - sizeof *head), whole - sent };
     }
 }
 
 void client_frame(int fd, enum files_frame type, const void *data, size_t size)
 {
     struct files_head head = { .type = (uint16_t)type, .size = (uint32_t)size };
-    client_send(fd, &head, sizeof head);
-    client_send(fd, data, size);
+    client_send(fd, &head, data, size);
 }
 
 void client_ask(int fd, struct files_request request, const char *path, const char *other)

@@ -31,7 +31,7 @@ struct listed {
 /* Gives fd the deadline of all tests. */
 void client_init(int fd);
 
-void client_send(int fd, const void *data, size_t size);
+void client_send(int fd, const struct files_head *head, const void *data, size_t size);
 void client_frame(int fd, enum files_frame type, const void *data, size_t size);
 void client_ask(int fd, struct files_request request, const char *path, const char *other);
 

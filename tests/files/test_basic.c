@@ -303,8 +303,7 @@ static void test_frames_that_break_the_rules_end_the_conversation(void **state)
           sizeof bad[0].request },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        client_send(helper, &bad[i].head, sizeof bad[i].head);
-        client_send(helper, &bad[i].request, bad[i].size);
+        client_send(helper, &bad[i].head, &bad[i].request, bad[i].size);
         assert_true(client_is_over(helper));
         assert_int_equal(scene_teardown(state), 0);
         assert_int_equal(scene_setup(state), 0);
