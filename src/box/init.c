@@ -3,8 +3,8 @@
  * happens to the box's own rules. It holds no secret: argv and environment of payloads never pass through it.
  *
  * Order: no nested user namespaces -> private propagation -> scratch and root attached in the old root -> trees
- * attached to the new root -> pivot -> root read-only -> report -> ids and capabilities dropped -> tiny filter -> reap
- * for ever. Most of it needs capabilities in the new user namespace only and no mapped id, so the keeper writes the id
+ * attached to the new root -> pivot -> root read-only -> ids and capabilities dropped -> descriptors closed -> tiny
+ * filter -> report -> reap for ever. Most of it needs capabilities in the new user namespace only and no mapped id, so the keeper writes the id
  * maps meanwhile. */
 #define _GNU_SOURCE
 #include "box/init.h"
@@ -264,6 +264,30 @@ static int drop(const struct init_job *job, struct err *e)
     return 0;
 }
 
+/* All but link and gate. */
+static int close_others(const struct init_job *job)
+{
+    unsigned link = (unsigned)job->link, gate = job->gate >= 0 ? (unsigned)job->gate : link;
+    unsigned low = link < gate ? link : gate, high = link < gate ? gate : link;
+
+    if ((low > 0 && syscall(SYS_close_range, 0, low - 1, 0) < 0) ||
+        (high > low + 1 && syscall(SYS_close_range, low + 1, high - 1, 0) < 0) ||
+        syscall(SYS_close_range, high + 1, ~0u, 0) < 0)
+        return -errno;
+    return 0;
+}
+
+static int confine(const struct init_job *job, struct err *e)
+{
+    const struct policy_filter *filter = policy_init_filter();
+    int r = close_others(job);
+
+    if (r < 0)
+        return err_at(e, -r, STEP_STDIO, 0, "descriptors of init");
+    r = rights_filter_calls(filter->code, filter->length);
+    return r < 0 ? err_at(e, -r, STEP_SECCOMP, 0, "the filter of init") : 0;
+}
+
 static int wait_go(int link, struct err *e)
 {
     char byte;
@@ -294,35 +318,40 @@ static int become(const struct init_job *job, struct err *e)
         r = wait_go(job->link, e);
     if (r == 0)
         r = drop(job, e);
-    /* The payload waits for its root, and for all that could still fail here: a command must not run for a moment in a
-     * box that is refused. */
-    if (r == 0 && job->gate >= 0 && write(job->gate, "r", 1) != 1)
-        r = err_at(e, errno, STEP_WAIT, 0, "the first payload");
+    if (r == 0)
+        r = confine(job, e);
     return r;
+}
+
+/* Nothing of init's set-up can fail any more when others hear of it: a command must not run for a moment in a box that is
+ * refused. The first payload waits at the gate for its root, the keeper for what it can hand out. */
+static int tell(const struct init_job *job, struct note *note)
+{
+    if (note->kind == NOTE_READY && job->gate >= 0 && write(job->gate, "r", 1) != 1) {
+        note->kind = NOTE_FAILED;
+        (void)err_at(&note->err, errno, STEP_WAIT, 0, "the first payload");
+    }
+    if ((note->kind == NOTE_FAILED || !job->quiet) && send(job->link, note, sizeof *note, MSG_NOSIGNAL) < 0)
+        return -errno;
+    return note->kind == NOTE_FAILED ? -ECANCELED : 0;
 }
 
 _Noreturn void init_run(const struct init_job *job)
 {
-    const struct policy_filter *filter = policy_init_filter();
     struct note note = { .kind = NOTE_READY };
     sigset_t all;
 
     title_set("init");
     sigfillset(&all);
     sigprocmask(SIG_BLOCK, &all, NULL);
-    int r = become(job, &note.err);
-    if (r < 0)
+    if (become(job, &note.err) < 0)
         note.kind = NOTE_FAILED;
-    if ((r < 0 || !job->quiet) && send(job->link, &note, sizeof note, MSG_NOSIGNAL) < 0)
-        r = -errno;
-    if (r < 0)
+    if (tell(job, &note) < 0)
         _exit(note.err.step);
 
-    /* From here on there is no way left to report but the exit code, and nothing left to do but reap. */
-    if (syscall(SYS_close_range, 0, ~0u, 0) < 0)
-        _exit(STEP_STDIO);
-    if (rights_filter_calls(filter->code, filter->length) < 0)
-        _exit(STEP_SECCOMP);
+    /* Nobody is there to be told if this fails, and it is not worth a box: what stays open then are two sockets that
+     * nobody but init has. */
+    (void)syscall(SYS_close_range, 0, ~0u, 0);
     sigset_t child;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);

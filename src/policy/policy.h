@@ -24,7 +24,7 @@ const struct policy_filter *policy_payload_filter(enum profile profile, bool sha
 const struct policy_filter *policy_zygote_filter(enum profile profile);
 /* The file helper's: a payload of ours that resolves paths carefully. */
 const struct policy_filter *policy_helper_filter(void);
-/* What init may still do when it only reaps: wait4, rt_sigtimedwait, exit_group, rt_sigreturn. */
+/* What init may still do: say that the box is ready, close its sockets, wait for children and exit. */
 const struct policy_filter *policy_init_filter(void);
 /* Bit mask of the capabilities that a payload holds in its own user namespace. */
 uint64_t policy_capabilities(enum profile profile);

@@ -129,4 +129,4 @@ lookup_dcookie fanotify_init vmsplice splice tee mbind set_mempolicy migrate_pag
 # What the engine itself still does after it has loaded a payload's filter.
 SEALING = """read write recvmsg sendmsg close close_range dup2 dup3 openat chdir fchdir landlock_create_ruleset landlock_add_rule
 landlock_restrict_self setsid execve execveat exit_group wait4""".split()
-INIT = "wait4 rt_sigtimedwait rt_sigreturn exit_group exit restart_syscall".split()
+INIT = "wait4 rt_sigtimedwait rt_sigreturn exit_group exit restart_syscall write sendto close_range".split()
