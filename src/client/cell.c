@@ -163,6 +163,20 @@ static void interrupt_cell(const struct cell *c, const char *box)
         (void)!client_call(c->client, "POST", target_box(box, "/kernels/default/interrupt"), NULL, NULL);
 }
 
+/* Looks at the flag and waits with nothing in between, so that no interrupt is slept through. */
+static void wait_for_more(int fd)
+{
+    struct pollfd wait = { .fd = fd, .events = POLLIN };
+    sigset_t held, before;
+
+    sigemptyset(&held);
+    sigaddset(&held, SIGINT);
+    (void)sigprocmask(SIG_BLOCK, &held, &before);
+    if (!interrupted)
+        (void)!ppoll(&wait, 1, NULL, &before);
+    (void)sigprocmask(SIG_SETMASK, &before, NULL);
+}
+
 /* Until the last event. */
 static int read_stream(struct cell *c, struct exchange *x, const char *box)
 {
@@ -173,12 +187,12 @@ static int read_stream(struct cell *c, struct exchange *x, const char *box)
     while (r == 0 && !c->end) {
         char *room = buf_reserve(&in, PIECE);
         ssize_t n = room ? exchange_read(x, room, PIECE, false) : -EFBIG;
-        if (n == -EAGAIN) {
-            struct pollfd wait = { .fd = x->fd, .events = POLLIN };
-            if (poll(&wait, 1, -1) < 0 && errno == EINTR && interrupted)
-                interrupt_cell(c, box);
+        if (n == -EAGAIN)
+            wait_for_more(x->fd);
+        if (interrupted)
+            interrupt_cell(c, box);
+        if (n == -EAGAIN)
             continue;
-        }
         if (n > 0) {
             buf_commit(&in, (size_t)n);
             r = take_lines(c, box, &in);

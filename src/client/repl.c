@@ -62,20 +62,20 @@ static bool read_code(const struct client *c, const char *box, unsigned long lon
         }
         clearerr(stdin);
         ssize_t n = getline(&line, &room, stdin);
-        if (n < 0 && dropped) {
-            fputs("\nKeyboardInterrupt\n", stdout);
-            buf_clear(code);
-            break;
-        }
-        if (n < 0) {
+        if (n < 0 && !dropped) {
             free(line);
             return code->length > 0;
         }
-        bool is_empty = strspn(line, " \t\r\n") == (size_t)n;
-        buf_add(code, line, (size_t)n);
+        bool is_empty = n < 0 || strspn(line, " \t\r\n") == (size_t)n;
+        if (n > 0)
+            buf_add(code, line, (size_t)n);
         if (is_empty && first)
             buf_clear(code);
-        more = !is_empty && wants_more(c, box, buf_string(code), indent);
+        more = !is_empty && wants_more(c, box, buf_string(code), indent) && !dropped;
+    }
+    if (dropped) {
+        fputs("\nKeyboardInterrupt\n", stdout);
+        buf_clear(code);
     }
     free(line);
     return true;

@@ -144,6 +144,7 @@ int kernel_restart(struct kernel *k, struct err *e)
     p->restart_wanted = true;
     kernel_ladder_end(k, NULL);
     kernel_link_close(&p->link);        /* what waits is for the interpreter that ends; what comes now for the next */
+    p->cell_waits = p->interrupt_waits = false;
     kernel_set_state(k, KERNEL_RESTARTING);
     if (p->gone)
         return 0;
@@ -159,6 +160,10 @@ int kernel_interrupt(struct kernel *k, struct err *e)
     if (!k->exec)
         return err_set(e, ESRCH, STEP_USAGE, "the kernel is dead");
     kernel_private(k)->interrupts++;
+    if (k->state == KERNEL_STARTING || k->state == KERNEL_RESTARTING) {
+        kernel_private(k)->interrupt_waits = kernel_private(k)->cell_waits;
+        return 0;
+    }
     return exec_signal(k->exec, SIGINT, e);
 }
 

@@ -103,6 +103,8 @@ struct kernel_private {
     struct kernel_run     *runs;                /* in the order of their turns */
     uint64_t               asked_us;            /* when it was asked for, until its first cell is over */
     uint64_t               interrupts;          /* that somebody asked for */
+    bool                   cell_waits;          /* for the interpreter, which starts */
+    bool                   interrupt_waits;     /* for that cell: an interpreter that starts would not survive it */
 };
 
 static inline struct kernel_private *kernel_private(const struct kernel *k)

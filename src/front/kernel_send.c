@@ -29,6 +29,9 @@ static int hand_over(struct kernel *k, struct kernel_message *m, struct err *e)
         free(p->input_parent);
         p->input_parent = NULL;
     }
+    if (r == 0 && strcmp(m->type, "execute_request") == 0 &&
+        (k->state == KERNEL_STARTING || k->state == KERNEL_RESTARTING))
+        p->cell_waits = true;
     if (r == 0 && (r = kernel_link_send(&p->link, m)) < 0)
         r = r == -ENOBUFS ? err_set(e, ENOBUFS, STEP_USAGE, "the kernel does not read what is sent to it")
                           : err_at(e, -r, STEP_MEMORY, 0, "message");

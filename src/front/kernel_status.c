@@ -1,9 +1,11 @@
 /* What a kernel's messages say about itself. It is busy with a cell from the status "busy" to the status "idle" that
  * have the same parent; what came over the control channel does not count, because it goes on beside the cells. */
 #define _GNU_SOURCE
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "front/execs.h"
 #include "front/front.h"
 #include "front/kernel_private.h"
 
@@ -26,6 +28,16 @@ static void keep(char **text, size_t *text_size, struct jsonslice from)
     *text_size = copy ? from.size : 0;
 }
 
+static void first_cell_began(struct kernel *k)
+{
+    struct kernel_private *p = kernel_private(k);
+    struct err ignored;
+
+    if (p->interrupt_waits && k->exec)
+        (void)!exec_signal(k->exec, SIGINT, &ignored);
+    p->cell_waits = p->interrupt_waits = false;
+}
+
 static void note_busy(struct kernel *k, const struct kernel_message *m)
 {
     struct kernel_private *p = kernel_private(k);
@@ -35,6 +47,8 @@ static void note_busy(struct kernel *k, const struct kernel_message *m)
         keep(&p->parent, &p->parent_size, kernel_message_part(m, PART_PARENT));
     kernel_set_state(k, KERNEL_BUSY);
     kernel_ladder_begin(k);
+    if (p->cell_waits && jsonscan_is(jsonscan_find(kernel_message_part(m, PART_PARENT), "msg_type"), "execute_request"))
+        first_cell_began(k);
 }
 
 static void note_idle(struct kernel *k, const struct kernel_message *m)

@@ -1,4 +1,5 @@
 """IPython itself, through the API and the command line."""
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -56,6 +57,15 @@ def test_odd_cells(real, code, check):
 def test_a_repr_that_sleeps_is_interrupted(real):
     answer = real.run("import time\nclass S:\n  def __repr__(self): time.sleep(60)\nS()", timeout=0.5)
     assert answer["outcome"] == "timeout" and answer["wall_ms"] < 8000
+
+
+def test_an_interrupt_while_the_interpreter_starts_is_for_the_cell_that_waits(real, pool):
+    running = pool.submit(real.run, "while True: pass", context="late")
+    assert wait_for(lambda: real.post("interrupt", context="late").status == 200)
+    # If it was up by then and the cell not yet begun, that one was for nobody.
+    assert wait_for(lambda: concurrent.futures.wait([running], 1).done or not real.post("interrupt", context="late"))
+    assert running.result()["outcome"] == "interrupted" and real.kernel("late")["restarts"] == 0
+    assert value(real.run("1 + 1", context="late", on_dead="error")) == "2"
 
 
 def test_a_result_that_is_too_large_is_told(real):
@@ -164,8 +174,8 @@ def test_repl_on_a_terminal_is_interrupted(real_server, real):
         seen = seen.split(what, 1)[1]
     try:
         until(b"]: ")
-        os.write(fd, b"while True: pass\n")
-        assert wait_for(lambda: real.kernel()["state"] == "busy")
+        os.write(fd, b"import time; print('o' + 'n'); time.sleep(600)\n")
+        until(b"on")
         os.write(fd, b"\x03")
         until(b"KeyboardInterrupt")
         until(b"]: ")
@@ -173,6 +183,12 @@ def test_repl_on_a_terminal_is_interrupted(real_server, real):
         until(b"who? ")
         os.write(fd, b"Ada\n")
         until(b"'Ada'")
+        until(b"]: ")
+        os.write(fd, b"input('and? ')\n")
+        until(b"and? ")     # that the terminal has it, from our own line
+        until(b"and? ")
+        os.write(fd, b"\x03")
+        until(b"KeyboardInterrupt")
         until(b"]: ")
         os.write(fd, b"\x04")
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
