@@ -53,17 +53,17 @@ $(HTTP_OUT)/diff: $(patsubst %.c,$(HTTP_OUT)/fast/%.o,tests/http/diff.c $(HTTP_P
 
 ## http-unit: its parsers, router and loop
 http-unit: $(HTTP_UNITS)
-	@for t in $^; do timeout 60 $$t >$$t.log 2>&1 || { cat $$t.log; echo "http: $${t##*/} FAILED"; exit 1; }; \
+	@for t in $^; do timeout 300 $$t >$$t.log 2>&1 || { cat $$t.log; echo "http: $${t##*/} FAILED"; exit 1; }; \
 	    echo "$${t##*/}: $$(sed -n 's/^\[  PASSED  \] \([0-9]*\).*/\1 tests passed/p' $$t.log)"; done
 
 ## http-diff: its request parser beside http-parser, over mutated requests
 http-diff: $(HTTP_OUT)/diff
-	@timeout $$(( $(HTTP_DIFF_SECONDS) + 60 )) $< $(HTTP_DIFF_SECONDS)
+	@timeout $$(( $(HTTP_DIFF_SECONDS) + 120 )) $< $(HTTP_DIFF_SECONDS)
 
 ## http-fuzz: its parsers under libFuzzer
 http-fuzz: $(HTTP_FUZZERS)
 	@for t in $^; do mkdir -p $$t.corpus; \
-	    timeout $$(( $(HTTP_FUZZ_SECONDS) + 60 )) $$t -max_total_time=$(HTTP_FUZZ_SECONDS) -max_len=8192 -timeout=5 \
+	    timeout $$(( $(HTTP_FUZZ_SECONDS) + 300 )) $$t -max_total_time=$(HTTP_FUZZ_SECONDS) -max_len=8192 -timeout=60 \
 	        -artifact_prefix=$$t. $$t.corpus $(wildcard tests/http/seeds) >$$t.log 2>&1 || \
 	        { tail -60 $$t.log; echo "http: $${t##*/} FAILED, input in $$t.*"; exit 1; }; \
 	    echo "$${t##*/}: $$(sed -n 's/^Done \([0-9]*\) runs.*/\1 runs, nothing found/p' $$t.log)"; done
@@ -71,7 +71,7 @@ http-fuzz: $(HTTP_FUZZERS)
 ## http-e2e: a live server: vanished clients, back-pressure, deadlines, WebSockets, proxying, throughput
 http-e2e: $(HTTP_PROGRAMS) | venv
 	@HTTP_ECHO=$(abspath $(HTTP_OUT)/echo) HTTP_ECHO_ASAN=$(abspath $(HTTP_OUT)/echo-asan) \
-	    timeout 300 $(VENV)/bin/pytest -q -p no:cacheprovider tests/http
+	    timeout 900 $(VENV)/bin/pytest -q -p no:cacheprovider tests/http
 
 http-proof:
 	@$(MAKE) --no-print-directory http-diff http-fuzz HTTP_DIFF_SECONDS=$(PROOF_SECONDS) HTTP_FUZZ_SECONDS=$(PROOF_SECONDS)

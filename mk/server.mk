@@ -55,7 +55,7 @@ front: front-unit
 front-unit: $(FRONT_UNITS)
 	@failed=0; \
 	for t in $(FRONT_UNITS); do \
-	    if CMOCKA_MESSAGE_OUTPUT=stdout timeout 120 $$t >$$t.log 2>&1; \
+	    if CMOCKA_MESSAGE_OUTPUT=stdout timeout 300 $$t >$$t.log 2>&1; \
 	    then echo "  $${t##*/}: $$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test(s).*/\1 passed/p' $$t.log)"; \
 	    else cat $$t.log; echo "  $${t##*/}: FAILED"; failed=1; fi; \
 	done; exit $$failed

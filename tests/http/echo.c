@@ -25,6 +25,7 @@ struct app {
     struct http_server *server;
     struct http_router *router;
     uint16_t upstream;
+    uint32_t connect_ms, reply_ms, drain_ms;
     struct loop_signal signals;
     bool quiet;
 };
@@ -416,13 +417,14 @@ static void handle_proxy(struct http_request *r, const struct http_match *m, voi
 {
     static const char *const drop[] = { "Authorization", NULL };
     static const struct http_proxy_field add[] = { { "X-Added", "yes" }, { NULL, NULL } };
+    struct app *app = owner;
     struct http_text query = r->head.query;
     bool never = http_text_is(m->raw_rest, "never");
     struct http_proxy_config config = {
         .target = arena_printf(&r->arena, "/%.*s%s%.*s", HTTP_TEXT_FORMAT(m->raw_rest), query.data ? "?" : "",
                                HTTP_TEXT_FORMAT(query)),
         .drop = drop, .add = add, .owner = owner, .connect = never ? proxy_never : proxy_connect,
-        .cancel = proxy_cancelled, .connect_ms = 500, .reply_ms = 1500,
+        .cancel = proxy_cancelled, .connect_ms = app->connect_ms, .reply_ms = app->reply_ms,
     };
     if (http_proxy_start(r, &config) < 0)
         http_reply_text(r, 500, "cannot proxy\n");
@@ -479,7 +481,7 @@ static void on_signal(struct loop_signal *s, const struct signalfd_siginfo *info
         while (waitpid(-1, NULL, WNOHANG) > 0)
             ;
     else if (info->ssi_signo == SIGTERM)
-        http_server_drain(app->server, 3000);
+        http_server_drain(app->server, app->drain_ms);
     else
         loop_stop(app->loop);
 }
@@ -513,7 +515,7 @@ static int listen_unix(const char *path)
 
 int main(int argc, char **argv)
 {
-    static struct app app;
+    static struct app app = { .connect_ms = 60000, .reply_ms = 60000, .drain_ms = 3000 };
     const char *path = NULL;
     struct http_server_config config = {
         .on_request = on_request, .on_access = on_access, .on_drained = on_drained, .owner = &app,
@@ -521,6 +523,7 @@ int main(int argc, char **argv)
     struct { const char *name; uint32_t *value; } numbers[] = {
         { "--max-connections", &config.max_connections }, { "--idle-ms", &config.idle_ms },
         { "--head-ms", &config.head_ms }, { "--body-ms", &config.body_ms }, { "--send-ms", &config.send_ms },
+        { "--connect-ms", &app.connect_ms }, { "--reply-ms", &app.reply_ms }, { "--drain-ms", &app.drain_ms },
     };
     setvbuf(stdout, NULL, _IOLBF, 0);
     signal(SIGPIPE, SIG_IGN);

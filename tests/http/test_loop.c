@@ -45,7 +45,7 @@ static void test_timers_fire_once_in_order_whatever_was_done_to_them(void **stat
     for (int i = 0; i < TIMERS; i++)
         expected += timers[i].timer.armed;
     assert_true(expected > 100);
-    uint64_t end = loop_now_ms() + 5000;
+    uint64_t end = loop_now_ms() + 60000;
     while (fired < expected && loop_now_ms() < end)
         assert_int_equal(loop_turn(loop, 10), 0);
     assert_int_equal(fired, expected);
@@ -65,16 +65,16 @@ static void test_a_deadline_moved_later_does_not_fire_early(void **state)
     (void)state;
     loop_timer_set(loop, &c.timer, 5);
     loop_timer_set(loop, &c.timer, 40);
-    while (!c.when && loop_now_ms() < start + 5000)
+    while (!c.when && loop_now_ms() < start + 60000)
         assert_int_equal(loop_turn(loop, -1), 0);
     assert_true(c.when >= start + 40);
-    loop_timer_set(loop, &c.timer, 10000);
+    loop_timer_set(loop, &c.timer, 600000);
     loop_timer_set(loop, &c.timer, 10);
     c.when = 0;
     start = loop_now_ms();
     while (!c.when)
         assert_int_equal(loop_turn(loop, -1), 0);
-    assert_true(c.when < start + 5000);
+    assert_true(c.when < start + 300000);
 }
 
 /* ---- fds ---- */

@@ -5,6 +5,7 @@ import signal
 import socket
 import struct
 import time
+from email.utils import parsedate_to_datetime
 
 import pytest
 
@@ -12,6 +13,7 @@ from conftest import DEADLINE, Answer, get, post, say
 
 
 def test_keep_alive_pipelining_and_head(server):
+    before = time.time()
     with server.connect() as s:
         s.sendall(get("/hello") + get("/hello", method="HEAD") + post("/sink", b"x" * 1000) + get("/greet/you") + get("/none"))
         f = s.makefile("rb")
@@ -22,8 +24,7 @@ def test_keep_alive_pipelining_and_head(server):
         assert re.fullmatch("[0-9a-f]{16}", first.head["x-request-id"])
         assert first.head["x-request-id"] != head.head["x-request-id"]
         assert re.fullmatch(r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT", first.head["date"])
-        expected = time.strftime("%a, %d %b %Y %H:%M", time.gmtime())
-        assert first.head["date"].startswith(expected) or time.gmtime().tm_sec == 0
+        assert int(before) - 1 <= parsedate_to_datetime(first.head["date"]).timestamp() <= time.time()
 
 
 def test_a_request_byte_by_byte(server):
@@ -84,7 +85,7 @@ def test_a_long_head_in_pieces(server):
 def test_continue_is_sent_only_when_the_body_is_wanted(server):
     with server.connect() as s:
         s.sendall(get("/echo", "Content-Length: 4", "Expect: 100-continue", method="POST"))
-        assert s.recv(12) == b"HTTP/1.1 200"     # this handler begins its answer first
+        assert s.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 200"     # this handler begins its answer first
     with server.connect() as s:
         s.sendall(get("/sink", "Content-Length: 4", "Expect: 100-continue", method="POST"))
         f = s.makefile("rb")
@@ -174,7 +175,6 @@ def test_a_vanished_client_is_noticed_at_once(start, tmp_path, kind):
             c = s.connect()
         c.sendall(get("/wait") + (get("/hello") if kind == "pipelined" else b""))
         s.wait_line("waiting")
-        before = s.cpu_seconds()
         start_time = time.monotonic()
         if kind == "reset":
             c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -182,11 +182,10 @@ def test_a_vanished_client_is_noticed_at_once(start, tmp_path, kind):
             c.shutdown(socket.SHUT_WR)
         else:
             c.close()
-        s.wait_line("end gone /wait", 2)
+        s.wait_line("end gone /wait")           # no deadline of the server's own would end it
         worst = max(worst, time.monotonic() - start_time)
-        assert worst < 0.1
-        assert s.cpu_seconds() - before < 0.1
         c.close()
+    s.assert_rests()
     say("a vanished client (%s) is noticed within %.1f ms" % (kind, worst * 1000))
     assert s.stats()["connections"] == 1        # the one that asks
 
@@ -226,12 +225,12 @@ def test_a_half_closed_client_that_vanishes_is_noticed(start, tmp_path, kind):
     c.sendall(b"abc")
     c.shutdown(socket.SHUT_WR)
     s.wait_line("counted 3")
-    before = s.cpu_seconds()
+    s.assert_rests()
     if kind == "tcp":
         c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     c.close()
-    s.wait_line("end gone /count", 2)
-    assert s.cpu_seconds() - before < 0.1
+    s.wait_line("end gone /count")
+    s.assert_rests()
 
 
 def test_waiting_behind_pipelined_bytes_does_not_spin(start):
@@ -239,17 +238,14 @@ def test_waiting_behind_pipelined_bytes_does_not_spin(start):
     with s.connect() as c:
         c.sendall(get("/wait") + get("/hello") * 100)
         s.wait_line("waiting")
-        before = s.cpu_seconds()
-        time.sleep(0.5)                         # a measurement, not a wait
-        assert s.cpu_seconds() - before < 0.05
+        s.assert_rests(0.5)
 
 
 def test_slow_heads_and_bodies_are_dropped(start):
-    s = start("--head-ms", 300, "--body-ms", 300, "--idle-ms", 600)
+    s = start("--head-ms", 300, "--body-ms", 300)
     with s.connect() as c:
         begin = time.monotonic()
         c.sendall(b"GET /hello HTTP/1.1\r\nHost: a\r\n")
-        f = c.makefile("rb")
         c.settimeout(0.05)
         while True:                             # a slow loris: a field now and then
             try:
@@ -258,17 +254,28 @@ def test_slow_heads_and_bodies_are_dropped(start):
                 break
             except socket.timeout:
                 assert time.monotonic() - begin < DEADLINE
-        assert data.startswith(b"HTTP/1.1 408 ") and 0.25 < time.monotonic() - begin < 2
+        assert data.startswith(b"HTTP/1.1 408 ") and time.monotonic() - begin > 0.25
     with s.connect() as c:
         c.sendall(get("/hold", "Content-Length: 100000", method="POST") + b"x")
         assert Answer(c.makefile("rb")).status == 408
         s.wait_line("end timeout /hold")
-    with s.connect() as c:                      # an idle connection is closed without a word
-        begin = time.monotonic()
-        c.sendall(get("/hello"))
-        f = c.makefile("rb")
-        assert Answer(f).status == 200
-        assert f.read() == b"" and 0.5 < time.monotonic() - begin < 3
+
+
+def test_idle_connections_are_closed_without_a_word(start):
+    s = start("--idle-ms", 600)
+    end = time.monotonic() + DEADLINE
+    while True:
+        with s.connect() as c:
+            begin = time.monotonic()
+            try:
+                c.sendall(get("/hello"))
+                f = c.makefile("rb")
+                assert Answer(f).status == 200
+            except ConnectionError:             # we were late, and idle already
+                assert time.monotonic() < end
+                continue
+            assert f.read() == b"" and time.monotonic() - begin > 0.5
+            break
     with s.connect() as c:                      # so is one that never says anything
         assert c.recv(1) == b""
 
@@ -277,7 +284,7 @@ def test_a_client_that_never_reads_is_dropped(start):
     s = start("--send-ms", 300, fast=True)
     with s.connect(receive_buffer=4096) as c:
         c.sendall(get("/flood?size=100000000"))
-        s.wait_line("end timeout /flood", 5)
+        s.wait_line("end timeout /flood")
 
 
 def test_connections_beyond_the_bound_get_503(start):
@@ -302,9 +309,7 @@ def test_running_out_of_fds_does_not_spin_or_hang(start):
     soft, hard = resource.prlimit(s.process.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(s.process.pid, resource.RLIMIT_NOFILE, (40, hard))
     clients = [s.connect() for _ in range(80)]
-    before = s.cpu_seconds()
-    time.sleep(0.5)                             # a measurement, not a wait
-    assert s.cpu_seconds() - before < 0.2
+    s.assert_rests(0.5)
     for c in clients:
         c.close()
     resource.prlimit(s.process.pid, resource.RLIMIT_NOFILE, (soft, hard))
@@ -318,7 +323,7 @@ def test_running_out_of_fds_does_not_spin_or_hang(start):
 
 
 def test_drain_lets_requests_end_and_closes_the_idle(start):
-    s = start()
+    s = start("--drain-ms", 100 * DEADLINE * 1000)
     idle, busy = s.connect(), s.connect()
     idle.sendall(get("/hello"))
     assert Answer(idle.makefile("rb")).status == 200
@@ -334,8 +339,8 @@ def test_drain_lets_requests_end_and_closes_the_idle(start):
     assert (a.body, a.head["connection"], f.read()) == (b"4", "close", b"")
     f.close()
     busy.close()
-    s.wait_line("drained", 1)
-    assert s.process.wait(2) == 0               # at once, not after the grace
+    s.wait_line("drained")
+    assert s.process.wait(DEADLINE) == 0        # at once, not after the grace
 
 
 def test_drain_cuts_what_does_not_end(start):

@@ -7,12 +7,16 @@ import time
 
 import pytest
 import websockets
-from websockets.sync.client import connect
+from websockets.sync.client import connect as websocket_connect
 
 from conftest import DEADLINE, Answer, get
 
 KEY = base64.b64encode(b"0123456789abcdef").decode()
 UPGRADE = ("Upgrade: websocket", "Connection: keep-alive, Upgrade", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: " + KEY)
+
+
+def connect(uri, **options):
+    return websocket_connect(uri, open_timeout=DEADLINE, close_timeout=DEADLINE, **options)
 
 
 def frame(first, payload=b"", mask=b"\x01\x02\x03\x04"):
@@ -45,7 +49,7 @@ def raw(server):
 
 
 def test_echo_with_the_websockets_library(server):
-    with connect("ws://127.0.0.1:%d/ws" % server.port, max_size=None, open_timeout=DEADLINE) as w:
+    with connect("ws://127.0.0.1:%d/ws" % server.port, max_size=None) as w:
         for message in ["", "hällo", b"", b"\0\xff", "x" * 125, "x" * 126, "x" * 65535, b"y" * 65536, os.urandom(3_000_000)]:
             w.send(message)
             assert w.recv(timeout=DEADLINE) == message
@@ -137,21 +141,26 @@ def test_upgrades_that_are_refused(server, headers, status):
 def test_a_vanished_client_is_noticed(server):
     w = connect("ws://127.0.0.1:%d/ws" % server.port)
     w.socket.close()
-    server.wait_line("ws closed 1006 ", 2)
+    server.wait_line("ws closed 1006 ")
 
 
 def test_a_silent_client_is_pinged_then_cut(server):
-    with server.connect() as s:
-        s.sendall(get("/ws?ping_ms=100", *UPGRADE))
-        f = s.makefile("rb")
-        assert Answer(f).status == 101
-        assert read_frame(f) == (0x89, b"")
-        s.sendall(frame(0x8a))
-        seen = 0
-        while f.read(2) == b"\x89\0":
-            seen += 1
-        assert 1 <= seen <= 3
-    server.wait_line("ws closed 1006 ")
+    seen, end = 0, time.monotonic() + DEADLINE
+    while not seen:                             # again if we were too late with our pong
+        assert time.monotonic() < end, "a pong does not help"
+        with server.connect() as s:
+            s.sendall(get("/ws?ping_ms=100", *UPGRADE))
+            f = s.makefile("rb")
+            assert Answer(f).status == 101
+            try:
+                assert read_frame(f) == (0x89, b"")
+                s.sendall(frame(0x8a))
+                while f.read(2) == b"\x89\0":
+                    seen += 1
+            except ConnectionError:
+                assert not seen
+        server.wait_line("ws closed 1006 ")
+    assert seen <= 3
 
 
 def test_a_client_that_does_not_read_is_held_back(start):
@@ -168,9 +177,7 @@ def test_a_client_that_does_not_read_is_held_back(start):
                 sent += 1
         assert sent < 1000
         assert s.memory_kb() < 30_000
-        before = s.cpu_seconds()
-        time.sleep(0.3)                         # a measurement, not a wait
-        assert s.cpu_seconds() - before < 0.1
+        s.assert_rests()
         c.settimeout(DEADLINE)
         for _ in range(sent):                   # nothing was lost
             assert read_frame(f) == (0x82, b"z" * 100_000)
