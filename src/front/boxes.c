@@ -129,19 +129,24 @@ char *box_row_text(const struct box *b)
     return text;
 }
 
+static struct store_box make_row(const struct box *b, const char *text)
+{
+    return (struct store_box){ .number = b->number,
+                               .id = b->id,
+                               .owner = b->owner,
+                               .name = b->name,
+                               .key = b->key,
+                               .phase = phase_names[b->phase],
+                               .body = text,
+                               .created_ms = b->created_ms,
+                               .alive = box_is_alive(b) };
+}
+
 void box_save(struct box *b)
 {
     struct err e;
     char *text = box_row_text(b);
-    struct store_box row = { .number = b->number,
-                             .id = b->id,
-                             .owner = b->owner,
-                             .name = b->name,
-                             .key = b->key,
-                             .phase = phase_names[b->phase],
-                             .body = text,
-                             .created_ms = b->created_ms,
-                             .alive = box_is_alive(b) };
+    struct store_box row = make_row(b, text);
 
     if (!text || store_box_update(b->front->store, &row, &e) < 0)
         front_log("error", "cannot store a box", "box", b->id, NULL);
@@ -203,14 +208,7 @@ void box_event_with(struct box *b, struct exec *x, const char *type, json_t *bod
 int box_insert(struct box *b, struct err *e)
 {
     char *text = box_row_text(b);
-    struct store_box row = { .id = b->id,
-                             .owner = b->owner,
-                             .name = b->name,
-                             .key = b->key,
-                             .phase = phase_names[b->phase],
-                             .body = text,
-                             .created_ms = b->created_ms,
-                             .alive = true };
+    struct store_box row = make_row(b, text);
     int r = text ? store_box_insert(b->front->store, &row, e) : err_at(e, ENOMEM, STEP_MEMORY, 0, "box");
 
     free(text);

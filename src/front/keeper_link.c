@@ -37,11 +37,12 @@ struct keeper_link {
     char                   path[108];
     struct loop_fd         socket;
     bool                   synced;
-    bool telling; /* a handler of on_event runs: it knows what it asks for, also before all is synced */
+    bool                   telling;     /* a handler of on_event runs: it knows what it asks for, even before sync */
     struct loop_timer      retry;
     struct loop_task       fail;        /* answers what cannot be sent */
     uint32_t               serial;
     struct pending        *pending, **pending_end;
+    struct pending        *failing;     /* are being answered that the keeper is not there */
     struct outgoing       *queue, **queue_end;
 };
 
@@ -61,9 +62,11 @@ bool keeper_link_is_up(const struct keeper_link *link)
 static void fail_pending(struct keeper_link *link, bool only_unsent)
 {
     struct event lost = { .type = EVENT_DONE, .result = -ECONNRESET };
-    struct pending *failed = NULL, **end = &failed;
+    struct pending **end = &link->failing;
 
     err_set(&lost.err, ECONNRESET, STEP_PROTOCOL, "the keeper is not there");
+    while (*end)
+        end = &(*end)->next;
     for (struct pending **at = &link->pending; *at;) {
         struct pending *p = *at;
         if (only_unsent && !p->unsent) {
@@ -77,9 +80,9 @@ static void fail_pending(struct keeper_link *link, bool only_unsent)
     *end = NULL;
     for (link->pending_end = &link->pending; *link->pending_end; link->pending_end = &(*link->pending_end)->next)
         ;
-    while (failed) {
-        struct pending *p = failed;
-        failed = p->next;
+    while (link->failing) {
+        struct pending *p = link->failing;
+        link->failing = p->next;
         lost.serial = p->serial;
         if (p->answer)
             p->answer(&lost, NULL, 0, p->arg);
@@ -357,7 +360,10 @@ uint32_t keeper_link_request(struct keeper_link *link, void *frame, size_t size,
 
 void keeper_link_cancel(struct keeper_link *link, uint32_t serial)
 {
-    for (struct pending *p = link->pending; p; p = p->next)
-        if (p->serial == serial)
-            p->answer = NULL;
+    struct pending *const lists[] = { link->pending, link->failing };
+
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        for (struct pending *p = lists[i]; p; p = p->next)
+            if (p->serial == serial)
+                p->answer = NULL;
 }
