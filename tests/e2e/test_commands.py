@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from runner import assert_refused
+from runner import DEADLINE, assert_refused
 
 
 def test_no_word_at_all_shows_the_usage(root):
@@ -127,7 +127,7 @@ def test_gc_ends_processes_that_a_dead_keeper_left(root, leaf):
         (path / "cgroup.procs").write_text(str(orphan.pid))
     result = root.call("gc", "--json")
     report = json.loads(result.stdout)
-    assert orphan.wait(10) == -9 and result.status == 0
+    assert orphan.wait(DEADLINE) == -9 and result.status == 0
     assert [entry for entry in report["cgroups"] if entry["owner"] == dead.pid][0]["removed"] is True
     assert not any(path.exists() for path in left)
 
@@ -142,7 +142,7 @@ def test_gc_does_not_touch_what_is_alive(root, leaf):
     assert all(path.exists() for path in mine)
     process.stdin.write(b"y\n")
     process.stdin.close()
-    assert process.stdout.readline() == b"y\n" and process.wait(20) == 0
+    assert process.stdout.readline() == b"y\n" and process.wait(DEADLINE) == 0
 
 
 def test_gc_without_anything_to_do(caller):

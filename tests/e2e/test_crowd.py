@@ -9,14 +9,12 @@ from runner import DEADLINE, SLOW
 
 def test_a_hundred_at_once(caller):
     """Each has its own output, its own files, its own ids."""
-    begin = time.monotonic()
     script = "echo $N >/tmp/mine; sleep 0.1; cat /tmp/mine; exit $((N % 7))"
     started = [caller.start("run", "--json", "--env", f"N={i}", "--", "sh", "-c", script) for i in range(100)]
     for i, process in enumerate(started):
         stdout, stderr = process.communicate(timeout=DEADLINE)
         assert process.returncode == i % 7, stderr
         assert json.loads(stdout)["stdout"] == f"{i}\n"
-    assert time.monotonic() - begin < 20 * SLOW
 
 
 def test_a_storm_of_short_ones(caller):

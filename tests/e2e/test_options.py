@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from runner import assert_refused
+from runner import DEADLINE, assert_refused, world
 
 DEFAULT_ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "HOME": "/home/box"}
 
@@ -143,13 +143,12 @@ def test_user_inside(caller, user, wanted):
 
 
 @pytest.fixture(scope="module")
-def tiny_root(tmp_path_factory):
+def tiny_root():
     busybox = shutil.which("busybox")
     if not busybox or b"not a dynamic" not in subprocess.run(["ldd", busybox], capture_output=True).stderr:
         pytest.skip("there is no static busybox")
-    root = tmp_path_factory.mktemp("root")
-    for path in (root, *root.parents[:2]):
-        path.chmod(0o755)
+    root = world().place / "tiny-root"      # not below pytest's own folder: another pytest that starts closes that for others
+    root.mkdir(mode=0o755)
     (root / "bin").mkdir()
     (root / "etc").mkdir()
     shutil.copy(busybox, root / "bin/busybox")
@@ -284,7 +283,7 @@ def test_an_id_range_is_the_boxs_own(caller):
     one = first.stdout.readline() + first.stdout.readline()
     two = caller.run(["cat", "/proc/self/uid_map"]).stdout
     first.stdin.close()
-    assert first.wait(20) == 0
+    assert first.wait(DEADLINE) == 0
     if caller.ids == 1:
         return      # there is only one
     assert one.split()[1] != two.split()[1]

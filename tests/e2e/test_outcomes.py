@@ -1,9 +1,12 @@
 """Exit codes, typed outcomes, and the figures that go with them."""
+import json
 import signal
+import subprocess
+import time
 
 import pytest
 
-from runner import SLOW, assert_refused
+from runner import DEADLINE, assert_refused
 
 MB = 1 << 20
 EAT = "b = []\nwhile True: b.append(bytearray(1 << 20))"
@@ -49,10 +52,16 @@ def test_a_command_that_cannot_run_is_126(caller):
 
 
 def test_a_report_of_success_has_sane_figures(caller):
-    result = caller.report(["sh", "-c", "sleep 0.2; head -c 1000000 /dev/zero >/tmp/f"])
-    report = result.report
+    """carrel has seen the start before the pause that is counted begins; how late it sees it is not the command's time."""
+    path, begin = caller.home / "report", time.monotonic()
+    path.unlink(missing_ok=True)
+    script = "echo ready; read go; i=0; while test $i -lt 20000; do i=$((i+1)); done; sleep 0.3; head -c 1000000 /dev/zero >/tmp/f"
+    process = caller.start("run", "-i", "--report", path, "--", "sh", "-c", script, stdin=subprocess.PIPE)
+    assert process.stdout.readline() == b"ready\n"
+    process.communicate(b"go\n", DEADLINE)
+    report = json.loads(path.read_text())
     assert report["outcome"] == "ok" and report["exit_code"] == 0 and report["signal"] is None
-    assert 200 <= report["wall_ms"] <= result.seconds * 1000
+    assert 250 <= report["wall_ms"] <= (time.monotonic() - begin) * 1000
     assert 0 < report["cpu_ms"] < report["wall_ms"]
     assert 100000 < report["memory_peak_bytes"] < 200 * MB
     assert 1000000 <= report["disk_bytes"] <= 1100000
@@ -60,20 +69,25 @@ def test_a_report_of_success_has_sane_figures(caller):
 
 
 def test_the_wall_time_of_a_short_command_is_short(caller):
-    assert 0 <= caller.report(["true"]).report["wall_ms"] < 2000 * SLOW
+    result = caller.report(["true"])
+    assert 0 <= result.report["wall_ms"] <= result.seconds * 1000
 
 
 def test_timeout(caller):
-    result = caller.report("--timeout", "300ms", ["sh", "-c", "trap '' TERM INT; echo started; sleep 100"])
-    assert result.status == 124 and result.stdout == b"started\n"
-    assert result.report["outcome"] == "timeout" and 300 <= result.report["wall_ms"] < 300 + 3000 * SLOW
-    assert result.complaint.splitlines() == ["carrel: the command was ended after 0.3 s (--timeout)"]
+    for seconds in (0.3, 3, 30):
+        result = caller.report("--timeout", f"{seconds}s", ["sh", "-c", "trap '' TERM INT; echo started; sleep 1000"])
+        assert result.status == 124 and result.stdout in (b"started\n", b"")
+        assert result.report["outcome"] == "timeout" and seconds * 1000 <= result.report["wall_ms"] <= result.seconds * 1000
+        assert result.complaint.splitlines() == [f"carrel: the command was ended after {seconds} s (--timeout)"]
+        if result.stdout:       # else the machine is so busy that the shell did not get that far: once more with more time
+            return
+    raise AssertionError("what the command wrote before its end did not come")
 
 
 def test_timeout_ends_the_whole_tree(caller):
     script = "for i in 1 2 3; do setsid sh -c 'trap \"\" TERM HUP; sleep 1000 & wait' & done; sleep 1000"
     result = caller.run("--timeout", "400ms", ["sh", "-c", script])
-    assert result.status == 124 and result.seconds < 0.4 + 5 * SLOW
+    assert result.status == 124
 
 
 def test_timeout_is_not_reached(caller):

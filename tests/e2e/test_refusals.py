@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from runner import assert_refused, spread
+from runner import DEADLINE, assert_refused, spread
 
 TRUE = ["true"]
 HUGE = str(1 << 63)
@@ -137,19 +137,19 @@ def test_hostile_names_stay_on_one_line(caller):
 def test_a_refusal_closes_nothing_of_the_callers(caller):
     """The place of standard input is not touched by what was never opened."""
     process = caller.start("run", "--mount", "/not/there:/x", "--", "true")
-    assert process.wait(20) == 125
+    assert process.wait(DEADLINE) == 125
 
 
 def test_a_standard_input_that_is_a_pidfd_does_not_lose_its_process(root):
     victim = root.start("run", "--", "sleep", "1000")
     pidfd = os.pidfd_open(victim.pid)
     try:
-        assert root.start("run", "--mount", "/not/there:/x", "--", "true", stdin=pidfd).wait(20) == 125
+        assert root.start("run", "--mount", "/not/there:/x", "--", "true", stdin=pidfd).wait(DEADLINE) == 125
         assert victim.poll() is None
     finally:
         os.close(pidfd)
         victim.terminate()
-        victim.wait(20)
+        victim.wait(DEADLINE)
 
 
 @pytest.mark.parametrize("limit, value", [("--memory", "64M"), ("--cpus", "1"), ("--pids", "10")])

@@ -1,5 +1,7 @@
 """Signals to carrel, and its death."""
+import pathlib
 import random
+import re
 import signal
 import subprocess
 import time
@@ -13,6 +15,11 @@ TRAP = "trap 'echo got; exit 42' {0}; echo ready; while :; do sleep 0.05; done"
 
 def ready(process):
     assert process.stdout.readline() == b"ready\n"
+
+
+def is_pending(process, number):
+    status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+    return bool(int(re.search(r"^ShdPnd:\s*(\w+)$", status, re.M)[1], 16) & 1 << (number - 1))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
@@ -35,13 +42,18 @@ def test_a_signal_that_ends_the_command_is_told(caller, number):
 
 
 def test_the_second_signal_kills(caller):
-    process = caller.start("run", "--", "sh", "-c", "trap '' INT TERM; echo ready; while :; do sleep 1; done")
-    ready(process)
-    begin = time.monotonic()
-    process.send_signal(signal.SIGTERM)
-    time.sleep(0.05)    # signals of one number do not queue
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(DEADLINE) == 128 + 15 and time.monotonic() - begin < 4 * SLOW
+    """Else it would take five seconds. A busy machine may take that long, but not each time."""
+    took = []
+    while not took or (took[-1] > 4 * SLOW and len(took) < 5):
+        process = caller.start("run", "--", "sh", "-c", "trap '' INT TERM; echo ready; while :; do sleep 1; done")
+        ready(process)
+        begin = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        wait_until(lambda: not is_pending(process, signal.SIGTERM), "carrel does not take its signal")     # signals of one number do not queue
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE) == 128 + 15
+        took.append(time.monotonic() - begin)
+    assert took[-1] <= 4 * SLOW, took
 
 
 def test_a_command_that_ignores_the_signal_is_ended_after_five_seconds(root):
@@ -49,12 +61,12 @@ def test_a_command_that_ignores_the_signal_is_ended_after_five_seconds(root):
     ready(process)
     begin = time.monotonic()
     process.terminate()
-    assert process.wait(DEADLINE) == 128 + 15 and 4.5 < time.monotonic() - begin < 9 * SLOW
+    assert process.wait(DEADLINE) == 128 + 15 and 4.5 < time.monotonic() - begin
 
 
 def test_a_signal_reaches_the_whole_group_of_the_command(caller):
     child = "trap 'echo child; exit' TERM; echo ready; while :; do sleep 0.05; done"
-    process = caller.start("run", "--", "sh", "-c", f'sh -c "{child}" & trap : TERM; wait; wait')
+    process = caller.start("run", "--", "sh", "-c", f'trap : TERM; sh -c "{child}" & wait; wait')
     ready(process)
     process.terminate()
     assert b"child" in process.communicate(timeout=DEADLINE)[0]
@@ -77,13 +89,13 @@ def test_after_kill_nothing_is_left(caller):
         assert process.wait(DEADLINE) == -9
 
 
-def test_after_kill_of_a_running_box_nothing_is_left_soon(caller):
+def test_after_kill_of_a_running_box_nothing_is_left(caller):
     process = caller.start("run", "--", "sh", "-c", "sleep 1000 & setsid sleep 1000 & echo ready; sleep 1000")
     ready(process)
     process.kill()
     process.wait()
-    wait_until(lambda: not caller.baseline.left_processes(), lambda: f"{caller.baseline.left_processes()}", 2 * SLOW)
-    wait_until(lambda: not cgroups_of({process.pid}), "its cgroups are left", 2 * SLOW)
+    wait_until(lambda: not caller.baseline.left_processes(), lambda: f"{caller.baseline.left_processes()}")
+    wait_until(lambda: not cgroups_of({process.pid}), "its cgroups are left")
 
 
 def test_after_kill_while_output_flows_nothing_is_left(caller):
@@ -120,7 +132,7 @@ def test_ignored_signals_of_the_caller_do_not_matter(caller):
 def test_blocked_signals_of_the_caller_do_not_matter(caller):
     def block():
         signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 32))
-    process = caller.start("run", "--timeout", "10s", "--", "sh", "-c", "echo ready; sleep 1000", preexec_fn=block)
+    process = caller.start("run", "--timeout", "100s", "--", "sh", "-c", "echo ready; sleep 1000", preexec_fn=block)
     ready(process)
     process.terminate()
     assert process.wait(DEADLINE) == 143

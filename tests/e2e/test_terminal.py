@@ -5,11 +5,10 @@ import pty
 import signal
 import struct
 import termios
-import time
 
 import pytest
 
-from runner import DEADLINE, SLOW, read_until
+from runner import DEADLINE, read_until
 
 
 class Terminal:
@@ -115,7 +114,7 @@ def test_a_terminal_that_goes_away_ends_the_command(caller):
         process = one.start(caller, *words)
         one.wait_for(b"ready")
         one.close()
-        assert process.wait(10 * SLOW) in (129, 128 + 9, 128 + 1, 0, 1), words
+        assert process.wait(DEADLINE) in (129, 128 + 9, 128 + 1, 0, 1), words
 
 
 def test_a_terminal_that_goes_away_without_a_signal_ends_a_command_that_writes(caller):
@@ -123,7 +122,7 @@ def test_a_terminal_that_goes_away_without_a_signal_ends_a_command_that_writes(c
     process = one.start(caller, "-it", "--", "yes", controlling=False)
     one.wait_for(b"y\r\ny")
     one.close()
-    assert process.wait(8 * SLOW) is not None
+    assert process.wait(DEADLINE) is not None
 
 
 def test_a_lot_of_output_through_a_terminal(caller, terminal):
@@ -137,10 +136,9 @@ def test_t_without_a_terminal_of_ours(caller):
     """Output comes through, and the end of our input is the end of the command's."""
     result = caller.run("-t", ["sh", "-c", "test -t 1 && echo terminal; exit 4"])
     assert result.status == 4 and result.stdout == b"terminal\r\n"
-    begin = time.monotonic()
-    result = caller.run("-it", ["cat"], data=b"a line\n", deadline=10 * SLOW)
-    assert result.status == 0 and b"a line" in result.stdout and time.monotonic() - begin < 8 * SLOW
-    assert caller.run("-t", ["cat"], deadline=10 * SLOW).status == 0
+    result = caller.run("-it", ["cat"], data=b"a line\n")
+    assert result.status == 0 and b"a line" in result.stdout
+    assert caller.run("-t", ["cat"]).status == 0
 
 
 def test_a_missing_command_with_a_terminal_is_told(caller, terminal):

@@ -4,10 +4,9 @@ import subprocess
 
 import pytest
 
-from runner import world
+from runner import DEADLINE, world
 
 NEEDED = ("sys_admin", "setuid", "setgid", "setpcap", "kill", "chown", "dac_override", "mknod", "sys_ptrace")
-DEADLINE = 60
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="gives up capabilities of root")
 
