@@ -12,7 +12,7 @@ def offered(place, url, *words):
     line = " ".join(f"'{w}'" for w in ("carrel", *words))
     code = (f"source {SCRIPT}; PATH={place}:$PATH; compopt() {{ :; }}; COMP_WORDS=({line}); COMP_CWORD={len(words)}; _carrel; "
             'printf "%s\\n" "${COMPREPLY[@]}"')
-    done = subprocess.run(["bash", "-c", code], env={"PATH": "/usr/bin:/bin", "CARREL_URL": url}, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(["bash", "-c", code], env={"PATH": "/usr/bin:/bin", "CARREL_URL": url}, capture_output=True, text=True, timeout=60)
     assert done.stderr == ""
     return done.stdout.split()
 

@@ -31,7 +31,7 @@ def forwarded(server, box):
     yield forward
     for process in running:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
         process.stdout.close()
 
 
@@ -46,7 +46,7 @@ def test_http_through_a_forwarded_port(server, box, forwarded):
     server.carrel("cp", "-", f"{box}:page", data="hello")
     port = forwarded(8888)
     for _ in range(3):
-        assert urllib.request.urlopen(f"http://127.0.0.1:{port}/page", timeout=10).read() == b"hello"
+        assert urllib.request.urlopen(f"http://127.0.0.1:{port}/page", timeout=60).read() == b"hello"
 
 
 def test_bytes_go_both_ways_and_a_half_close_is_handed_on(server, box, forwarded):
@@ -55,7 +55,7 @@ def test_bytes_go_both_ways_and_a_half_close_is_handed_on(server, box, forwarded
     port, answers = forwarded(9000), []
 
     def one():
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as s:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as s:
             s.sendall(b"x" * (1 << 20))
             s.shutdown(socket.SHUT_WR)
             answers.append(s.recv(100))
@@ -64,12 +64,12 @@ def test_bytes_go_both_ways_and_a_half_close_is_handed_on(server, box, forwarded
     for t in threads:
         t.start()
     for t in threads:
-        t.join(30)
+        t.join(60)
     assert answers == [b"1048576"] * 8
 
 
 def test_a_port_where_nobody_listens_closes_the_connection(server, box, forwarded):
-    with socket.create_connection(("127.0.0.1", forwarded(4)), timeout=10) as s:
+    with socket.create_connection(("127.0.0.1", forwarded(4)), timeout=60) as s:
         assert s.recv(1) == b""
 
 

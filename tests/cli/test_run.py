@@ -105,12 +105,12 @@ def test_signals_are_handed_on(server, where, number):
     process = server.start_carrel("run", where, "sh", "-c", trap, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
     process.send_signal(number)
-    assert process.stdout.read() == "caught\n" and process.wait(10) == 9
+    assert process.stdout.read() == "caught\n" and process.wait(60) == 9
     process.stdout.close()
     plain = server.start_carrel("run", where, "sh", "-c", "echo ready; sleep 1000", stdout=subprocess.PIPE, text=True)
     assert plain.stdout.readline() == "ready\n"
     plain.send_signal(number)
-    assert plain.wait(10) == 128 + number
+    assert plain.wait(60) == 128 + number
     plain.stdout.close()
 
 
@@ -125,7 +125,7 @@ def test_a_terminal(server, where):
     os.write(ours, b"abc\n")
     while b"got abc" not in seen:
         seen += os.read(ours, 1000)
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
     os.close(ours)
 
 
@@ -140,7 +140,7 @@ def test_a_client_that_is_killed_leaves_no_box(server, number):
     process = server.start_carrel("run", THERE, "sh", "-c", "trap '' TERM INT; echo ready; while :; do sleep 1; done", stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n" and len(boxes(server)) == 1
     process.send_signal(number)
-    process.wait(20)
+    process.wait(60)
     process.stdout.close()
     wait_for(lambda: boxes(server) == [], "the box is gone")
 

@@ -75,18 +75,13 @@ class Ways:
         return self.entered(self.start(manager, *args, **options))
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
-
-
 class Gateway:
     """An unmodified Jupyter Enterprise Gateway, as somebody without rights."""
 
     def __init__(self, venv):
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="carrel-gateway-"))
         self.directory.chmod(0o755)
-        port = free_port()
+        port = servers.free_port()
         self.host = f"http://127.0.0.1:{port}"
         someone = []
         if os.geteuid() == 0:
@@ -116,7 +111,7 @@ def gateway():
     if os.environ.get("CARREL_GATEWAY_VENV"):
         it = Gateway(os.environ["CARREL_GATEWAY_VENV"])
     else:
-        port = free_port()
+        port = servers.free_port()
         it = servers.Server(BUILD, options=["--listen", f"127.0.0.1:{port}", "--set", "allow_anonymous=true", "--set",
                                             f"templates.python.python={os.path.abspath(sys.executable)}"])
         it.host = f"http://127.0.0.1:{port}"

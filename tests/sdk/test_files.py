@@ -95,11 +95,11 @@ def test_ports(box):
     box.files.write("page", b"hello")
     box.spawn(["python3", "-m", "http.server", "--bind", "127.0.0.1", "8000"])
     waits = "import socket,time\nwhile socket.socket().connect_ex(('127.0.0.1', 8000)): time.sleep(0.02)"
-    box.exec(["python3", "-c", waits], timeout=20, check=True)
+    box.exec(["python3", "-c", waits], timeout=60, check=True)
     assert box.ports.request(8000, "/page") == b"hello"
     with pytest.raises(sdk.NotFound):
         box.ports.request(8000, "/nosuch")
     with box.ports.forward(8000) as forward:
-        assert urllib.request.urlopen(f"http://127.0.0.1:{forward.port}/page", timeout=10).read() == b"hello"
+        assert urllib.request.urlopen(f"http://127.0.0.1:{forward.port}/page", timeout=60).read() == b"hello"
     with pytest.raises(OSError):
-        socket.create_connection(("127.0.0.1", forward.port), timeout=2)
+        socket.create_connection(("127.0.0.1", forward.port), timeout=60)

@@ -5,6 +5,7 @@ import time
 import pytest
 
 import carrel.ws as ws
+from server import wait_for
 from wsserver import Server, accept_of, frame, read_frame
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
@@ -19,7 +20,7 @@ class Threads:
     def send(self, message):
         self.it.send(message)
 
-    def recv(self, timeout=10):
+    def recv(self, timeout=60):
         return self.it.recv(timeout)
 
     def close(self):
@@ -38,7 +39,7 @@ class Asyncio:
     def send(self, message):
         self.loop.run_until_complete(self.it.send(message))
 
-    def recv(self, timeout=10):
+    def recv(self, timeout=60):
         return self.loop.run_until_complete(self.it.recv(timeout))
 
     def close(self):
@@ -164,9 +165,7 @@ def test_a_server_that_breaks_the_rules_is_left(client, serve, bad, code):
     with pytest.raises(ws.WebSocketError):
         it.send("more")
     it.close()
-    deadline = time.monotonic() + 10
-    while not goodbye and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_for(lambda: goodbye, "the server has heard of it")
     assert goodbye == [(CLOSE, code.to_bytes(2, "big"))]
 
 
@@ -214,7 +213,7 @@ def test_a_timeout_leaves_the_connection_usable(client, serve):
     begin = time.monotonic()
     with pytest.raises(TimeoutError):
         it.recv(0.2)
-    assert 0.15 < time.monotonic() - begin < 5
+    assert time.monotonic() - begin > 0.15
     it.send("still here")
     assert it.recv() == "still here"
 
@@ -228,12 +227,25 @@ def test_a_server_that_is_silent_for_good_is_noticed(client, serve, monkeypatch)
         sock.recv(1)
     it = client(serve(talk).url)
     with pytest.raises(ws.WebSocketClosed, match="silent"):
-        it.recv(30)
+        it.recv(60)
+    wait_for(lambda: pings, "the server has seen a ping")
     assert pings == [PING]
 
 
 def test_a_server_that_answers_pings_may_think_as_long_as_it_wants(client, serve, monkeypatch):
     monkeypatch.setattr(ws, "PING_AFTER", 0.1)
+    encode, feed = ws.encode_frame, ws.Frames.feed
+
+    # Only the silence before a ping is short here: how soon a thread answers it is up to the machine.
+    def sent(opcode, data):
+        ws.PING_AFTER = 60 if opcode == PING else ws.PING_AFTER
+        return encode(opcode, data)
+
+    def fed(self, data):
+        ws.PING_AFTER = 0.1
+        return feed(self, data)
+    monkeypatch.setattr(ws, "encode_frame", sent)
+    monkeypatch.setattr(ws.Frames, "feed", fed)
 
     def talk(sock):
         for _ in range(3):
@@ -242,7 +254,7 @@ def test_a_server_that_answers_pings_may_think_as_long_as_it_wants(client, serve
             sock.sendall(frame(PONG, data))
         sock.sendall(frame(TEXT, b"at last"))
         read_frame(sock)
-    assert client(serve(talk).url).recv(30) == "at last"
+    assert client(serve(talk).url).recv(100) == "at last"
 
 
 def test_nobody_listens(client):

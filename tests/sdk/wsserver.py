@@ -37,7 +37,8 @@ def read_frame(sock):
     elif size == 127:
         size = struct.unpack("!Q", exactly(8))[0]
     mask, data = exactly(4), exactly(size)
-    return first & 0x0F, bytes(b ^ mask[i % 4] for i, b in enumerate(data))
+    pad = (mask * (size // 4 + 1))[:size]
+    return first & 0x0F, (int.from_bytes(data, "big") ^ int.from_bytes(pad, "big")).to_bytes(size, "big")     # of megabytes too, in no time
 
 
 def accept_of(key):
@@ -65,7 +66,7 @@ class Server:
             except OSError:
                 return
             with sock:
-                sock.settimeout(20)
+                sock.settimeout(60)
                 try:
                     self._one(sock)
                 except (EOFError, ConnectionError):
@@ -91,5 +92,5 @@ class Server:
     def close(self):
         self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
-        self.thread.join(20)
+        self.thread.join(60)
         assert not self.failures, self.failures

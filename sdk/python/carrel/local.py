@@ -156,7 +156,7 @@ class PrivateServer:
             return _ready(self.socket)
         return self.process.poll() is None
 
-    def _wait(self, seconds: float = 15) -> None:
+    def _wait(self, seconds: float = 60) -> None:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self.process.poll() is None:
             if _ready(self.socket):
@@ -175,7 +175,7 @@ class PrivateServer:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(15)
+                self.process.wait(60)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
