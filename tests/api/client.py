@@ -6,7 +6,7 @@ import os
 import socket
 import struct
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -59,7 +59,12 @@ class Client:
             body = json.dumps(body)
             headers.setdefault("Content-Type", "application/json")
         c = self.connection()
-        c.request(method, path, body=body, headers=headers, encode_chunked=hasattr(body, "__next__"))
+        try:
+            c.request(method, path, body=body, headers=headers, encode_chunked=hasattr(body, "__next__"))
+        except (BrokenPipeError, ConnectionResetError):
+            if not c.sock:
+                raise
+            # It was refused while it was sent: the answer, if one came, can still be read.
         response = c.getresponse()
         response.connection = c
         return response

@@ -1,4 +1,5 @@
 """A private server for the whole run: its own state, its own keeper, one unix socket and one TCP port."""
+import http.client
 import json
 import os
 import pathlib
@@ -16,7 +17,7 @@ from client import Client
 BUILD = pathlib.Path(os.environ.get("CARREL_BUILD", pathlib.Path(__file__).parents[2] / "build"))
 
 
-def wait_for(what, deadline_s=10, every_s=0.02):
+def wait_for(what, deadline_s=60, every_s=0.02):
     """Asks again until it is true; what it was is the result."""
     end = time.monotonic() + deadline_s
     while True:
@@ -52,17 +53,32 @@ class Server:
         assert self.process.poll() is None, self.log_text()
         try:
             return Client(self.socket).get("/readyz").status == 200
-        except OSError:
+        except (OSError, http.client.HTTPException):        # it ends, perhaps in the middle of its answer
             return False
 
     def log_text(self):
         return (self.folder / "log").read_text()
 
+    def _child(self, word):
+        """The supervisor's child of that name; None while there is none. Not from .../children, which may miss some while others end."""
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                parent = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
+                if parent == self.process.pid and word in (folder / "cmdline").read_bytes().split(b"\0")[:2]:
+                    return int(folder.name)
+            except OSError:
+                pass
+        return None
+
     def front_pid(self):
-        for child in pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split():
-            if b"front" in pathlib.Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0"):
-                return int(child)
-        raise LookupError("there is no front")
+        pid = wait_for(lambda: self._child(b"front"))
+        assert pid, self.log_text()
+        return pid
+
+    def keeper_pid(self):
+        pid = wait_for(lambda: self._child(b"keeper"))
+        assert pid, self.log_text()
+        return pid
 
     def front_bytes(self):
         for line in pathlib.Path(f"/proc/{self.front_pid()}/status").read_text().splitlines():
@@ -73,7 +89,7 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            self.process.wait(20)
+            self.process.wait(60)
         finally:
             self.process.kill()
             self.log.close()

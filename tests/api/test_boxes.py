@@ -1,4 +1,5 @@
 import threading
+import time
 
 import pytest
 
@@ -84,6 +85,13 @@ def test_a_paused_box_does_nothing_until_it_is_resumed(alice, box):
     assert wait_for(out)
     assert alice.post(box + "/pause").json["phase"] == "paused"
     assert alice.post(box + "/pause").status == 200
+    seen = [out()]
+
+    def is_still():     # what it had written before may be on its way
+        time.sleep(0.3)
+        seen.append(out())
+        return seen[-1] == seen[-2]
+    assert wait_for(is_still)
     still = out()
     assert alice.post(box + "/exec", {"argv": ["true"]}).code == "wrong_phase"
     assert alice.get(box + "/files/").code == "wrong_phase"

@@ -140,7 +140,7 @@ def test_the_box_pays_for_its_files(server, alice, make_box):
     assert server.front_bytes() - before < 8 * MIB
     assert wait_for(lambda: alice.get(small + "/usage").json["disk_bytes"] < 33 * MIB)
     assert alice.post(small + "/exec", {"argv": ["true"]}).json["outcome"] == "ok"
-    assert [e["name"] for e in alice.get(small + "/files/tmp").json["entries"]] == []
+    assert wait_for(lambda: alice.get(small + "/files/tmp").json["entries"] == [])
 
 
 def test_a_large_file_both_ways_in_constant_memory(server, alice, make_box):

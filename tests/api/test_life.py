@@ -35,7 +35,7 @@ def test_a_box_that_goes_ends_what_is_done_in_it(alice, make_box):
     assert alice.delete(path).status == 204
     last = list(lines(stream))[-1]
     assert (last["type"], last["outcome"], last["signal"]) == ("exit", "killed", 9)
-    waiting.join(10)
+    waiting.join(60)
     assert answers[0].status == 200 and answers[0].json["outcome"] == "killed"
     texts = []
     while (message := socket.receive()) is not None:
@@ -59,7 +59,7 @@ def test_uploads_into_a_box_that_goes_are_refused(alice, make_box):
     def pieces():
         yield b"x" * 65536
         begun.set()
-        gone.wait(10)
+        gone.wait(60)
         for _ in range(500):
             yield b"x" * 65536
 
@@ -73,11 +73,11 @@ def test_uploads_into_a_box_that_goes_are_refused(alice, make_box):
 
     t = threading.Thread(target=upload)
     t.start()
-    assert begun.wait(10)
+    assert begun.wait(60)
     assert wait_for(lambda: alice.get(path + "/files/tmp").json["entries"])
     alice.delete(path)
     gone.set()
-    t.join(20)
+    t.join(120)
     assert isinstance(result[0], OSError) or result[0] in (409, 507)
 
 
@@ -130,12 +130,11 @@ def test_a_keeper_that_is_killed_takes_its_boxes_and_a_new_one_comes(private):
     stream = root.open("POST", path + "/exec?stream=true", {"argv": ["sleep", "1000"]})
     x = json.loads(stream.readline())["exec"]
     assert wait_for(lambda: root.get(f"{path}/exec/{x}").json["state"] == "running")
-    keeper = [int(c) for c in open(f"/proc/{private.process.pid}/task/{private.process.pid}/children").read().split() if int(c) != private.front_pid()]
-    os.kill(keeper[0], signal.SIGKILL)
+    os.kill(private.keeper_pid(), signal.SIGKILL)
     assert list(lines(stream))[-1]["outcome"] == "killed"
-    assert wait_for(lambda: root.get(path).json["phase"] == "failed", deadline_s=15)
+    assert wait_for(lambda: root.get(path).json["phase"] == "failed")
     assert root.get(path).json["reason"] == "keeper_lost"
-    assert wait_for(private.is_ready, deadline_s=15)
+    assert wait_for(private.is_ready)
     new = root.post("/v1/boxes", {})
     assert new.status == 201
     assert root.post(f"/v1/boxes/{new.json['id']}/exec", {"argv": ["true"]}).json["outcome"] == "ok"
