@@ -11,14 +11,14 @@ ENGINE_TEST_HEADERS := $(wildcard tests/engine/*.h tests/files/*.h src/base/*.h 
 ## files: the file helper on a folder of its own, with sanitizers
 files: $(BUILD)/engine/test_files
 	@log=$(BUILD)/engine/files.log; \
-	CMOCKA_MESSAGE_OUTPUT=stdout timeout 150 $< >$$log 2>&1 || { cat $$log; echo "files: failed"; exit 1; }; \
+	CMOCKA_MESSAGE_OUTPUT=stdout timeout 600 $< >$$log 2>&1 || { cat $$log; echo "files: failed"; exit 1; }; \
 	sed -n -e 's/^files: \(.*\)/  \1/p' -e 's/^\[  PASSED  \] \([0-9]*\) test(s).*/  \1 passed/p' $$log
 
 ## engine: the keeper's frames with real boxes, on this host's cgroups and without their v2 tree
 engine: $(BUILD)/engine/test_engine $(BUILD)/carrel $(BUILD)/tests/zygote
 	@for layout in host v1; do \
 	    log=$(BUILD)/engine/engine-$$layout.log; \
-	    CMOCKA_MESSAGE_OUTPUT=stdout CARREL=$(BUILD)/carrel CARREL_ZYGOTE=$(ZYGOTE) timeout 150 $< $$layout >$$log 2>&1 || \
+	    CMOCKA_MESSAGE_OUTPUT=stdout CARREL=$(BUILD)/carrel CARREL_ZYGOTE=$(ZYGOTE) timeout 600 $< $$layout >$$log 2>&1 || \
 	    { cat $$log; echo "engine: failed on layout $$layout"; exit 1; }; \
 	    sed -n -e 's/^engine: \(.*\)/  \1/p' -e 's/^\[  PASSED  \] \([0-9]*\) test(s).*/  \1 passed/p' $$log | sed "s/^/  $$layout:/"; \
 	done

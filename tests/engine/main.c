@@ -28,7 +28,7 @@ int main(int argc, char **argv)
     const char *layout = argc > 1 ? argv[1] : "host";
     int failed = 0;
 
-    alarm(140);     /* nothing here may hang */
+    alarm(560);     /* nothing here may hang */
     signal(SIGPIPE, SIG_IGN);
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (geteuid() != 0) {

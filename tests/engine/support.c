@@ -361,13 +361,13 @@ int keeper_fds(void)
     return n;
 }
 
-/* A number from /proc/PID/status, or -1. *ret_last: the last number of the line. */
-static long status_of(pid_t pid, const char *field, long *ret_last)
+/* A number from a file of /proc/PID, or -1. *ret_last: the last number of the line. */
+static long number_of(pid_t pid, const char *file, const char *field, long *ret_last)
 {
     char path[64], text[4096];
     size_t length = strlen(field);
 
-    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, file);
     if (fd_read_file(AT_FDCWD, path, text, sizeof text) < 0)
         return -1;
     for (char *line = text; line; line = strchr(line, '\n')) {
@@ -384,10 +384,16 @@ static long status_of(pid_t pid, const char *field, long *ret_last)
     return -1;
 }
 
-long keeper_rss_kb(void)
+static long status_of(pid_t pid, const char *field, long *ret_last)
+{
+    return number_of(pid, "status", field, ret_last);
+}
+
+/* Counted page by page: VmRSS is off by up to some hundred kilobytes, and grows with the code that has been used. */
+long keeper_anonymous_kb(void)
 {
     long last;
-    return status_of(front.keeper, "VmRSS:", &last);
+    return number_of(front.keeper, "smaps_rollup", "Anonymous:", &last);
 }
 
 bool is_running(pid_t pid)
@@ -432,25 +438,30 @@ pid_t keeper_init(void)
     return -1;
 }
 
-static char leaf_part[32];
-static int  leaves;
+static pid_t leaf_owner;
+static int   leaves;
 
 static int count_leaf(const char *path, const struct stat *st, int type, struct FTW *where)
 {
-    const char *name = path + where->base;
+    int owner;
 
     (void)st;
-    if (type == FTW_D && strncmp(name, "carrel-", 7) == 0 && strstr(name, leaf_part))
+    if (type == FTW_D && sscanf(path + where->base, "carrel-%*u-%d-", &owner) == 1 && owner == leaf_owner)
         leaves++;
     return 0;
 }
 
 int cgroups_of(pid_t keeper)
 {
-    snprintf(leaf_part, sizeof leaf_part, "-%d-", (int)keeper);
-    leaves = 0;
-    nftw("/sys/fs/cgroup", count_leaf, 16, FTW_PHYS);
-    return leaves;
+    leaf_owner = keeper;
+    /* A stranger's cgroup that vanishes in this moment ends the walk. */
+    for (int i = 0; i < 100; i++) {
+        leaves = 0;
+        if (nftw("/sys/fs/cgroup", count_leaf, 16, FTW_PHYS) == 0)
+            return leaves;
+    }
+    fail_msg("cannot walk through /sys/fs/cgroup: %s", strerror(errno));
+    return -1;
 }
 
 size_t read_some(int fd, char *text, size_t size, int ms)

@@ -19,7 +19,7 @@
 #include "box/spec.h"
 #include "keeper/proto.h"
 
-enum { DEADLINE_MS = 10000, QUEUE = 1024 };
+enum { DEADLINE_MS = 60000, QUEUE = 1024 };    /* waiting for what must come: a slow machine takes its time */
 
 /* An event with what came with it. */
 struct told {
@@ -97,7 +97,7 @@ struct event box_sh(uint32_t box, unsigned payload, const char *script, char *ou
 
 /* --- the host --- */
 int    keeper_fds(void);                /* open descriptors of the keeper */
-long   keeper_rss_kb(void);
+long   keeper_anonymous_kb(void);
 size_t keeper_children(pid_t *ret, size_t room);        /* its descendants that are not dead */
 pid_t  keeper_init(void);               /* pid of the (only) box's init */
 int    cgroups_of(pid_t keeper);        /* leaves that it made and that exist */

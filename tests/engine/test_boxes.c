@@ -20,11 +20,12 @@ static void test_a_box_runs_payloads_one_after_the_other(void **state)
         char script[64], expected[16];
         snprintf(script, sizeof script, "echo %u; exit %u", i, i);
         snprintf(expected, sizeof expected, "%u\n", i);
+        uint64_t begin = clock_monotonic_us();
         struct event end = box_sh(7, i % 2, script, out, sizeof out);
         assert_string_equal(out, expected);
         assert_int_equal(end.code, i);
         assert_int_equal(end.outcome, i ? OUTCOME_ERROR : OUTCOME_OK);
-        assert_in_range(end.wall_us, 1, 5000000);
+        assert_in_range(end.wall_us, 1, clock_monotonic_us() - begin);
         assert_true(end.cpu_us > 0 && end.peak_bytes > 0);
     }
     box_end(7);
@@ -85,8 +86,9 @@ static void test_a_terminal_arrives_works_and_resizes(void **state)
     struct told told =
         box_run(0, 0,
                 (struct run){ .terminal = true,
-                              .script = "tty | grep -q ^/dev/pts/ || exit 3; trap 'stty size' WINCH; echo ready; while "
-                                        "! read line; do :; done; echo read $line; exit 5" });
+                              /* A shell that is about to read would hear of the signal only when it has read. */
+                              .script = "tty | grep -q ^/dev/pts/ || exit 3; trap 'stty size; seen=1' WINCH; echo ready; "
+                                        "until test $seen; do sleep 0.1; done; read line; echo read $line; exit 5" });
     assert_int_equal(told.event.result, 0);
     told = front_expect(EVENT_STARTED, 0, 0);
     assert_int_equal(told.n_fds, 1);
@@ -155,7 +157,7 @@ static void test_what_happened_before_is_not_blamed_on_a_payload(void **state)
     assert_int_equal(box_sh(0, 0, "exit 0", NULL, 0).outcome, OUTCOME_OK);
     assert_int_equal(box_sh(0, 0, "exit 1", NULL, 0).outcome, OUTCOME_ERROR);
     assert_int_equal(
-        box_sh(0, 0, "(for i in $(seq 200); do sleep 1 & done; wait) 2>/dev/null; exit 1", NULL, 0).outcome,
+        box_sh(0, 0, "(for i in $(seq 200); do sleep 60 & done; wait) 2>/dev/null; exit 1", NULL, 0).outcome,
         OUTCOME_PIDS);
     assert_int_equal(box_sh(0, 0, "exit 1", NULL, 0).outcome, OUTCOME_ERROR);
     box_end(0);
@@ -172,7 +174,7 @@ static void test_a_timeout_is_kept_by_the_keeper(void **state)
     struct event end = front_expect(EVENT_ENDED, 0, 0).event;
     assert_int_equal(end.outcome, OUTCOME_TIMEOUT);
     assert_int_equal(end.signal, 9);
-    assert_in_range(clock_monotonic_us() - start, 140000, 2000000);
+    assert_true(clock_monotonic_us() - start >= 150000);
     /* The others still run. */
     assert_int_equal(box_ask(REQUEST_FORGET, 0, 1).event.result, -EBUSY);
     assert_int_equal(box_ask(REQUEST_FORGET, 0, 2).event.result, -EBUSY);

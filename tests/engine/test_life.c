@@ -66,9 +66,7 @@ static void test_a_frozen_box_can_be_destroyed(void **state)
     int out = start_talker(0, 0);
     box_run(0, 1, (struct run){ .script = "sleep 60" });
     assert_int_equal(box_ask(REQUEST_FREEZE, 0, 0).event.result, 0);
-    uint64_t start = clock_monotonic_us();
     box_end(0);
-    assert_true(clock_monotonic_us() - start < 2000000);
     assert_int_equal(front_expect(EVENT_ENDED, 0, 0).event.signal, 9);
     assert_int_equal(front_expect(EVENT_ENDED, 0, 1).event.signal, 9);
     close(out);
@@ -155,8 +153,8 @@ static void test_a_killed_keeper_leaves_nothing(void **state)
     assert_return_code(kill(keeper, SIGKILL), errno);
     assert_int_equal(keeper_wait(), SIGKILL);
     for (size_t i = 0; i < n; i++)
-        wait_for_ms(!is_running(pids[i]), 2000);
-    wait_for_ms(cgroups_of(keeper) == 0, 2000);
+        wait_for(!is_running(pids[i]));
+    wait_for(cgroups_of(keeper) == 0);
 }
 
 /* Lets the keeper run until it has taken another effective id. */
@@ -198,8 +196,8 @@ static void test_a_keeper_killed_as_somebody_else_leaves_nothing(void **state)
     assert_return_code(kill(keeper, SIGKILL), errno);
     assert_int_equal(keeper_wait(), SIGKILL);
     for (size_t i = 0; i < n; i++)
-        wait_for_ms(!is_running(pids[i]), 2000);
-    wait_for_ms(cgroups_of(keeper) == 0, 2000);
+        wait_for(!is_running(pids[i]));
+    wait_for(cgroups_of(keeper) == 0);
 }
 
 static void test_sigterm_ends_the_keeper_cleanly(void **state)
@@ -217,7 +215,7 @@ static void test_sigterm_ends_the_keeper_cleanly(void **state)
     front_expect(EVENT_GONE, 1, -1);
     assert_int_equal(keeper_wait(), 0);
     for (size_t i = 0; i < n; i++)
-        wait_for_ms(!is_running(pids[i]), 1000);
+        wait_for(!is_running(pids[i]));
     assert_int_equal(cgroups_of(keeper), 0);
 }
 
@@ -249,13 +247,13 @@ static void test_500_boxes_leave_no_trace_in_the_keeper(void **state)
     /* The second layout differs only in its cgroups. */
     const uint32_t boxes = access("/sys/fs/cgroup/unified/cgroup.procs", F_OK) == 0 ? 500 : 100;
     int fds = 0;
-    long rss = 0;
+    long memory = 0;
     for (uint32_t i = 0; i < boxes + WARM; i++) {
         if (i == WARM) {
             for (uint32_t k = 0; k < AT_ONCE; k++)
                 box_end(k);
             fds = keeper_fds();
-            rss = keeper_rss_kb();
+            memory = keeper_anonymous_kb();
         }
         if (i >= AT_ONCE && !(i >= WARM && i < WARM + AT_ONCE))
             box_end(i % AT_ONCE);
@@ -266,7 +264,8 @@ static void test_500_boxes_leave_no_trace_in_the_keeper(void **state)
     for (uint32_t k = 0; k < AT_ONCE; k++)
         box_end(k);
     assert_int_equal(keeper_fds(), fds);
-    assert_in_range(keeper_rss_kb(), 0, rss + 256);
+    assert_true(memory > 0);
+    assert_in_range(keeper_anonymous_kb(), 1, memory + 256);
     assert_int_equal(cgroups_of(front.keeper), 0);
     pid_t pids[16];
     wait_for(keeper_children(pids, 16) <= 1);

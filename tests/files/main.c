@@ -9,7 +9,7 @@ int main(void)
 {
     int failed = 0;
 
-    alarm(120);     /* nothing here may hang */
+    alarm(560);     /* nothing here may hang */
     signal(SIGPIPE, SIG_IGN);
     failed += _cmocka_run_group_tests("basic", basic_tests, n_basic_tests, NULL, NULL);
     failed += _cmocka_run_group_tests("tree", tree_tests, n_tree_tests, NULL, NULL);
