@@ -5,7 +5,7 @@ TEST_TARGETS    += jupyter
 .PHONY: jupyter
 ## jupyter: the Jupyter door: REST, both WebSocket protocols, hostile clients, jupyter_server's gateway client, nbclient
 jupyter: $(BUILD)/carrel-server $(BUILD)/carrel $(GUEST_FILES) | venv-kernel
-	@CARREL_BUILD=$(abspath $(BUILD)) timeout 300 $(VENV_KERNEL)/bin/pytest -q -p no:cacheprovider --ignore=tests/jupyter/proof tests/jupyter
+	@CARREL_BUILD=$(abspath $(BUILD)) timeout 900 $(VENV_KERNEL)/bin/pytest -q -p no:cacheprovider --ignore=tests/jupyter/proof tests/jupyter
 
 $(BUILD)/fuzz/fuzz_parcel: FUZZ_LIBS := -ljansson
 

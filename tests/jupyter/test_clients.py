@@ -32,7 +32,7 @@ async def execute(client, code):
     """The reply's content."""
     id = client.execute(code)
     while True:
-        reply = await client.get_shell_msg(timeout=30)
+        reply = await client.get_shell_msg(timeout=60)
         if reply["parent_header"].get("msg_id") == id:
             return reply["content"]
 
@@ -46,16 +46,16 @@ def test_gateway_kernel_manager_and_client(gateway, anybody):
         client, kernel = manager.client(), manager.kernel["id"]
         await client.start_channels()
         try:
-            await client.wait_for_ready(timeout=40)
+            await client.wait_for_ready(timeout=60)
             assert (await execute(client, "x = 41\nprint('hello')\nx + 1"))["status"] == "ok"
-            seen = [await client.get_iopub_msg(timeout=20)]
+            seen = [await client.get_iopub_msg(timeout=60)]
             while seen[-1]["msg_type"] != "execute_result":
-                seen.append(await client.get_iopub_msg(timeout=20))
+                seen.append(await client.get_iopub_msg(timeout=60))
             assert [m["content"]["text"] for m in seen if m["msg_type"] == "stream"] == ["hello\n"]
             assert [m["content"]["data"]["text/plain"] for m in seen if m["msg_type"] == "execute_result"] == ["42"]
             assert await manager.is_alive()
             running = asyncio.create_task(execute(client, "while True: pass"))
-            while (await client.get_iopub_msg(timeout=20))["content"].get("code") != "while True: pass":
+            while (await client.get_iopub_msg(timeout=60))["content"].get("code") != "while True: pass":
                 pass
             await manager.interrupt_kernel()
             assert (await running)["ename"] == "KeyboardInterrupt"
@@ -77,13 +77,13 @@ def test_nbclient_runs_a_notebook(gateway):
     cells = [nbformat.v4.new_code_cell(code) for code in ["x = 6", "print(x * 7)", MATPLOTLIB]]
     notebook = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": {"name": "python3", "display_name": "", "language": "python"}})
     manager = "jupyter_server.gateway.managers.GatewayKernelManager"
-    NotebookClient(notebook, timeout=60, kernel_manager_class=manager).execute()
+    NotebookClient(notebook, timeout=200, kernel_manager_class=manager).execute()
     assert notebook.cells[1].outputs[0]["text"] == "42\n"
     assert "image/png" in notebook.cells[2].outputs[0]["data"]
     # A kernel that dies ends the cell at once, with the reason.
     deadly = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("import os; os._exit(9)")], metadata=notebook.metadata)
     with pytest.raises(CellExecutionError, match="DeadKernelError.*status 9"):
-        NotebookClient(deadly, timeout=30, kernel_manager_class=manager).execute()
+        NotebookClient(deadly, timeout=100, kernel_manager_class=manager).execute()
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def lab(server, alice, tmp_path_factory):
             return None
 
     try:
-        assert wait_for(is_up, deadline_s=60), (folder / "log").read_text()
+        assert wait_for(is_up, deadline_s=120), (folder / "log").read_text()
         ask.port = port
         yield ask
     finally:
@@ -132,7 +132,7 @@ def test_a_jupyter_server_in_gateway_mode(lab, alice):
     session = lab("POST", "/api/sessions", {"path": "a.ipynb", "name": "a", "type": "notebook", "kernel": {"name": "python3"}})
     kernel = session["kernel"]["id"]
     assert kernel in [k["id"] for k in alice.get("/api/kernels").json]
-    socket = websocket.create_connection(f"ws://127.0.0.1:{lab.port}/api/kernels/{kernel}/channels?session_id=s1", timeout=40)
+    socket = websocket.create_connection(f"ws://127.0.0.1:{lab.port}/api/kernels/{kernel}/channels?session_id=s1", timeout=60)
     socket.send(json.dumps({"header": {"msg_id": "m1", "msg_type": "execute_request", "session": "s1", "username": "u", "version": "5.3",
                                        "date": "2026-01-01T00:00:00Z"}, "parent_header": {}, "metadata": {}, "channel": "shell", "buffers": [],
                             "content": {"code": "print('through two servers')", "silent": False, "store_history": True, "user_expressions": {},

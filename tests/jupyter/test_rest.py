@@ -198,22 +198,40 @@ def test_two_who_open_the_same_document_at_once_share_its_kernel(alice):
     assert alice.delete(f"/api/sessions/{session['id']}").status == 204
 
 
-@pytest.fixture(scope="module")
-def strict_server():
-    s = serve("--set", "jupyter.max_kernels=2", "--set", "jupyter.cull_idle=2s", "--set", "jupyter.cull_interval=500ms")
-    yield s
-    s.stop()
+@pytest.fixture
+def serving():
+    """Servers with options of their own."""
+    made = []
+
+    def start(*options):
+        made.append(serve(*options))
+        return made[-1]
+    yield start
+    for s in made:
+        s.stop()
 
 
-def test_limits_and_culling(strict_server):
-    alice, bob = token(strict_server, "alice"), token(strict_server, "bob")
-    one = alice.post("/api/kernels").json["id"]
-    watched = Wire(alice, one)      # a connected one is not culled
-    assert alice.post("/api/kernels").status == 201
+def test_limits(serving):
+    server = serving("--set", "jupyter.max_kernels=2")
+    alice, bob = token(server, "alice"), token(server, "bob")
+    assert [alice.post("/api/kernels").status for _ in range(2)] == [201, 201]
     refused = alice.post("/api/kernels")
     assert refused.status == 403 and re.search("2 kernels", refused.json["message"])
     assert bob.post("/api/kernels").status == 201
-    assert wait_for(lambda: [k["id"] for k in alice.get("/api/kernels").json] == [one], deadline_s=20)
-    assert wait_for(lambda: bob.get("/api/kernels").json == [], deadline_s=20)
+
+
+def test_culling(serving):
+    server = serving("--set", "jupyter.cull_idle=2s", "--set", "jupyter.cull_interval=500ms")
+    alice, bob = token(server, "alice"), token(server, "bob")
+
+    def connected():
+        """A kernel with a connection. Where all is slow, one may be culled before it has one."""
+        kernel = alice.post("/api/kernels").json["id"]
+        wire = Wire(alice, kernel)
+        return wire.status == 101 and (kernel, wire)
+    one, watched = wait_for(connected, deadline_s=60)       # a connected one is not culled
+    assert alice.post("/api/kernels").status == 201 and bob.post("/api/kernels").status == 201
+    assert wait_for(lambda: [k["id"] for k in alice.get("/api/kernels").json] == [one], deadline_s=60)
+    assert wait_for(lambda: bob.get("/api/kernels").json == [], deadline_s=60)
     watched.close()
-    assert wait_for(lambda: alice.get("/api/kernels").json == [], deadline_s=20)
+    assert wait_for(lambda: alice.get("/api/kernels").json == [], deadline_s=60)

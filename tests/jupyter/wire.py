@@ -7,7 +7,7 @@ import uuid
 from client import WebSocket
 
 V1 = "v1.kernel.websocket.jupyter.org"
-DEADLINE_S = 30
+DEADLINE_S = 60
 
 
 def pack_v1(message):
@@ -49,18 +49,24 @@ def unpack_binary(data):
 
 class Wire(WebSocket):
     """session: of the URL. greeted: the pair that every connection begins with has been read."""
+    end = None      # by then the message that is waited for has come
 
     def __init__(self, client, kernel, protocol=None, session=None, greeted=True, query=""):
         self.session = session or uuid.uuid4().hex
         self.v1 = protocol == V1
         path = f"/api/kernels/{kernel}/channels?" + (f"session_id={session}" if session else "") + query
         super().__init__(client, path, [f"Sec-WebSocket-Protocol: {protocol}"] if protocol else [])
-        self.sock.settimeout(DEADLINE_S - 10)       # less than the server's ping, which would keep us waiting
         if greeted and self.status == 101:
             self.greeting = [self.next(), self.next()]
 
+    def _fill(self):
+        """The deadline is that of a message: the server's pings do not prolong it."""
+        self.sock.settimeout(max(self.end - time.monotonic(), 0.001) if self.end else DEADLINE_S)
+        super()._fill()
+
     def next(self):
         """The next message as a dictionary; EOFError when the server closes."""
+        self.end = time.monotonic() + DEADLINE_S
         data = self.receive()
         if data is None:
             raise EOFError(self.closed)

@@ -310,8 +310,6 @@ class BoxKernel(IPythonKernel):
         if not isinstance(code, str):
             self._reply(stream, parent, metadata, failure("TypeError", "an execute_request needs code that is text", self.execution_count))
             return
-        if not silent:
-            self._publish_execute_input(code, parent, self.execution_count)
         reply = await self._execute(code, silent, parent)
         if self._is_fork:
             return
@@ -335,7 +333,9 @@ class BoxKernel(IPythonKernel):
         expressions = content.get("user_expressions")
         before = self.execution_count
         try:
-            self._interruptible = True
+            self._interruptible = True      # before the cell is announced: whoever hears of it may interrupt it
+            if not silent:
+                self._publish_execute_input(code, parent, before)
             reply = await self.do_execute(code, silent, content.get("store_history", not silent),
                                           expressions if isinstance(expressions, dict) else {}, bool(content.get("allow_stdin", False)), **more)
             self._interruptible = False
