@@ -237,6 +237,14 @@ static int one_round(struct session *s, struct err *e)
         s->deadline_us = 0;
         end_command(s, s->forwarded ? OUTCOME_KILLED : OUTCOME_TIMEOUT);
     }
+    /* Init first, because if it failed the payload's failure is only the echo. The start before the signals, because one
+     * that answers to what the command wrote must find it started: the word of it may have come when poll had looked at
+     * the link, but not yet at the output. */
+    int r = list[POLL_INIT].revents ? box_check_making(s->box, e) : 0;
+    if (r >= 0 && list[POLL_LINK].revents && !list[POLL_END].revents)
+        r = take_start(s, e);
+    if (r < 0)
+        return r;
     if (list[POLL_SIGNALS].revents)
         take_signal(s);
     if (list[POLL_MEMORY].revents & POLLIN)
@@ -249,16 +257,9 @@ static int one_round(struct session *s, struct err *e)
         static const char end_of_file = 4;
         s->sent_eof = write(s->payload->terminal, &end_of_file, 1) == 1;
     }
-
-    /* First, because if init failed the payload's failure is only the echo. */
     if (s->payload->terminal >= 0 && s->out.refused && !s->ended)
         hang_up(s);
-    int r = list[POLL_INIT].revents ? box_check_making(s->box, e) : 0;
-    if (r >= 0 && list[POLL_LINK].revents && !list[POLL_END].revents)
-        r = take_start(s, e);
-    if (r >= 0 && list[POLL_END].revents)
-        r = take_end(s, e);
-    return r;
+    return list[POLL_END].revents ? take_end(s, e) : 0;
 }
 
 /* After the command's end: what it wrote still has to reach our reader, but a grandchild that holds the pipe open is
