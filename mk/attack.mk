@@ -19,7 +19,7 @@ $(WORKS_VENV)/.done: | packages
 	@touch $@
 
 ATTACK_ENV       = CARREL=$(abspath $(BUILD)/carrel) CARREL_PROBE=$(abspath $(PROBE)) CARREL_WORKS_VENV=$(abspath $(WORKS_VENV))
-PYTEST_RUN       = $(ATTACK_ENV) timeout 600 $(PYTHON) -B -m pytest -q -p no:cacheprovider
+PYTEST_RUN       = $(ATTACK_ENV) timeout 1800 $(E2E_OWN_MOUNTS) $(PYTHON) -B -m pytest -q -p no:cacheprovider
 
 ## attack: attacks from inside a box, and what must work inside
 attack: $(BUILD)/carrel $(PROBE) $(WORKS_VENV)/.done venv

@@ -9,4 +9,4 @@ E2E_OWN_MOUNTS := $(shell test "$$(id -u)" = 0 && echo unshare --mount --propaga
 .PHONY: e2e
 ## e2e: carrel run, plan, doctor and gc from outside, as root and as ordinary users
 e2e: $(BUILD)/carrel venv
-	@CARREL=$(abspath $(BUILD)/carrel) timeout 600 $(E2E_OWN_MOUNTS) $(PYTHON) -B -m pytest -q -p no:cacheprovider tests/e2e $(E2E_ARGS)
+	@CARREL=$(abspath $(BUILD)/carrel) timeout 1800 $(E2E_OWN_MOUNTS) $(PYTHON) -B -m pytest -q -p no:cacheprovider tests/e2e $(E2E_ARGS)

@@ -20,6 +20,6 @@ $(FAMILY_TEST): tests/family/test_family.c $(filter-out $(foreach d,cli keeper f
 
 ## family: boxes whose payloads are forked from a zygote
 family: $(BUILD)/carrel $(ZYGOTE) $(FAMILY_TEST) venv
-	@timeout 120 $(FAMILY_TEST) $(abspath $(ZYGOTE))
-	@CARREL=$(abspath $(BUILD)/carrel) CARREL_ZYGOTE=$(abspath $(ZYGOTE)) timeout 600 $(PYTHON) -B -m pytest -q -p no:cacheprovider \
+	@timeout 600 $(FAMILY_TEST) $(abspath $(ZYGOTE))
+	@CARREL=$(abspath $(BUILD)/carrel) CARREL_ZYGOTE=$(abspath $(ZYGOTE)) timeout 1800 $(E2E_OWN_MOUNTS) $(PYTHON) -B -m pytest -q -p no:cacheprovider \
 	    tests/family $(FAMILY_ARGS)

@@ -131,7 +131,6 @@ def test_killing_carrel_ends_its_box():
 def test_a_stopped_command_is_ended_by_its_timeout():
     result = bomb("stop-self", options=("--timeout", "1s"))
     assert result.outcome == "timeout" and result.status == 124
-    assert result.seconds < PROMPT
 
 
 def test_stopping_carrel_does_not_free_the_box():
@@ -212,8 +211,15 @@ def test_a_process_of_a_box_is_never_the_hosts_root(user):
         pytest.skip("needs root, to become an ordinary user")
     box = Box(["/probe/probe", "bomb", "wait"], user=user, limits=())
     box.readline()
-    for pid in [pid for pid in descendants() if below(pid, box.pid) and host_status(pid, "NSpid").count("\t")]:
-        assert "0" not in host_status(pid, "Uid").split()[1:], host_status(pid, "Name")
+    seen = 0
+    for pid in descendants():
+        try:
+            if below(pid, box.pid) and host_status(pid, "NSpid").count("\t"):
+                assert "0" not in host_status(pid, "Uid").split()[1:], host_status(pid, "Name")
+                seen += 1
+        except OSError:     # has just ended
+            continue
+    assert seen >= 2        # init and the command
     box.end()
 
 

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from harness import WAY, Box, attack_tests, bomb, run_box, world
+from harness import PROMPT, WAY, Box, attack_tests, bomb, run_box, world
 
 globals().update(attack_tests("procfs"))
 globals().update(attack_tests("files"))
@@ -47,7 +47,7 @@ def test_nothing_is_left_for_the_next_box():
 def test_a_neighbour_does_not_see_what_a_live_box_writes():
     with_data = Box(["/bin/sh", "-c", "echo x >/tmp/left; echo x >/dev/shm/left; echo ready; read line"], stdin=subprocess.PIPE, options=("-i",))
     assert with_data.readline() == b"ready\n"
-    inner = subprocess.run(neighbour_line(), capture_output=True, timeout=30, cwd=world().empty)
+    inner = subprocess.run(neighbour_line(), capture_output=True, timeout=PROMPT, cwd=world().empty)
     assert b'{"files":0,"ipc":0}' in inner.stdout, inner
     assert with_data.finish(input=b"\n").status == 0
 

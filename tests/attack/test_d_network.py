@@ -13,13 +13,15 @@ def free_port():
 
 
 def test_a_listener_in_a_box_is_unreachable_from_the_host():
-    port = free_port()
-    box = Box(["/probe/probe", "bomb", "listen", str(port)], stdin=subprocess.PIPE, options=("-i",))
-    assert b"listening" in box.readline()
-    for address in ("127.0.0.1", "0.0.0.0"):
-        with socket.socket() as client:
-            assert client.connect_ex((address, port)) != 0
-    assert b'"connections":0' in box.finish(input=b"\n").stdout
+    with socket.socket() as held:       # nobody listens there, and nobody else can begin to
+        held.bind(("", 0))
+        port = held.getsockname()[1]
+        box = Box(["/probe/probe", "bomb", "listen", str(port)], stdin=subprocess.PIPE, options=("-i",))
+        assert b"listening" in box.readline()
+        for address in ("127.0.0.1", "0.0.0.0"):
+            with socket.socket() as client:
+                assert client.connect_ex((address, port)) != 0
+        assert b'"connections":0' in box.finish(input=b"\n").stdout
 
 
 def test_two_boxes_use_the_same_port_without_meeting():

@@ -9,7 +9,7 @@ import termios
 
 import pytest
 
-from harness import attack_tests, bomb, command_line, world
+from harness import PROMPT, attack_tests, bomb, command_line, world
 from syscall_table import LAST, PROFILES, is_refused, read_table, try_system_calls
 
 globals().update(attack_tests("kernel"))
@@ -96,7 +96,7 @@ def run_on_terminal(line):
             if not data:
                 break
             shown += data
-        leader.wait(30)
+        leader.wait(PROMPT)
     finally:
         leader.kill()
         leader.wait()

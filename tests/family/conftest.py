@@ -5,8 +5,10 @@ import json
 import os
 import pathlib
 import pwd
+import re
 import shutil
 import subprocess
+import tempfile
 import time
 from dataclasses import dataclass, field
 
@@ -18,8 +20,9 @@ ZYGOTE = os.environ.get("CARREL_ZYGOTE", str(REPOSITORY / "build/tests/zygote"))
 LIMITS = ("--memory", "64M", "--pids", "32", "--disk", "16M")
 PR_SET_CHILD_SUBREAPER = 36
 SLOW = float(os.environ.get("CARREL_TEST_SLOW", "1"))       # how much slower this machine is
-DEADLINE = 60 * SLOW
-SETTLE = 5 * SLOW
+# For what must come. Nothing waits that long unless it fails.
+DEADLINE = 120 * SLOW
+SETTLE = 60 * SLOW
 
 ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -40,7 +43,7 @@ def table():
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             try:
-                stat = pathlib.Path(entry.path, "stat").read_text()
+                stat = pathlib.Path(entry.path, "stat").read_text(errors="replace")     # a name may be anything
             except OSError:
                 continue
             rest = stat[stat.rindex(")") + 2:].split()
@@ -63,9 +66,13 @@ def below(top):
 def cgroups_of(pid):
     found = []
     for path, names, _ in os.walk("/sys/fs/cgroup"):
-        found += [os.path.join(path, name) for name in names if name.startswith("carrel-") and f"-{pid}-" in name]
+        found += [os.path.join(path, name) for name in names if re.match(rf"carrel-\d+-{pid}-", name)]
         names[:] = [name for name in names if not name.startswith("carrel-") and path.count("/") < 7]
     return found
+
+
+def mounts():
+    return set(pathlib.Path("/proc/self/mountinfo").read_text().splitlines())
 
 
 def wait_until(holds, what, seconds=SETTLE):
@@ -78,7 +85,7 @@ def wait_until(holds, what, seconds=SETTLE):
 class Run:
     def __init__(self, command, zygote=ZYGOTE, options=LIMITS, user=None, directory=None, **more):
         self.before = set(below(os.getpid()))
-        self.mounts = set(pathlib.Path("/proc/self/mountinfo").read_text().splitlines())
+        self.mounts = mounts()
         self.report = pathlib.Path(directory or "/tmp", f"family-report-{os.getpid()}-{time.monotonic_ns()}")
         self.report.touch()
         self.report.chmod(0o666)
@@ -124,8 +131,7 @@ class Run:
             return not self.left()
         wait_until(gone, lambda: f"processes are left: {self.left()}")
         wait_until(lambda: not cgroups_of(self.pid), lambda: f"cgroups are left: {cgroups_of(self.pid)}")
-        now = set(pathlib.Path("/proc/self/mountinfo").read_text().splitlines())
-        assert now <= self.mounts, now - self.mounts
+        wait_until(lambda: mounts() <= self.mounts, lambda: f"mounts are left: {mounts() - self.mounts}")
 
     def find(self, name):
         """The pid of the process of this name below carrel, once it is there."""
@@ -145,6 +151,16 @@ def for_everybody(folder, name):
         if parent.stat().st_uid == os.getuid():
             parent.chmod(parent.stat().st_mode | 0o755)
     return shutil.copy(ZYGOTE, folder / name)
+
+
+@pytest.fixture
+def tmp_path():
+    """Not below pytest's own folder: another pytest that starts closes that for other users."""
+    with tempfile.TemporaryDirectory(prefix="carrel-family-", ignore_cleanup_errors=True) as above:
+        os.chmod(above, 0o755)
+        path = pathlib.Path(above, "folder")
+        path.mkdir()
+        yield path
 
 
 @pytest.fixture

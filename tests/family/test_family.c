@@ -14,7 +14,7 @@
 #include "base/fd.h"
 #include "box/family.h"
 
-enum { BOXES = 8, ROUNDS = 40 };
+enum { BOXES = 8, ROUNDS = 40, PATIENCE_MS = 60000 };
 
 static struct box_host host;
 static struct family   family;
@@ -85,7 +85,7 @@ static const char *run(struct payload *payload, struct box *box, bool is_forked,
     close(out[0]);
     while ((r = payload_reap(payload, &end)) == 0) {
         struct pollfd ended = { .fd = payload->process.pidfd, .events = POLLIN };
-        expect(poll(&ended, 1, 5000) == 1, "the payload ends");
+        expect(poll(&ended, 1, PATIENCE_MS) == 1, "the payload ends");
     }
     if (end.code != wanted && payload_started(payload, &e) < 0)
         fail(argv[0]);
@@ -190,7 +190,7 @@ static void test_a_dead_zygote_is_noticed(void)
 
     expect(process_signal(&family.zygote, 9) == 0, "kill");
     struct pollfd ended = { .fd = family.zygote.pidfd, .events = POLLIN };
-    expect(poll(&ended, 1, 5000) == 1, "the zygote ends");
+    expect(poll(&ended, 1, PATIENCE_MS) == 1, "the zygote ends");
     expect(family_box_create(&host, &family, &plan, NULL, false, &box, &e) == -ECHILD, "no box without a zygote");
     expect(family.zygote.pidfd < 0 && family.zygote_end.signal == 9, "and why");
 }

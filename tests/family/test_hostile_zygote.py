@@ -2,7 +2,7 @@
 import os
 
 import pytest
-from conftest import DEADLINE, LIMITS, SLOW, Run, run
+from conftest import DEADLINE, LIMITS, Run, run
 
 COMMAND = ["/bin/echo", "ran"]
 USERS = [pytest.param(user, marks=pytest.mark.skipif(os.getuid() != 0, reason="becomes an ordinary user")) for user in (65534, "carreltest")] + [None]
@@ -56,12 +56,12 @@ def test_a_command_of_an_ordinary_user_that_cannot_run_leaves_nothing(plain, use
                                          ("mute", "ended before it was ready"), ("garbled", "first word")])
 def test_a_zygote_that_breaks_the_protocol_is_told(hostile, habit, word):
     result = run(COMMAND, zygote=hostile(habit))
-    assert result.status == 125 and word in result.stderr and result.seconds < 10 * SLOW
+    assert result.status == 125 and word in result.stderr
 
 
 def test_a_zygote_that_hangs_is_given_up(hostile):
     result = run(COMMAND, zygote=hostile("hang"))
-    assert result.status == 125 and "in time" in result.stderr and result.seconds < 30 * SLOW
+    assert result.status == 125 and "in time" in result.stderr
 
 
 def test_a_child_that_never_starts_its_command_meets_the_timeout(hostile):

@@ -1,5 +1,7 @@
+import os
 import pathlib
 import sys
+import tempfile
 
 import pytest
 
@@ -12,6 +14,16 @@ import harness  # noqa: E402
 def no_box_outlives_its_test():
     yield
     harness.end_started()
+
+
+@pytest.fixture
+def tmp_path():
+    """Not below pytest's own folder: another pytest that starts closes that for other users."""
+    with tempfile.TemporaryDirectory(prefix="carrel-works-", ignore_cleanup_errors=True) as above:
+        os.chmod(above, 0o755)
+        path = pathlib.Path(above, "folder")
+        path.mkdir()
+        yield path
 
 
 def pytest_sessionfinish():
