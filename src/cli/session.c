@@ -237,9 +237,9 @@ static int one_round(struct session *s, struct err *e)
         s->deadline_us = 0;
         end_command(s, s->forwarded ? OUTCOME_KILLED : OUTCOME_TIMEOUT);
     }
-    /* Init first, because if it failed the payload's failure is only the echo. The start before the signals, because one
-     * that answers to what the command wrote must find it started: the word of it may have come when poll had looked at
-     * the link, but not yet at the output. */
+    /* Init first, because if it failed the payload's failure is only the echo. The start before the signals, because
+     * one that answers to what the command wrote must find it started: the word of it may have come when poll had
+     * looked at the link, but not yet at the output. */
     int r = list[POLL_INIT].revents ? box_check_making(s->box, e) : 0;
     if (r >= 0 && list[POLL_LINK].revents && !list[POLL_END].revents)
         r = take_start(s, e);
