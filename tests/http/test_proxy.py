@@ -172,8 +172,10 @@ def test_websockets_pass(pair):
             w.recv(timeout=DEADLINE)
         assert closed.value.rcvd.code == 4001
     back.wait_line("ws closed 4001 .*")
-    w = connect("ws://127.0.0.1:%d/proxy/ws" % front.port)
-    w.socket.close()
+    with front.connect() as c:
+        c.sendall(get("/proxy/ws", "Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13",
+                      "Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg=="))
+        assert Answer(c.makefile("rb")).status == 101
     back.wait_line("ws closed 1006 ")
     assert front.ask(get("/proxy/ws")).status == 426
 

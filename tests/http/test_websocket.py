@@ -139,8 +139,9 @@ def test_upgrades_that_are_refused(server, headers, status):
 
 
 def test_a_vanished_client_is_noticed(server):
-    w = connect("ws://127.0.0.1:%d/ws" % server.port)
-    w.socket.close()
+    with server.connect() as s:
+        s.sendall(get("/ws", *UPGRADE))
+        assert Answer(s.makefile("rb")).status == 101
     server.wait_line("ws closed 1006 ")
 
 
