@@ -193,6 +193,8 @@ class BoxKernel(IPythonKernel):
     async def _dispatch(self, channel, handlers, msg):
         kind = msg["header"]["msg_type"]
         self.set_parent([], msg, channel=channel.name)
+        if kind == "execute_request":
+            self._begins, self._interrupted_early = True, False
         self._publish_status("busy", channel.name)
         if msg.get("abort"):
             self._send_abort_reply(channel, msg, [])
@@ -239,7 +241,7 @@ class BoxKernel(IPythonKernel):
     def _after_handler(self):
         if self._is_fork:
             os._exit(0)             # a fork in a cell that came to the cell's end: one kernel is enough
-        self._interruptible = False
+        self._interruptible = self._begins = False
         if sys.stdout is None or sys.stderr is None:
             self.streams.install()  # without them IPython itself fails
         if self._link is not None and get_signal(signal.SIGINT) != self._on_sigint:
@@ -262,7 +264,11 @@ class BoxKernel(IPythonKernel):
                 return
         if self._interruptible and self._link is not None and self._link.may_raise():
             raise KeyboardInterrupt
+        if self._begins:
+            self._interrupted_early = True
 
+    _begins = False         # whoever knows that a cell has begun may interrupt it, also while it is not yet executed
+    _interrupted_early = False
     _cell = None            # the future of an asynchronous cell
     _cell_told = 0.0
 
@@ -334,8 +340,11 @@ class BoxKernel(IPythonKernel):
         before = self.execution_count
         try:
             self._interruptible = True      # before the cell is announced: whoever hears of it may interrupt it
+            self._begins = False
             if not silent:
                 self._publish_execute_input(code, parent, before)
+            if self._interrupted_early:
+                raise KeyboardInterrupt
             reply = await self.do_execute(code, silent, content.get("store_history", not silent),
                                           expressions if isinstance(expressions, dict) else {}, bool(content.get("allow_stdin", False)), **more)
             self._interruptible = False
