@@ -58,4 +58,4 @@ venv-kernel-old: | packages
 
 ## guest: the IPython kernel and its zygote, plainly and in boxes, with the newest and the oldest ipykernel
 guest: $(GUEST_FILES) $(GUEST_DRIVER) | venv-kernel venv-kernel-old
-	@CARREL_BUILD=$(abspath $(BUILD)) timeout 600 $(KERNEL_PYTHON) -B -m pytest -q -p no:cacheprovider tests/guest $(GUEST_ARGS)
+	@CARREL_BUILD=$(abspath $(BUILD)) timeout 900 $(KERNEL_PYTHON) -B -m pytest -q -p no:cacheprovider tests/guest $(GUEST_ARGS)

@@ -5,7 +5,7 @@ PROOF_TARGETS    += launcher-proof
 
 ## launcher: kernels that jupyter_client starts by our kernelspec
 launcher: all | venv-kernel
-	@CARREL_BUILD=$(abspath $(BUILD)) timeout 600 $(KERNEL_PYTHON) -B -m pytest -q -p no:cacheprovider tests/launcher
+	@CARREL_BUILD=$(abspath $(BUILD)) timeout 900 $(KERNEL_PYTHON) -B -m pytest -q -p no:cacheprovider tests/launcher
 
 # Suites of others, unmodified: what they start is our kernel.
 FOREIGN          := $(BUILD)/foreign

@@ -15,4 +15,4 @@ TEST_TARGETS    += bridge
 .PHONY: bridge
 ## bridge: stock kernels (ipykernel, xeus-python, bash) through the bridge, and kernels that lie
 bridge: all | venv-kernel
-	@CARREL_BUILD=$(abspath $(BUILD)) timeout 300 $(KERNEL_PYTHON) -B -m pytest -q -p no:cacheprovider tests/bridge
+	@CARREL_BUILD=$(abspath $(BUILD)) timeout 900 $(KERNEL_PYTHON) -B -m pytest -q -p no:cacheprovider tests/bridge

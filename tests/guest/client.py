@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -14,6 +15,7 @@ import uuid
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 PACKET = 128 << 10
+PATIENCE = 120          # seconds for what must come: a first import on a slow machine takes its time
 POLL = "7" if os.uname().machine == "x86_64" else "73"
 FOREVER = (0, 0xffffffff, 0xffffffffffffffff)      # poll's -1, or no time for ppoll
 Message = Dict[str, Any]
@@ -62,7 +64,7 @@ class Client:
         self.send_raw(pack(channel, [json.dumps(p).encode() for p in (header, parent or {}, metadata or {}, content or {})] + list(buffers)))
         return msg_id
 
-    def receive(self, timeout: float = 20) -> Message:
+    def receive(self, timeout: float = PATIENCE) -> Message:
         deadline = time.monotonic() + timeout
         while True:
             ready, _, _ = select.select([self.socket], [], [], max(0, deadline - time.monotonic()))
@@ -81,7 +83,7 @@ class Client:
                 data, self.half = bytes(self.half), None
                 return unpack(data)
 
-    def collect(self, msg_id: str, timeout: float = 20, reply: bool = True) -> List[Message]:
+    def collect(self, msg_id: str, timeout: float = PATIENCE, reply: bool = True) -> List[Message]:
         """All messages of a request, until its idle and its reply are there."""
         found: List[Message] = []
         idle = False
@@ -95,11 +97,11 @@ class Client:
             idle = idle or (m["msg_type"] == "status" and m["content"]["execution_state"] == "idle")
         return found
 
-    def request(self, msg_type: str, content: Optional[Message] = None, channel: str = "shell", timeout: float = 20) -> Message:
+    def request(self, msg_type: str, content: Optional[Message] = None, channel: str = "shell", timeout: float = PATIENCE) -> Message:
         found = self.collect(self.send(msg_type, content, channel), timeout)
         return [m for m in found if m["channel"] == channel][0]["content"]
 
-    def run(self, code: str, timeout: float = 20, **more: Any) -> "Ran":
+    def run(self, code: str, timeout: float = PATIENCE, **more: Any) -> "Ran":
         return Ran(self.collect(self.submit(code, **more), timeout))
 
     def submit(self, code: str, **more: Any) -> str:
@@ -137,6 +139,8 @@ def link() -> Tuple[socket.socket, socket.socket]:
 class Kernel(Client):
     """A kernel as a process of its own, started plainly, with the client to it."""
 
+    home: Optional[str] = None          # a folder that goes with it
+
     def __init__(self, argv: Sequence[str], env: Optional[Dict[str, str]] = None, cwd: Optional[str] = None) -> None:
         ours, theirs = link()
         super().__init__(ours)
@@ -150,7 +154,7 @@ class Kernel(Client):
     def interrupt(self) -> None:
         os.killpg(self.process.pid, signal.SIGINT)
 
-    def printed(self, fd: int = 1, timeout: float = 5, until: bytes = b"") -> bytes:
+    def printed(self, fd: int = 1, timeout: float = PATIENCE, until: bytes = b"") -> bytes:
         """What came over the pipe of that descriptor, at least until these bytes are in it."""
         pipe, data, deadline = (self.out_r if fd == 1 else self.err_r), b"", time.monotonic() + timeout
         while until not in data or not data:
@@ -165,7 +169,7 @@ class Kernel(Client):
     def close(self) -> int:
         self.socket.close()
         try:
-            status = self.process.wait(10)
+            status = self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -173,6 +177,8 @@ class Kernel(Client):
         finally:
             os.close(self.out_r)
             os.close(self.err_r)
+            if self.home:
+                shutil.rmtree(self.home, ignore_errors=True)
         return status
 
 
@@ -191,7 +197,7 @@ class Boxes:
     ANSWER = struct.Struct("<2q200s")
     PARK, START, EXEC, END = range(4)
 
-    def __init__(self, driver: str, layers: Sequence[str], argv: Sequence[str], timeout: float = 60, profile: str = "standard") -> None:
+    def __init__(self, driver: str, layers: Sequence[str], argv: Sequence[str], timeout: float = PATIENCE, profile: str = "standard") -> None:
         ours, theirs = link()
         self.socket = ours
         self.errors_r, errors_w = os.pipe()
@@ -228,14 +234,17 @@ class Boxes:
     def children(self) -> Set[int]:
         return {int(pid) for pid in open("/proc/%d/task/%d/children" % (self.process.pid, self.process.pid)).read().split()}
 
-    def park_warm(self, timeout: float = 20) -> int:
+    def park_warm(self, timeout: float = PATIENCE) -> int:
         """A box whose kernel has done all that it does before its command comes."""
         before = self.children()
         slot, deadline = self.park(), time.monotonic() + timeout
         while time.monotonic() < deadline:
             # Not the box's init, and not the helper that gave birth, which may be about to end.
             new = [p for p in self.children() - before if program(p) not in ("", program(self.process.pid))]
-            call = open("/proc/%d/syscall" % new[0]).read().split() if len(new) == 1 else ["running"]
+            try:
+                call = open("/proc/%d/syscall" % new[0]).read().split() if len(new) == 1 else ["running"]
+            except OSError:             # it was the helper, and has ended now
+                call = ["running"]
             if call[0] == POLL and int(call[3], 16) in FOREVER:
                 return slot
             time.sleep(0.001)
@@ -243,7 +252,7 @@ class Boxes:
 
     def close(self) -> None:
         self.socket.close()
-        assert self.process.wait(60) == 0
+        assert self.process.wait(PATIENCE) == 0
         os.close(self.errors_r)
 
 

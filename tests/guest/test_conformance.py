@@ -1,5 +1,6 @@
 """jupyter_kernel_test, unmodified, against our kernel through a bridge to ZeroMQ: with ipykernel 7 and 6, and forked from a zygote into a box."""
 
+import functools
 import json
 import os
 import sys
@@ -9,6 +10,7 @@ import unittest
 import jupyter_kernel_test
 
 import ways
+from client import PATIENCE
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -45,6 +47,22 @@ class OurKernel(jupyter_kernel_test.KernelTests):
         os.environ["JUPYTER_PATH"] = cls.specs.name
         cls.kernel_name = name
         super().setUpClass()
+        for channel in (cls.kc.shell_channel, cls.kc.iopub_channel):    # the suite's own patience is a tenth of a second
+            channel.get_msg = functools.partial(cls.get_patiently, channel.get_msg)
+
+    @staticmethod
+    def get_patiently(get, timeout=None):
+        return get(timeout=PATIENCE)
+
+    def flush_channels(self):
+        """All that came of earlier requests, however late it comes."""
+        msg_id = self.kc.kernel_info()
+        while self.kc.get_shell_msg()["parent_header"].get("msg_id") != msg_id:
+            pass
+        while True:
+            m = self.kc.get_iopub_msg()
+            if m["parent_header"].get("msg_id") == msg_id and m["content"].get("execution_state") == "idle":
+                break
 
     @classmethod
     def tearDownClass(cls):

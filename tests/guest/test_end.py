@@ -4,19 +4,21 @@ import os
 
 import pytest
 
+from client import PATIENCE
+
 
 def test_an_end_of_the_link_ends_the_kernel(fresh):
     k = fresh()
     k.run("import atexit, os; atexit.register(lambda: os.write(1, b'bye'))")
     k.socket.shutdown(2)
-    assert k.process.wait(10) == 0 and k.printed() == b"bye"
+    assert k.process.wait(PATIENCE) == 0 and k.printed() == b"bye"
 
 
 def test_a_thread_does_not_keep_it(fresh):
     k = fresh()
     k.run("import threading, time; threading.Thread(target=lambda: time.sleep(1000)).start()")
     k.socket.shutdown(2)
-    assert k.process.wait(10) == 0
+    assert k.process.wait(PATIENCE) == 0
 
 
 @pytest.mark.parametrize("code, status", [("import os; os._exit(5)", 5), ("import os; os.kill(os.getpid(), 9)", -9), ("import ctypes; ctypes.string_at(0)", -11)])
@@ -26,7 +28,7 @@ def test_a_death_is_a_death(fresh, code, status):
     with pytest.raises((EOFError, ConnectionResetError)):
         while True:
             k.receive()
-    assert k.process.wait(10) == status
+    assert k.process.wait(PATIENCE) == status
 
 
 @pytest.mark.parametrize("way", ["new", "old"])
@@ -34,13 +36,13 @@ def test_a_shutdown_is_answered_and_done(fresh, way):
     k = fresh(way=way)
     k.run("1")
     assert k.request("shutdown_request", {"restart": False}, "control") == {"status": "ok", "restart": False}
-    assert k.process.wait(10) == 0
+    assert k.process.wait(PATIENCE) == 0
 
 
 def test_exit_in_a_cell_ends_it(fresh):
     k = fresh()
     assert k.run("exit").reply["payload"][0]["source"] == "ask_exit"
-    assert k.process.wait(10) == 0
+    assert k.process.wait(PATIENCE) == 0
 
 
 def test_startup_files_run_first(fresh, tmp_path):
@@ -59,7 +61,7 @@ def test_a_missing_ipykernel_is_one_clear_line(tmp_path):
 
     import ways
 
-    ended = subprocess.run(["/usr/bin/python3", "-S", ways.PROGRAM, "kernel"], stdin=subprocess.DEVNULL, capture_output=True, env=ways.ENV, timeout=20)
+    ended = subprocess.run(["/usr/bin/python3", "-S", ways.PROGRAM, "kernel"], stdin=subprocess.DEVNULL, capture_output=True, env=ways.ENV, timeout=PATIENCE)
     told = json.loads(ended.stderr)
     assert ended.returncode == 78 and told["carrel"] == "kernel" and "ipykernel" in told["error"] and "pip install" in told["hint"]
     assert os.listdir(tmp_path) == []

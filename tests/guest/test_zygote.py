@@ -1,7 +1,6 @@
 """Kernels that are forked from a zygote: as new as executed ones, and with nothing in common that could be told."""
 
 import json
-import time
 
 import pytest
 
@@ -29,7 +28,7 @@ def test_a_fork_is_as_new_as_an_executed_kernel(family, waits):
             "__name__, sys.modules['__main__'].__dict__ is globals(), list(get_ipython().history_manager.get_tail()), hasattr(sys, 'last_value'), "
             "os.getppid(), len(os.listdir('/proc/self/fd')), os.listdir(), oct(os.umask(18)), [str(p) for p in _dh], sorted(os.listdir('/tmp'))])")
     with ways.kernel("box", family, family.park_warm() if waits else None) as forked, ways.kernel("cold", family) as executed:
-        a, b = (json.loads(eval(k.run(look, timeout=60).text)) for k in (forked, executed))
+        a, b = (json.loads(eval(k.run(look).text)) for k in (forked, executed))
     assert a == b
 
 
@@ -67,21 +66,21 @@ def test_its_environment_is_the_commands_and_nothing_else(family):
 def test_modules_are_imported_already(family):
     with ways.kernel("box", family) as k:
         assert k.run("import sys; [m in sys.modules for m in ('numpy', 'pandas', 'matplotlib.pyplot')]").text == "[True, True, True]"
-        ran = k.run("import pandas as pd; pd.DataFrame({'a': [1]})", timeout=60)
+        ran = k.run("import pandas as pd; pd.DataFrame({'a': [1]})")
         assert "text/html" in ran.data[-1]
 
 
 def test_libraries_get_their_threads_back(family):
     with ways.kernel("box", family) as k:
         k.run("1")
-        got = k.run("import os, numpy as np\na = np.ones((300, 300)); float((a @ a)[0, 0]), len(os.listdir('/proc/self/task')), len(os.sched_getaffinity(0))", timeout=60).text
+        got = k.run("import os, numpy as np\na = np.ones((300, 300)); float((a @ a)[0, 0]), len(os.listdir('/proc/self/task')), len(os.sched_getaffinity(0))").text
         value, threads, processors = eval(got)
         assert value == 300.0 and (threads > 1 or processors == 1)
 
 
 def test_figures_can_be_drawn_and_saved(family):
     with ways.kernel("box", family) as k:
-        ran = k.run("import matplotlib.pyplot as plt\nfig, ax = plt.subplots(); ax.set_title('x'); fig.savefig('/tmp/f.png')\nimport os; os.path.getsize('/tmp/f.png') > 1000", timeout=60)
+        ran = k.run("import matplotlib.pyplot as plt\nfig, ax = plt.subplots(); ax.set_title('x'); fig.savefig('/tmp/f.png')\nimport os; os.path.getsize('/tmp/f.png') > 1000")
         assert [d["text/plain"] for d in ran.data if "image/png" not in d][:1] == ["True"] and ran.stderr == ""
 
 
@@ -92,9 +91,8 @@ def test_an_interrupt_of_the_group_reaches_the_cell(family):
         while k.receive()["msg_type"] != "stream":
             pass
         k.interrupt()
-        start = time.monotonic()
-        k.collect(msg_id)
-        assert time.monotonic() - start < 5 and k.run("x").text == "7"
+        assert [m["content"]["ename"] for m in k.collect(msg_id) if m["msg_type"] == "error"] == ["KeyboardInterrupt"]
+        assert k.run("x").text == "7"
 
 
 def test_the_zygotes_own_memory_is_not_collected(family):
@@ -141,7 +139,7 @@ def test_a_strict_box_has_kernels_too():
     try:
         for way in ("box", "cold"):
             with ways.kernel(way, boxes) as k:
-                assert k.run("import numpy as np; int(np.arange(4).sum())", timeout=60).text == "6"
+                assert k.run("import numpy as np; int(np.arange(4).sum())").text == "6"
                 ran = k.run("print('a')\n!echo b\nimport asyncio; await asyncio.sleep(0.01); 3")
                 assert ran.stdout == "a\nb\n" and ran.text == "3"
                 msg_id = k.submit("print('go', flush=True)\nwhile True: pass")

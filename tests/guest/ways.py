@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import tempfile
 from typing import Dict, Iterator, List, Optional, Sequence
 
 from client import Boxes, BoxKernel, Kernel
@@ -24,7 +25,11 @@ def python(way: str = "new") -> str:
 
 
 def plain(way: str = "new", arguments: Sequence[str] = (), env: Optional[Dict[str, str]] = None, cwd: Optional[str] = None) -> Kernel:
-    return Kernel([python(way), "-B", PROGRAM, "kernel", *arguments], env=dict(ENV, **(env or {})), cwd=cwd)
+    """With a home of its own, in which libraries keep what they like."""
+    home = tempfile.mkdtemp(prefix="carrel-home-")
+    k = Kernel([python(way), "-B", PROGRAM, "kernel", *arguments], env=dict(ENV, HOME=home, **(env or {})), cwd=cwd)
+    k.home = home
+    return k
 
 
 def boxes(imports: str = IMPORTS, arguments: Sequence[str] = (), layers: Sequence[str] = (), way: str = "new",
