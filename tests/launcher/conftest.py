@@ -8,6 +8,7 @@ import tempfile
 import pytest
 
 BUILD = pathlib.Path(os.environ["CARREL_BUILD"])
+MARK = f"CARREL_TEST_MARK=launcher-{os.getpid()}"       # in the environment of all that the tests start
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
 
 
@@ -17,7 +18,7 @@ def jupyter_path():
     folder = pathlib.Path(tempfile.mkdtemp(prefix="carrel-launcher-", dir="/var/tmp"))
     folder.chmod(0o755)
     subprocess.run([BUILD / "carrel", "kernelspec", "install", "--name", "python3", "--prefix", folder, "--python", sys.executable], check=True,
-                   stdout=subprocess.DEVNULL, timeout=20)
+                   stdout=subprocess.DEVNULL, timeout=120)
     yield folder
     shutil.rmtree(folder)
 
@@ -26,3 +27,4 @@ def jupyter_path():
 def environment(jupyter_path, monkeypatch):
     monkeypatch.setenv("JUPYTER_PATH", str(jupyter_path / "share/jupyter"))
     monkeypatch.setenv("CARREL_URL", "")
+    monkeypatch.setenv(*MARK.split("="))

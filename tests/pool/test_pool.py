@@ -9,16 +9,31 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "api"))
 from client import Client                       # noqa: E402
-from conftest import Server, wait_for           # noqa: E402
+import client as clients                        # noqa: E402
+import conftest as api                          # noqa: E402
+from conftest import Server                     # noqa: E402
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the server of these tests runs as root")
 
 
+clients.TIMEOUT_S = 120
+
+
+def wait_for(what, deadline_s=120, every_s=0.02):
+    return api.wait_for(what, deadline_s, every_s)
+
+
 def keeper_pid(server):
-    for child in pathlib.Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split():
-        if b"keeper" in pathlib.Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0"):
-            return int(child)
-    raise LookupError("there is no keeper")
+    def find():
+        for child in pathlib.Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split():
+            try:
+                if b"keeper" in pathlib.Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0"):
+                    return int(child)
+            except OSError:
+                continue
+    pid = wait_for(find)
+    assert pid, "there is no keeper"
+    return pid
 
 
 def boxes_of_keeper(server):
@@ -120,7 +135,7 @@ def test_many_at_once_get_a_box_each(pooled):
     for t in threads:
         t.start()
     for t in threads:
-        t.join(30)
+        t.join(120)
     assert len({b["id"] for b in made}) == 8
     for b in made:
         assert client.post(f"/v1/boxes/{b['id']}/exec", {"argv": ["touch", "/tmp/seen"]}).json["outcome"] == "ok"
@@ -140,7 +155,7 @@ def test_a_front_that_is_killed_keeps_what_was_taken_and_leaves_nothing_else(poo
     for _ in range(5):
         front = server.front_pid()
         os.kill(front, signal.SIGKILL)
-        assert wait_for(lambda: not pathlib.Path(f"/proc/{front}").exists() and server.is_ready(), 20)
+        assert wait_for(lambda: not pathlib.Path(f"/proc/{front}").exists() and server.is_ready())
         again = client.get(f"/v1/boxes/{box['id']}").json
         assert again["phase"] == "running" and again["from_pool"] is True
         assert client.post(f"/v1/boxes/{box['id']}/exec", {"argv": ["true"]}).json["outcome"] == "ok"
@@ -157,9 +172,9 @@ def test_a_keeper_that_is_killed_takes_the_pool_with_it_and_gets_a_new_one(poole
     box = create(client)
     keeper = keeper_pid(server)
     os.kill(keeper, signal.SIGKILL)
-    assert wait_for(lambda: client.get(f"/v1/boxes/{box['id']}").json["phase"] == "failed", 20)
-    assert wait_for(server.is_ready, 20)
-    assert wait_for(lambda: keeper_pid(server) != keeper and boxes_of_keeper(server) == 2, 20)
+    assert wait_for(lambda: client.get(f"/v1/boxes/{box['id']}").json["phase"] == "failed")
+    assert wait_for(server.is_ready)
+    assert wait_for(lambda: keeper_pid(server) != keeper and boxes_of_keeper(server) == 2)
     assert create(client)["from_pool"] is True
 
 
