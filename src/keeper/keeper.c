@@ -69,7 +69,9 @@ void keeper_tell(struct keeper *keeper, const struct event *event, const int *fd
         return;
     /* The socket blocks for a while, so that nothing is lost silently; a front that does not read for that long is no
      * front. */
-    if (link_send(keeper->front, event, sizeof *event, fds, n_fds) < 0)
+    int r = link_send(keeper->front, event, sizeof *event, fds, n_fds);
+    /* One that has gone may have said something before: that is worked off, and then its end is read. */
+    if (r < 0 && r != -EPIPE && r != -ECONNRESET)
         drop_front(keeper);
 }
 

@@ -87,8 +87,9 @@ static void test_a_terminal_arrives_works_and_resizes(void **state)
         box_run(0, 0,
                 (struct run){ .terminal = true,
                               /* A shell that is about to read would hear of the signal only when it has read. */
-                              .script = "tty | grep -q ^/dev/pts/ || exit 3; trap 'stty size; seen=1' WINCH; echo ready; "
-                                        "until test $seen; do sleep 0.1; done; read line; echo read $line; exit 5" });
+                              .script = "tty | grep -q ^/dev/pts/ || exit 3; trap 'stty size; seen=1' WINCH; echo "
+                                        "ready; until test $seen; do sleep 0.1; done; read line; echo read $line; "
+                                        "exit 5" });
     assert_int_equal(told.event.result, 0);
     told = front_expect(EVENT_STARTED, 0, 0);
     assert_int_equal(told.n_fds, 1);

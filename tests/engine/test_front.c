@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "box/payload.h"
@@ -147,6 +148,27 @@ static void test_a_new_front_gets_no_answers_to_the_last_one(void **state)
             assert_int_equal(front_next().event.serial, 0);
         front_close();
     }
+}
+
+static void test_what_a_front_said_before_it_went_is_done(void **state)
+{
+    (void)state;
+    struct request_head ask = { .type = REQUEST_USAGE, .box = 0 }, end = { .type = REQUEST_DESTROY, .box = 0 };
+    int status;
+    front_connect();
+    front_expect(EVENT_SYNCED, 0, -1);
+    box_make(0, NULL);
+    /* It finds both requests when there is nobody any more who could be answered. */
+    assert_return_code(kill(front.keeper, SIGSTOP), errno);
+    assert_int_equal(waitpid(front.keeper, &status, WUNTRACED), front.keeper);
+    assert_true(WIFSTOPPED(status));
+    front_send(&ask, sizeof ask, NULL, 0);
+    front_send(&end, sizeof end, NULL, 0);
+    front_close();
+    assert_return_code(kill(front.keeper, SIGCONT), errno);
+    wait_for(cgroups_of(front.keeper) == 0);
+    front_connect();
+    assert_int_equal(front_next().event.type, EVENT_SYNCED);
 }
 
 static void test_strangers_are_refused(void **state)
@@ -433,6 +455,7 @@ const struct CMUnitTest front_tests[] = {
     TEST(test_the_next_front_is_told_everything),
     TEST(test_time_goes_on_without_a_front),
     TEST(test_a_new_front_gets_no_answers_to_the_last_one),
+    TEST(test_what_a_front_said_before_it_went_is_done),
     TEST(test_strangers_are_refused),
     TEST(test_a_second_front_is_refused),
     TEST(test_illegal_frames_cost_the_connection),
