@@ -7,9 +7,9 @@ CLIENT_PROGRAMS := $(BUILD)/carrel $(BUILD)/carrel-server
 
 ## cli: the commands that talk to a server: boxes, commands, terminals, files, ports, tokens, as several users
 cli: $(CLIENT_PROGRAMS) | venv
-	@CARREL=$(abspath $(BUILD)/carrel) timeout 600 $(PYTHON) -B -m pytest -q -p no:cacheprovider tests/cli $(CLI_ARGS)
+	@CARREL=$(abspath $(BUILD)/carrel) timeout 900 $(PYTHON) -B -m pytest -q -p no:cacheprovider tests/cli $(CLI_ARGS)
 
 ## sdk: the Python package: types, an installation of its own, then against a server
 sdk: $(CLIENT_PROGRAMS) | venv
 	@$(PYTHON) -m mypy --strict --python-version 3.10 --cache-dir $(BUILD)/mypy sdk/python/carrel
-	@CARREL=$(abspath $(BUILD)/carrel) timeout 600 $(PYTHON) -B -m pytest -q -p no:cacheprovider tests/sdk $(SDK_ARGS)
+	@CARREL=$(abspath $(BUILD)/carrel) timeout 900 $(PYTHON) -B -m pytest -q -p no:cacheprovider tests/sdk $(SDK_ARGS)

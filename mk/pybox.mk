@@ -9,7 +9,7 @@ PYBOX_RUN        = $(KERNEL_PYTHON) -B -m pytest -q -p no:cacheprovider tests/py
 .PHONY: pybox pybox-proof pybox-gateway
 ## pybox: code for pybox with kernels in boxes, on this machine and through the Jupyter door
 pybox: $(CLIENT_PROGRAMS) $(GUEST_FILES) | venv-kernel
-	@$(PYBOX_ENV) timeout 600 $(PYBOX_RUN)
+	@$(PYBOX_ENV) timeout 900 $(PYBOX_RUN)
 
 ## pybox-proof: the same, with environments of other interpreters, and the wheel in an environment of its own
 pybox-proof: $(CLIENT_PROGRAMS) $(GUEST_FILES) wheel | venv-kernel

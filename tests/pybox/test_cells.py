@@ -39,7 +39,7 @@ def test_a_cell_that_raises_is_a_result(box):
 def test_a_timeout_raises_and_the_state_survives(box):
     box.run("kept = 7")
     with pytest.raises(carrel.RunTimeout) as caught:
-        box.run("print('begun', flush=True)\nwhile True: pass", timeout=1)
+        box.run("print('begun', flush=True)\nwhile True: pass", timeout=3)
     assert caught.value.code == "timeout" and caught.value.result.stdout == "begun\n" and isinstance(caught.value, TimeoutError)
     assert box.run("kept").text == "7"
 
@@ -73,7 +73,7 @@ def test_a_stream_yields_as_it_happens_and_leaving_it_interrupts(box):
     first = next(events)
     assert (first["type"], first["text"]) == ("stdout", "a\n")
     events.close()
-    assert box.run("x", timeout=20).text == "5"
+    assert box.run("x", timeout=60).text == "5"
     assert [e["type"] for e in box.stream("print(1)\n2")] == ["stdout", "result", "outcome"]
     with pytest.raises(TypeError, match="exec_stream"):
         box.stream(["ls"])
@@ -129,4 +129,4 @@ def test_the_same_with_asyncio(gateway, server):
                 await box.run("import os\nos._exit(1)")
         with pytest.raises(carrel.CarrelError):
             await box.run("1")
-    asyncio.run(asyncio.wait_for(scene(), 100))
+    asyncio.run(asyncio.wait_for(scene(), 300))

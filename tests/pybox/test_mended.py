@@ -7,6 +7,7 @@ from uuid import uuid4
 import pytest
 
 import carrel
+from carrel.ws import AsyncWebSocket
 
 
 @pytest.fixture
@@ -47,10 +48,8 @@ def test_a_kernel_that_dies_raises_and_the_next_start_gives_a_new_one(ways, mana
     kernel_id = str(uuid4())
     box = ways.start(manager, kernel_id)
     ways.run(box, "x = 1")
-    begin = time.monotonic()
     with pytest.raises(carrel.KernelDied):
         ways.run(box, "import os\nos._exit(3)")
-    assert time.monotonic() - begin < 10
     if ways.is_local:
         with pytest.raises(carrel.KernelDied):
             ways.run(box, "x")
@@ -83,7 +82,7 @@ def test_a_message_of_several_megabytes(ways, manager):
 
 def test_a_plot_is_a_png(ways, manager):
     with ways.started(manager) as box:
-        out = ways.run(box, "%matplotlib inline\nimport matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()", timeout=60)
+        out = ways.run(box, "%matplotlib inline\nimport matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()", timeout=200)
     assert out.error is None, str(out.error)
     import base64
     assert any(base64.b64decode(item.get("image/png", "")).startswith(b"\x89PNG") for item in out.data)
@@ -126,7 +125,7 @@ def test_cwd_is_read_write_under_the_rights_of_the_caller(local, manager, tmp_pa
 
 
 def test_a_kernel_with_a_cwd_is_forked_as_soon_as_there_is_a_zygote(local, manager, tmp_path):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     way = None
     while way != "forked":
         assert time.monotonic() < deadline, way
@@ -180,16 +179,20 @@ def test_cancelling_interrupts(ways, manager):
 
     async def scene(box):
         await box.run("x = 5")
-        task = asyncio.ensure_future(box.run("import time\ntime.sleep(60)"))
-        await asyncio.sleep(0.5)
+        other = None if ways.is_local else await AsyncWebSocket.connect(box.ws_url)
+        task = asyncio.ensure_future(box.run("import time\nprint('in', 'the', 'cell', flush=True)\ntime.sleep(600)"))
+        if other is None:
+            await asyncio.sleep(0.5)        # a local kernel's cell is stopped whenever it begins
+        else:
+            async with other:               # which hears what the cell says
+                while "in the cell" not in await other.recv(60):
+                    pass
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        return await box.run("x", timeout=20)
+        return await box.run("x", timeout=60)
     with ways.started(manager) as box:
-        begin = time.monotonic()
         assert ways.loop.run_until_complete(scene(box)).data == [{"text/plain": "5"}]
-        assert time.monotonic() - begin < 15
 
 
 def test_two_kernels_at_once_do_not_block_the_loop(ways, manager):
@@ -198,13 +201,16 @@ def test_two_kernels_at_once_do_not_block_the_loop(ways, manager):
     import asyncio
 
     async def scene(one, two):
-        begin = time.monotonic()
-        await asyncio.gather(one.run("import time\ntime.sleep(1.5)"), two.run("import time\ntime.sleep(1.5)"))
-        return time.monotonic() - begin
+        long = asyncio.ensure_future(one.run("import time\ntime.sleep(600)"))
+        await asyncio.sleep(0.1)
+        short = await two.run("6 * 7", timeout=200)
+        assert not long.done()
+        long.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await long
+        return short
     with ways.started(manager) as one, ways.started(manager) as two:
-        ways.run(one, "1")
-        ways.run(two, "1")
-        assert ways.loop.run_until_complete(scene(one, two)) < 2.8
+        assert ways.loop.run_until_complete(scene(one, two)).data == [{"text/plain": "42"}]
 
 
 def test_kernel_env_and_env_file_reach_the_kernel(ways, tmp_path):
