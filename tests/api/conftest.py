@@ -1,8 +1,10 @@
 """A private server for the whole run: its own state, its own keeper, one unix socket and one TCP port."""
+import contextlib
 import http.client
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -28,9 +30,13 @@ def wait_for(what, deadline_s=60, every_s=0.02):
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """Below those that the kernel gives to outgoing connections, so that none takes it before the server does."""
+    first = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(10000, max(first, 20000))
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("127.0.0.1", port))
+            return port
 
 
 class Server:

@@ -1,6 +1,7 @@
 """A private server, and what it leaves behind: every process, cgroup, mount and loop device of it can be told from a stranger's."""
 import contextlib
 import ctypes
+import http.client
 import os
 import pathlib
 import re
@@ -31,7 +32,7 @@ def amount(quick, long):
     return long if IS_LONG else quick
 
 
-def wait_for(what, deadline_s=30, every_s=0.02):
+def wait_for(what, deadline_s=60, every_s=0.02):
     """Asks again until it is true; what it was is the result."""
     end = time.monotonic() + deadline_s
     while True:
@@ -157,7 +158,7 @@ class Server:
         self.note_keeper()
         try:
             return self.admin.get("/readyz").status == 200
-        except OSError:
+        except (OSError, http.client.HTTPException):        # it ends, perhaps in the middle of its answer
             return False
 
     def log_text(self):
@@ -280,7 +281,7 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            self.process.wait(30)
+            self.process.wait(60)
         finally:
             self.process.kill()
             self.process.wait()

@@ -28,9 +28,9 @@ def test_a_box_ends_at_its_time_also_if_it_is_busy_or_paused(alice, new_box):
 
 
 def test_a_time_that_was_made_longer_counts(alice, new_box):
-    box = new_box(ttl=2)
+    box = new_box(ttl=5)
     assert alice.patch(box, {"ttl": 3600}).status == 200
-    other = new_box(ttl=2)
+    other = new_box(ttl=5)
     assert wait_for(lambda: alice.get(other).json["phase"] == "deleted")
     assert alice.get(box).json["phase"] == "running"
     assert alice.patch(box, {"ttl": 1}).status == 200
