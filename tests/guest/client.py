@@ -190,6 +190,15 @@ def program(pid: int) -> str:
         return ""
 
 
+def parent(pid: int) -> int:
+    """0 for one that is gone."""
+    try:
+        with open("/proc/%d/stat" % pid) as file:
+            return int(file.read().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return 0
+
+
 class Boxes:
     """A family with a Python zygote, and its boxes, through tests/guest/driver.c."""
 
@@ -232,7 +241,8 @@ class Boxes:
         return self.ask(self.PARK)[0]
 
     def children(self) -> Set[int]:
-        return {int(pid) for pid in open("/proc/%d/task/%d/children" % (self.process.pid, self.process.pid)).read().split()}
+        """Not from .../children, which may lack some while others end."""
+        return {int(pid) for pid in os.listdir("/proc") if pid.isdigit() and parent(int(pid)) == self.process.pid}
 
     def park_warm(self, timeout: float = PATIENCE) -> int:
         """A box whose kernel has done all that it does before its command comes."""

@@ -119,7 +119,7 @@ def test_ready_boxes_are_nobodys(request):
 def test_a_pool_that_is_off_makes_nothing(request):
     server, client = start(request, "--set", "pool.size=0")
     assert create(client)["from_pool"] is False
-    assert boxes_of_keeper(server) == 1
+    wait_boxes(server, 1)
 
 
 def test_many_at_once_get_a_box_each(pooled):
