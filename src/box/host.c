@@ -19,6 +19,17 @@
 #include "box/rundir.h"
 #include "sys/rights.h"
 
+enum { JANITOR_ROUNDS = 60 };       /* each waits for a second at least, if there is something to wait for */
+
+static void note_busy(const char *name, pid_t owner, int result, void *data)
+{
+    bool *is_busy = data;
+
+    (void)name;
+    (void)owner;
+    *is_busy |= result == -EBUSY;
+}
+
 static _Noreturn void be_janitor(struct box_host *host, int pipe)
 {
     char byte;
@@ -37,7 +48,12 @@ static _Noreturn void be_janitor(struct box_host *host, int pipe)
     /* Only its end tells that the keeper is gone. */
     if (n != 0)
         _exit(1);
-    cgroup_sweep(&host->cgroups, keeper);
+    /* On a slow machine many processes take long to die, and nobody comes after us. */
+    bool is_busy = true;
+    for (int i = 0; i < JANITOR_ROUNDS && is_busy; i++) {
+        is_busy = false;
+        (void)cgroup_sweep_each(&host->cgroups, keeper, note_busy, &is_busy);
+    }
     _exit(0);
 }
 

@@ -196,10 +196,9 @@ void box_destroy(struct box_host *host, struct box *box, struct process_end *ret
         (void)!process_signal(&box->first.process, SIGKILL);
         (void)!process_reap(&box->first.process, 1, &end);
     }
-    /* While init takes the namespaces down, we take the cgroup down. */
-    if (box->has_leaf)
-        (void)!cgroup_remove(box_cgroups(host, box), &box->leaf);
-    box->has_leaf = false;
+    /* While init takes the namespaces down, we take the cgroup down; if that takes long, when init has ended. */
+    if (box->has_leaf && cgroup_remove_early(box_cgroups(host, box), &box->leaf) != -EBUSY)
+        box->has_leaf = false;
     while (box->family && box->init.pidfd >= 0 && process_reap(&box->init, 0, ret_init) == 0) {
         struct pollfd ended = { .fd = box->init.pidfd, .events = POLLIN };
         family_box_sweep(box);

@@ -541,9 +541,18 @@ int cgroup_remove_until(const struct cgroup_host *host, const struct cgroup *lea
     return r;
 }
 
-int cgroup_remove(const struct cgroup_host *host, struct cgroup *leaf)
+int cgroup_remove_early(const struct cgroup_host *host, struct cgroup *leaf)
 {
     int r = cgroup_remove_until(host, leaf, clock_monotonic_us() + REMOVE_TIMEOUT_US);
+
+    if (r != -EBUSY)
+        cgroup_close(leaf);
+    return r;
+}
+
+int cgroup_remove(const struct cgroup_host *host, struct cgroup *leaf)
+{
+    int r = cgroup_remove_early(host, leaf);
 
     cgroup_close(leaf);
     return r;

@@ -105,6 +105,8 @@ void            cgroup_kill_members(const struct cgroup *leaf);
 void            cgroup_kill(struct cgroup *leaf);
 /* Removes the leaf, waiting up to a second for dying processes; closes its fds. 0 or -errno. */
 int             cgroup_remove(const struct cgroup_host *host, struct cgroup *leaf);
+/* The same while the dying may need longer: on -EBUSY the leaf is still open and must be removed later. */
+MUST_CHECK int  cgroup_remove_early(const struct cgroup_host *host, struct cgroup *leaf);
 /* Closes the fds only: for a child process that must not hold them. */
 void            cgroup_close(struct cgroup *leaf);
 

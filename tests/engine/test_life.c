@@ -157,6 +157,38 @@ static void test_a_killed_keeper_leaves_nothing(void **state)
     wait_for(cgroups_of(keeper) == 0);
 }
 
+static pid_t payload_pid(const char *name)
+{
+    pid_t pids[64];
+    char path[64], comm[64];
+    size_t n = keeper_children(pids, 64);
+
+    for (size_t i = 0; i < n; i++) {
+        snprintf(path, sizeof path, "/proc/%d/comm", (int)pids[i]);
+        if (fd_read_file(AT_FDCWD, path, comm, sizeof comm) > 0 && strncmp(comm, name, strlen(name)) == 0)
+            return pids[i];
+    }
+    return -1;
+}
+
+static void test_a_killed_keeper_leaves_nothing_that_dies_slowly(void **state)
+{
+    (void)state;
+    pid_t keeper = front.keeper, slow;
+    box_make(0, NULL);
+    box_run(0, 0, (struct run){ .script = "exec sleep 300" });
+    wait_for((slow = payload_pid("sleep")) > 0);
+    /* It stands still in the middle of its death for longer than anybody waits at a stretch. */
+    assert_return_code(ptrace(PTRACE_SEIZE, slow, NULL, PTRACE_O_TRACEEXIT), errno);
+    assert_return_code(kill(keeper, SIGKILL), errno);
+    assert_int_equal(keeper_wait(), SIGKILL);
+    assert_int_equal(waitpid(slow, NULL, __WALL), slow);
+    usleep(3000000);
+    (void)ptrace(PTRACE_DETACH, slow, NULL, NULL);
+    wait_for(!is_running(slow));
+    wait_for(cgroups_of(keeper) == 0);
+}
+
 /* Lets the keeper run until it has taken another effective id. */
 static void wait_for_other_id(pid_t keeper)
 {
@@ -307,6 +339,7 @@ const struct CMUnitTest life_tests[] = {
     TEST(test_a_killed_init_is_told_with_its_cause),
     TEST(test_the_guest_cannot_end_init),
     TEST(test_a_killed_keeper_leaves_nothing),
+    TEST(test_a_killed_keeper_leaves_nothing_that_dies_slowly),
     TEST(test_a_keeper_killed_as_somebody_else_leaves_nothing),
     TEST(test_sigterm_ends_the_keeper_cleanly),
     TEST(test_payloads_get_no_blocked_signals),
