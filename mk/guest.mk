@@ -11,7 +11,7 @@ KERNEL_PYTHON   := $(VENV_KERNEL)/bin/python
 venv-kernel: | packages
 	@test "$$(cat $(VENV_KERNEL)/.packages 2>/dev/null)" = "$(sort $(KERNEL_PACKAGES))" || { \
 	    mkdir -p $(BUILD) && /usr/bin/python3 -m venv $(VENV_KERNEL) && \
-	    $(VENV_KERNEL)/bin/pip install --quiet --disable-pip-version-check $(sort $(KERNEL_PACKAGES)) && \
+	    $(RETRY) $(VENV_KERNEL)/bin/pip install --quiet --disable-pip-version-check $(sort $(KERNEL_PACKAGES)) && \
 	    echo "$(sort $(KERNEL_PACKAGES))" >$(VENV_KERNEL)/.packages; }
 
 # --- what is copied to a machine: the package, and the zygote's library for every CPython (glibc; loaded through ctypes) ---
@@ -53,7 +53,7 @@ TEST_TARGETS    += guest
 venv-kernel-old: | packages
 	@test "$$(cat $(VENV_KERNEL_OLD)/.packages 2>/dev/null)" = "$(OLD_PACKAGES)" || { \
 	    mkdir -p $(BUILD) && /usr/bin/python3 -m venv $(VENV_KERNEL_OLD) && \
-	    $(VENV_KERNEL_OLD)/bin/pip install --quiet --disable-pip-version-check $(OLD_PACKAGES) && \
+	    $(RETRY) $(VENV_KERNEL_OLD)/bin/pip install --quiet --disable-pip-version-check $(OLD_PACKAGES) && \
 	    echo "$(OLD_PACKAGES)" >$(VENV_KERNEL_OLD)/.packages; }
 
 ## guest: the IPython kernel and its zygote, plainly and in boxes, with the newest and the oldest ipykernel

@@ -4,7 +4,7 @@ JUPYTERLAB    := $(BUILD)/jupyterlab
 
 $(JUPYTERLAB)/.done: | packages
 	@mkdir -p $(BUILD) && /usr/bin/python3 -m venv $(JUPYTERLAB)
-	@$(JUPYTERLAB)/bin/pip install --quiet --disable-pip-version-check jupyterlab
+	@$(RETRY) $(JUPYTERLAB)/bin/pip install --quiet --disable-pip-version-check jupyterlab
 	@touch $@
 
 .PHONY: jupyterlab

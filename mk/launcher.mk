@@ -23,7 +23,7 @@ FOREIGN_PYTEST    = CARREL_BUILD=$(abspath $(BUILD)) JUPYTER_PATH=$(abspath $(LA
 .PHONY: foreign-venv launcher-proof-pybox launcher-proof-client
 foreign-venv: all
 	@test "$$(cat $(FOREIGN)/venv/.packages 2>/dev/null)" = "$(FOREIGN_PACKAGES)" || { /usr/bin/python3 -m venv $(FOREIGN)/venv && \
-	    $(FOREIGN)/venv/bin/pip install --quiet --disable-pip-version-check $(FOREIGN_PACKAGES) && echo "$(FOREIGN_PACKAGES)" >$(FOREIGN)/venv/.packages; }
+	    $(RETRY) $(FOREIGN)/venv/bin/pip install --quiet --disable-pip-version-check $(FOREIGN_PACKAGES) && echo "$(FOREIGN_PACKAGES)" >$(FOREIGN)/venv/.packages; }
 	@$(BUILD)/carrel kernelspec install --name python3 --prefix $(abspath $(LAUNCHER_SPEC)) --python $(abspath $(FOREIGN)/venv/bin/python) >/dev/null
 
 launcher-proof-pybox: foreign-venv $(FOREIGN)/pppybox-0.0.19/.unpacked

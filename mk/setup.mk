@@ -3,6 +3,10 @@ PACKAGES += gcc make musl-tools libseccomp-dev libcmocka-dev clang libclang-rt-1
             python3-venv git tmux
 PYTHON_PACKAGES += pytest
 
+# A download may fail once, and not every lock of another apt is waited for: then it is tried again after so many seconds.
+PAUSES := 5 15 40
+RETRY  := sh -c 'for pause in $(PAUSES) 0; do "$$@" && exit 0; sleep $$pause; done; exit 1' retry
+
 VENV   := $(BUILD)/venv
 PYTHON := $(VENV)/bin/python
 
@@ -21,14 +25,18 @@ packages:
 	fi; \
 	echo "installing:$$missing"; \
 	export DEBIAN_FRONTEND=noninteractive; \
-	apt-get install -y -q -o DPkg::Lock::Timeout=120 --no-install-recommends $$missing </dev/null >/dev/null 2>&1 || \
-	{ apt-get update -q </dev/null >/dev/null && apt-get install -y -q -o DPkg::Lock::Timeout=120 --no-install-recommends $$missing </dev/null >/dev/null; }
+	install="apt-get install -y -q -o DPkg::Lock::Timeout=120 --no-install-recommends $$missing"; \
+	$$install </dev/null >/dev/null 2>&1 && exit 0; \
+	for pause in $(PAUSES) 0; do \
+	    apt-get update -q </dev/null >/dev/null && $$install </dev/null >/dev/null && exit 0; \
+	    sleep $$pause; \
+	done; exit 1
 
 ## venv: the private Python environment of the tests
 venv: | packages
 	@test "$$(cat $(VENV)/.packages 2>/dev/null)" = "$(sort $(PYTHON_PACKAGES))" || { \
 	    mkdir -p $(BUILD) && /usr/bin/python3 -m venv $(VENV) && \
-	    $(VENV)/bin/pip install --quiet --disable-pip-version-check $(sort $(PYTHON_PACKAGES)) && \
+	    $(RETRY) $(VENV)/bin/pip install --quiet --disable-pip-version-check $(sort $(PYTHON_PACKAGES)) && \
 	    echo "$(sort $(PYTHON_PACKAGES))" >$(VENV)/.packages; }
 
 $(VENV)/bin/pytest: | venv
