@@ -1,7 +1,6 @@
 """What the tests of the command line and those of the SDK stand on."""
 import os
 import shutil
-import subprocess
 
 import pytest
 
@@ -12,8 +11,7 @@ import server as servers
 def place():
     if os.geteuid() != 0:
         pytest.skip("these tests need root: they act as several users")
-    if subprocess.run(["id", servers.USER], capture_output=True).returncode:
-        subprocess.run(["useradd", "--create-home", servers.USER], check=True)
+    servers.make_user()
     where = servers.programs()
     yield where
     shutil.rmtree(where)

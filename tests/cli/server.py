@@ -53,6 +53,12 @@ def free_port():
             continue
 
 
+def make_user():
+    """An ordinary user; others who test here may be making the same one."""
+    wait_for(lambda: not subprocess.run(["id", USER], capture_output=True).returncode
+             or not subprocess.run(["useradd", "--create-home", USER], capture_output=True).returncode, f"there is a user {USER}")
+
+
 def children(pid):
     return [int(p) for p in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 

@@ -167,6 +167,5 @@ def programs_environment(place):
 def user():
     if os.geteuid() != 0:
         pytest.skip("needs root: it acts as another user")
-    if subprocess.run(["id", servers.USER], capture_output=True).returncode:
-        subprocess.run(["useradd", "--create-home", servers.USER], check=True)
+    servers.make_user()
     return servers.USER
