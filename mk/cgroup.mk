@@ -12,7 +12,7 @@ CGROUP_HEADERS := tests/cgroup/support.h $(wildcard src/base/*.h src/sys/*.h) sr
 cgroup: $(BUILD)/cgroup/test_cgroup $(BUILD)/cgroup/test_doctor
 	@for run in "test_cgroup host" "test_cgroup v1" "test_cgroup v2" "test_doctor"; do \
 	    log="$(BUILD)/cgroup/$$(echo $$run | tr ' ' '-').log"; \
-	    CMOCKA_MESSAGE_OUTPUT=stdout timeout 320 $(BUILD)/cgroup/$$run >"$$log" 2>&1 || \
+	    CMOCKA_MESSAGE_OUTPUT=stdout timeout 600 $(BUILD)/cgroup/$$run >"$$log" 2>&1 || \
 	    { cat "$$log"; echo "cgroup: $$run failed"; exit 1; }; \
 	    sed -n -e 's/^cgroup: \(.*\)/  \1/p' \
 	        -e 's/^\[==========\] \(.*: \)\{0,1\}\([0-9]*\) test(s) run\./  \2 tests passed/p' "$$log" | sed "s|^|$$run:|"; \

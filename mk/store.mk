@@ -10,9 +10,9 @@ STORE_TEST_HEADERS := $(wildcard tests/store/*.h tests/engine/support.h src/base
 ## store: boxes on disk images: the limit, what survives, what is refused, what is left
 store: $(BUILD)/store/test_store $(BUILD)/carrel $(BUILD)/carrel-server $(VENV)/bin/pytest
 	@log=$(BUILD)/store/store.log; \
-	CMOCKA_MESSAGE_OUTPUT=stdout CARREL=$(BUILD)/carrel timeout 300 $< >$$log 2>&1 || { cat $$log; echo "store: failed"; exit 1; }; \
+	CMOCKA_MESSAGE_OUTPUT=stdout CARREL=$(BUILD)/carrel timeout 600 $< >$$log 2>&1 || { cat $$log; echo "store: failed"; exit 1; }; \
 	sed -n -e 's/^store: \(.*\)/  \1/p' -e 's/^\[  PASSED  \] \([0-9]*\) test(s).*/  \1 passed/p' $$log
-	@CARREL_BUILD=$(abspath $(BUILD)) timeout 300 $(PYTHON) -m pytest -q -p no:cacheprovider tests/store/test_stop.py >$(BUILD)/store/stop.log 2>&1 || \
+	@CARREL_BUILD=$(abspath $(BUILD)) timeout 600 $(PYTHON) -m pytest -q -p no:cacheprovider tests/store/test_stop.py >$(BUILD)/store/stop.log 2>&1 || \
 	{ cat $(BUILD)/store/stop.log; echo "store: failed"; exit 1; }; tail -n 1 $(BUILD)/store/stop.log | sed 's/^/  through the server: /'
 
 $(BUILD)/store/test_store: $(STORE_TEST_SOURCES) $(STORE_TEST_HEADERS) | packages

@@ -46,7 +46,7 @@ int main(int argc, char **argv)
     const char *layout = argc > 1 ? argv[1] : "host";
     struct err e;
 
-    alarm(300); /* nothing here may hang */
+    alarm(560); /* nothing here may hang */
     if (geteuid() != 0) {
         printf("cgroup: skipped, needs root\n");
         return 0;

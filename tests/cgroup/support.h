@@ -13,7 +13,7 @@
 #include "sys/cgroup.h"
 #include "sys/process.h"
 
-enum { DEADLINE_US = 10000000 };
+enum { DEADLINE_US = 60000000 };
 
 extern struct cgroup_host host;
 

@@ -255,7 +255,7 @@ int main(void)
     };
     struct err e;
 
-    alarm(120);
+    alarm(560);
     int failed = cmocka_run_group_tests_name("doctor", pure, NULL, NULL);
     if (geteuid() == 0 && cgroup_host_open(&host, &e) == 0 && host.mode != CGROUP_NONE) {
         failed += cmocka_run_group_tests_name("doctor as root", as_root, NULL, NULL);

@@ -320,7 +320,7 @@ static void test_remove_gives_up_on_the_living(void **state)
 
     wait_for(shared[0]);
     assert_int_equal(cgroup_remove(&host, &leaf), -EBUSY);
-    assert_in_range(clock_monotonic_us() - before, 900000, 5000000);
+    assert_true(clock_monotonic_us() - before >= 900000);
     assert_int_equal(cgroup_sweep(&host, getpid()), 1); /* what remove left, its owner can still end */
     assert_int_equal(reap(&process).signal, SIGKILL);
     assert_int_equal(places(leaf.name), 0);

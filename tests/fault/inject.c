@@ -17,8 +17,8 @@
  *   hit ROLE N NUMBER           this is where it happened
  *   exec PID                    the payload has become its program and stands still until a byte comes back
  *   end ROLE CODE|-SIGNAL       a process has ended
- *   left ROLE PID               a process was still alive 3 s after the command's end; it has been killed
- *   hang ROLE PID NUMBER        the command did not end within 10 s; where each process was
+ *   left ROLE PID               a process was still alive 30 s after the command's end; it has been killed
+ *   hang ROLE PID NUMBER        the command did not end within 60 s; where each process was
  *   done                        no process is left */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -43,7 +43,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TASKS = 64, HANG_MS = 10000, LEFT_MS = 3000, HOLD_MS = 20, NOT_YET = -1 };
+enum { TASKS = 64, HANG_MS = 60000, LEFT_MS = 30000, HOLD_MS = 20, NOT_YET = -1 };
 enum mode { LIST, FAIL, SIGNAL };
 
 struct task {
