@@ -21,7 +21,12 @@
 #include "base/clock.h"
 #include "base/fd.h"
 
-enum { SWEEP_TIMEOUT_US = 1000000, LEAVES_MAX = 65536 };
+enum {
+    SWEEP_TIMEOUT_US = 1000000,     /* of a keeper that starts and is waited for; a janitor sweeps again */
+    GC_TIMEOUT_US    = 30000000,    /* on a busy machine a box takes seconds to die, and nobody comes after a gc */
+    AGAIN_US         = 500000,
+    LEAVES_MAX       = 65536,
+};
 
 struct stale {
     char  name[80];
@@ -155,13 +160,20 @@ static void end_leaf(const struct cgroup_host *host, const char *name)
 static int remove_leaf(const struct cgroup_host *host, const char *name, uint64_t deadline_us)
 {
     struct cgroup leaf;
+    bool is_late;
+    int r;
 
     open_leaf(host, name, &leaf);
-    int r = cgroup_remove_until(host, &leaf, deadline_us - SWEEP_TIMEOUT_US / 2);
-    if (r == -EBUSY) { /* somebody is in one of the v1 directories only: his maker died between two joins */
-        cgroup_kill_each(&leaf);
-        r = cgroup_remove_until(host, &leaf, deadline_us);
-    }
+    do {
+        uint64_t now = clock_monotonic_us();
+        is_late = now >= deadline_us;
+        r = cgroup_remove_until(host, &leaf, now + AGAIN_US < deadline_us ? now + AGAIN_US : deadline_us);
+        /* Slow to die, or in one of the v1 directories only: his maker died between two joins. */
+        if (r == -EBUSY) {
+            cgroup_kill_each(&leaf);
+            r = cgroup_remove_try(host, &leaf);
+        }
+    } while (r == -EBUSY && !is_late);
     cgroup_close(&leaf);
     return r;
 }
@@ -193,7 +205,7 @@ int cgroup_sweep_each(const struct cgroup_host *host, int owner_pid,
         collect(host, all.v1[c], owner_pid, &self, proc_is_ours, &list);
     for (size_t i = 0; i < list.count; i++)
         end_leaf(&all, list.item[i].name);
-    uint64_t deadline = clock_monotonic_us() + SWEEP_TIMEOUT_US;
+    uint64_t deadline = clock_monotonic_us() + (owner_pid == 0 && tell ? GC_TIMEOUT_US : SWEEP_TIMEOUT_US);
     for (size_t i = 0; i < list.count; i++) {
         int r = remove_leaf(&all, list.item[i].name, deadline);
         removed += r == 0;

@@ -171,6 +171,21 @@ def test_a_grandchild_that_holds_the_output_does_not_hold_carrel():
     assert b"main ended" in result.stdout
 
 
+@pytest.mark.parametrize("how", ["ended", "killed"])
+def test_a_box_that_takes_seconds_to_die_leaves_nothing(how):
+    """Dying needs processor time, too, and this box has next to none: neither carrel nor, after it, its janitor gives up."""
+    script = "/probe/probe bomb fork-bomb 200; read line"
+    box = Box(["/bin/sh", "-c", script], limits=("--cpus", "0.01", "--pids", "400", "--memory", "256M"), stdin=subprocess.PIPE, options=("-i",))
+    assert b'"count":200' in box.readline()
+    if how == "killed":
+        box.process.kill()
+        assert box.finish().status == -9
+    else:
+        result = box.finish(input=b"\n", check=False)
+        assert result.status == 0 and not cgroups_of(box.pid), result       # at once, before somebody else tidies up
+        box.snapshot.assert_same(box.pid)
+
+
 def test_zombies_count_against_the_pids_limit():
     line = bomb("zombies").line()
     assert line["errno"] == "EAGAIN" and line["count"] <= PIDS
