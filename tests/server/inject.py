@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+import time
 
 PTRACE_CONT, PTRACE_SINGLESTEP, PTRACE_GETREGS, PTRACE_SETREGS, PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 7, 9, 12, 13, 17, 0x4206, 0x4207
 NAMES = ("r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss fs_base gs_base ds es fs gs").split()
@@ -32,11 +33,16 @@ class Victim:
     def __init__(self, pid):
         self.pid = pid
         ptrace(PTRACE_SEIZE, pid)
-        ptrace(PTRACE_INTERRUPT, pid)
-        os.waitpid(pid, 0)
         self.memory = open(f"/proc/{pid}/mem", "r+b", buffering=0)
-        self.before = self.registers()
-        assert self.read(self.before.rip - 2, 2) == b"\x0f\x05", "it does not wait in a system call"
+        end = time.monotonic() + 30
+        while True:
+            ptrace(PTRACE_INTERRUPT, pid)
+            os.waitpid(pid, 0)
+            self.before = self.registers()
+            if self.read(self.before.rip - 2, 2) == b"\x0f\x05":
+                break
+            assert time.monotonic() < end, "it does not wait in a system call"
+            ptrace(PTRACE_CONT, pid)        # it had something to do
 
     def registers(self):
         regs = Registers()

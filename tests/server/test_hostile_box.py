@@ -18,7 +18,7 @@ ROOMY = {"memory": "256M", "disk": "128M", "pids": 64}
 BROKEN_OFF = (http.client.IncompleteRead, OSError)
 
 
-def in_time(ask, seconds=20):
+def in_time(ask, seconds=60):
     """The answer; what blocks fails instead."""
     result = concurrent.futures.Future()
 
