@@ -26,7 +26,7 @@
 #include "base/fd.h"
 #include "base/parse.h"
 
-enum { START_MS = 15000, END_MS = 15000, POLL_MS = 5, ARGUMENTS = 64, SAID = 200 };
+enum { START_MS = 60000, END_MS = 60000, POLL_MS = 5, ARGUMENTS = 64, SAID = 200 };
 
 /* What the guardian tells us first. */
 struct place {
