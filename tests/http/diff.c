@@ -505,14 +505,21 @@ static void show(const char *who, const struct view *v)
            v->method, v->n_body, (int)v->n_text, v->text);
 }
 
+static time_t seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec;
+}
+
 int main(int argc, char **argv)
 {
     static struct view ours, theirs;
     static char message[MESSAGE_MAX];
-    time_t end = time(NULL) + (argc > 1 ? strtol(argv[1], NULL, 10) : 10);
+    time_t end = seconds() + (argc > 1 ? strtol(argv[1], NULL, 10) : 10);
     mutate_seed = argc > 2 ? strtoull(argv[2], NULL, 0) : UINT64_C(0x9E3779B97F4A7C15);
     unsigned long n = 0, failures = 0;
-    for (; n % 4096 || time(NULL) < end; n++) {
+    for (; n % 4096 || seconds() < end; n++) {
         size_t size = mutate_request(message);
         char *exact = malloc(size ? size : 1);
         memcpy(exact, message, size);
