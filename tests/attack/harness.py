@@ -402,6 +402,11 @@ def attacks():
     return found
 
 
+def use_all_processors():
+    """An affinity that the tests were started with is no boundary, and who runs in it may leave it."""
+    os.sched_setaffinity(0, range(os.cpu_count()))
+
+
 @functools.cache
 def verdicts(topic, variant):
     """Runs all attacks of a topic in one box. Returns name -> verdict, and what was wrong outside, or None."""
@@ -415,7 +420,7 @@ def verdicts(topic, variant):
             arguments = world().probe_arguments()
             if variant == "rootless" or os.getuid() != 0:
                 arguments += ["nested=1"] + (["single=1"] if variant == "rootless" or not has_id_range() else [])
-            box = Box(["/probe/probe", "all", topic, *arguments], stdin=standard_input, pass_fds=(directory,),
+            box = Box(["/probe/probe", "all", topic, *arguments], stdin=standard_input, pass_fds=(directory,), prepare=use_all_processors,
                       **{**options, "options": ("-i", *options.get("options", ()))})
     finally:
         signal.signal(signal.SIGUSR1, signal.SIG_DFL)

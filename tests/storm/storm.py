@@ -57,7 +57,7 @@ def tagged(tag):
     parents, names = {}, {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            with open(f"/proc/{pid}/stat") as file:
+            with open(f"/proc/{pid}/stat", errors="replace") as file:
                 text = file.read()
         except OSError:
             continue
@@ -209,7 +209,7 @@ def main():
     parser.add_argument("--errors", required=True, help="a file for what the runs say on stderr")
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--parallel", type=int, default=4, help="1: one after the other")
-    parser.add_argument("--deadline", type=float, default=15, help="seconds until all must be gone")
+    parser.add_argument("--deadline", type=float, default=60, help="seconds until all must be gone")
     parser.add_argument("--timeout", type=float, default=240, help="seconds for all runs")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     return Storm(parser.parse_args()).run()
