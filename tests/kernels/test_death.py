@@ -29,11 +29,20 @@ def kernel_pid(box):
     raise LookupError("there is no such kernel")
 
 
-def has_ended(pid):
+def state_of(pid):
     try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] in "ZX"
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except OSError:
-        return True
+        return "X"
+
+
+def has_ended(pid):
+    return state_of(pid) in "ZX"
+
+
+def stop(pid):
+    os.kill(pid, signal.SIGSTOP)
+    assert wait_for(lambda: state_of(pid) == "T")
 
 
 def test_a_vanished_client_interrupts_its_cell_and_the_state_survives(box):
@@ -103,7 +112,7 @@ def test_the_last_words_of_a_kernel_that_did_not_read_all_are_heard(box, server)
     assert json.loads(response.readline())["type"] == "input_request"
     assert box.post("input", {"value": "x"}).status == 200 and json.loads(response.readline())["text"] == "reads"
     kernel, front = kernel_pid(box), server.front_pid()
-    os.kill(front, signal.SIGSTOP)
+    stop(front)
     try:
         os.kill(kernel, signal.SIGUSR1)
         assert wait_for(lambda: has_ended(kernel))
@@ -200,7 +209,7 @@ def test_a_kernel_that_dies_while_no_front_is_there(make, server):
     kernel, front = kernel_pid(box), server.front_pid()
     response = box.open("print('runs', flush=True); signal.sigwait([signal.SIGUSR1]); os._exit(9)")
     response.readline()
-    os.kill(front, signal.SIGSTOP)
+    stop(front)
     os.kill(kernel, signal.SIGUSR1)
     assert wait_for(lambda: has_ended(kernel))
     os.kill(front, signal.SIGKILL)
