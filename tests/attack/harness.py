@@ -60,6 +60,7 @@ class World:
         for program in (CARREL, PROBE):
             if not os.access(program, os.X_OK):
                 raise FileNotFoundError(f"{program} is not built; run make attack")
+        os.umask(0o022)     # whatever the caller's is
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix=f"attack-{SECRET}-"))
         self.directory.chmod(0o755)

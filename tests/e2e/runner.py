@@ -30,6 +30,7 @@ class World:
     """Made once: a copy of carrel that everybody may run, and a place for everybody's files."""
 
     def __init__(self):
+        os.umask(0o022)     # whatever the caller's is
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self.place = pathlib.Path(tempfile.mkdtemp(prefix="carrel-e2e-"))
         self.place.chmod(0o755)

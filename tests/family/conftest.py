@@ -25,6 +25,7 @@ DEADLINE = 120 * SLOW
 SETTLE = 60 * SLOW
 
 ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+os.umask(0o022)     # whatever the caller's is
 
 
 @dataclass
