@@ -223,7 +223,7 @@ def test_attaching_replays_and_leaves_the_command_alone(alice, box):
     ws.send(json.dumps({"type": "nonsense"}))
     assert json.loads(ws.receive())["type"] == "error"
     ws.close()
-    assert alice.get(path).json["state"] == "running"
+    assert wait_for(lambda: alice.get(path).json["state"] == "running")     # what it says may come before that it has started
     again = alice.websocket(path + "/attach")
     again.receive()
     assert again.receive() == b"\x01first\n"

@@ -256,7 +256,7 @@ def test_attaching_many_times_and_leaving(alice, box):
         w.close()
     seen = counter.check_more()
     assert wait_for(lambda: counter.check_more() > seen)
-    assert alice.get(counter.path).json["state"] == "running"
+    assert wait_for(lambda: alice.get(counter.path).json["state"] == "running")
     # One writes, the others only look.
     first, second = (raw_websocket(alice, counter.path + "/attach") for _ in range(2))
     second.send(b"\0x")

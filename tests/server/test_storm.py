@@ -192,7 +192,7 @@ class Keepsake:
         self.check()
         seen = counter.check_more()
         assert wait_for(lambda: counter.check_more() > seen), stalled(client, counter, server)
-        assert client.get(counter.path).json["state"] == "running"
+        assert wait_for(lambda: client.get(counter.path).json["state"] == "running")
 
     def after_the_keeper(self, server):
         client = self.client

@@ -48,7 +48,7 @@ def test_nobody_can_do_anything_with_another_ones_box(pair, theirs):
             never = attacker.ask(method, "/v1/boxes/baaaaaaaaaaaa" + way.replace("{x}", exec_id), BODIES.get(way))
             assert (never.status, never.code) == (answer.status, answer.code)
     assert owner.get(box).json == before
-    assert owner.get(f"{box}/exec/{exec_id}").json["state"] == "running"
+    assert wait_for(lambda: owner.get(f"{box}/exec/{exec_id}").json["state"] == "running")
     assert owner.get(box + "/files/tmp/secret").body == b"secret"
 
 
