@@ -323,8 +323,8 @@ static int become(const struct init_job *job, struct err *e)
     return r;
 }
 
-/* Nothing of init's set-up can fail any more when others hear of it: a command must not run for a moment in a box that is
- * refused. The first payload waits at the gate for its root, the keeper for what it can hand out. */
+/* Nothing of init's set-up can fail any more when others hear of it: a command must not run for a moment in a box that
+ * is refused. The first payload waits at the gate for its root, the keeper for what it can hand out. */
 static int tell(const struct init_job *job, struct note *note)
 {
     if (note->kind == NOTE_READY && job->gate >= 0 && write(job->gate, "r", 1) != 1) {
