@@ -4,8 +4,8 @@
  *
  * Order: no nested user namespaces -> private propagation -> scratch and root attached in the old root -> trees
  * attached to the new root -> pivot -> root read-only -> ids and capabilities dropped -> descriptors closed -> tiny
- * filter -> report -> reap for ever. Most of it needs capabilities in the new user namespace only and no mapped id, so the keeper writes the id
- * maps meanwhile. */
+ * filter -> report -> reap for ever. Most of it needs capabilities in the new user namespace only and no mapped id, so
+ * the keeper writes the id maps meanwhile. */
 #define _GNU_SOURCE
 #include "box/init.h"
 
