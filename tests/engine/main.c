@@ -30,6 +30,7 @@ int main(int argc, char **argv)
 
     alarm(560);     /* nothing here may hang */
     signal(SIGPIPE, SIG_IGN);
+    umask(022);     /* a template's files are for everybody */
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (geteuid() != 0) {
         printf("engine: skipped, needs root\n");
