@@ -7,6 +7,8 @@ sys.path.insert(0, os.path.dirname(__file__))
 
 import ways  # noqa: E402
 
+os.umask(0o022)           # boxes read what is made here
+
 
 @pytest.fixture(scope="session")
 def family():

@@ -26,6 +26,7 @@ def wait_for(what, deadline_s=120):
 
 
 BUILD = api.BUILD
+os.umask(0o022)           # boxes read what is made here
 KERNEL_PYTHON = os.environ.get("KERNEL_PYTHON", str(BUILD / "venv-kernel/bin/python"))
 
 

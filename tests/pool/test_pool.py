@@ -17,6 +17,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the server of these t
 
 
 clients.TIMEOUT_S = 120
+os.umask(0o022)           # boxes read what is made here
 
 
 def wait_for(what, deadline_s=120, every_s=0.02):
