@@ -22,6 +22,19 @@ static void on_interrupt(int signal)
     interrupted = 1;
 }
 
+void cell_wait(int fd, const volatile sig_atomic_t *flag)
+{
+    struct pollfd wait = { .fd = fd, .events = POLLIN };
+    sigset_t held, before;
+
+    sigemptyset(&held);
+    sigaddset(&held, SIGINT);
+    (void)sigprocmask(SIG_BLOCK, &held, &before);
+    if (!*flag)
+        (void)!ppoll(&wait, 1, NULL, &before);
+    (void)sigprocmask(SIG_SETMASK, &before, NULL);
+}
+
 /* Text from the box; colours stay if they are wanted. */
 static void print_plain(const char *text, int fd)
 {
@@ -87,7 +100,9 @@ static void read_answer(const json_t *event, char *text, size_t size)
         quiet.c_lflag &= ~(tcflag_t)ECHO;
         (void)tcsetattr(STDIN_FILENO, TCSADRAIN, &quiet);
     }
-    if (!fgets(text, (int)size, stdin))
+    if (isatty(STDIN_FILENO))
+        cell_wait(STDIN_FILENO, &interrupted);
+    if (interrupted || !fgets(text, (int)size, stdin))
         text[0] = '\0';
     if (hides) {
         (void)tcsetattr(STDIN_FILENO, TCSADRAIN, &before);
@@ -163,20 +178,6 @@ static void interrupt_cell(const struct cell *c, const char *box)
         (void)!client_call(c->client, "POST", target_box(box, "/kernels/default/interrupt"), NULL, NULL);
 }
 
-/* Looks at the flag and waits with nothing in between, so that no interrupt is slept through. */
-static void wait_for_more(int fd)
-{
-    struct pollfd wait = { .fd = fd, .events = POLLIN };
-    sigset_t held, before;
-
-    sigemptyset(&held);
-    sigaddset(&held, SIGINT);
-    (void)sigprocmask(SIG_BLOCK, &held, &before);
-    if (!interrupted)
-        (void)!ppoll(&wait, 1, NULL, &before);
-    (void)sigprocmask(SIG_SETMASK, &before, NULL);
-}
-
 /* Until the last event. */
 static int read_stream(struct cell *c, struct exchange *x, const char *box)
 {
@@ -188,7 +189,7 @@ static int read_stream(struct cell *c, struct exchange *x, const char *box)
         char *room = buf_reserve(&in, PIECE);
         ssize_t n = room ? exchange_read(x, room, PIECE, false) : -EFBIG;
         if (n == -EAGAIN)
-            wait_for_more(x->fd);
+            cell_wait(x->fd, &interrupted);
         if (interrupted)
             interrupt_cell(c, box);
         if (n == -EAGAIN)

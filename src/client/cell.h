@@ -2,6 +2,8 @@
 #ifndef CARREL_CLIENT_CELL_H
 #define CARREL_CLIENT_CELL_H
 
+#include <signal.h>
+
 #include "client/client.h"
 
 struct cell {
@@ -18,5 +20,7 @@ MUST_CHECK int cell_run(struct cell *c, json_t *body);
 void           cell_done(struct cell *c);
 /* What this program's exit status is; what is worth a word is told. */
 int            cell_exit(const json_t *end);
+/* Waits for something to read, or for SIGINT, whose handler sets the flag: also one that came before. */
+void           cell_wait(int fd, const volatile sig_atomic_t *flag);
 
 #endif

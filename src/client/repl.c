@@ -59,9 +59,10 @@ static bool read_code(const struct client *c, const char *box, unsigned long lon
         if (talks) {
             printf(first ? "In [%llu]: " : "   ...: ", count);
             fflush(stdout);
+            cell_wait(STDIN_FILENO, &dropped);
         }
         clearerr(stdin);
-        ssize_t n = getline(&line, &room, stdin);
+        ssize_t n = dropped ? -1 : getline(&line, &room, stdin);
         if (n < 0 && !dropped) {
             free(line);
             return code->length > 0;
