@@ -15,7 +15,7 @@ $(PROBE): $(PROBE_SOURCES) tests/probe/probe.h | packages $(KERNEL_HEADERS)/linu
 
 $(WORKS_VENV)/.done: | packages
 	@/usr/bin/python3 -m venv $(WORKS_VENV)
-	@$(RETRY) $(WORKS_VENV)/bin/pip install --quiet --disable-pip-version-check numpy pandas matplotlib psutil
+	@$(RETRY) $(WORKS_VENV)/bin/pip install --quiet --disable-pip-version-check $(PINNED) numpy pandas matplotlib psutil
 	@touch $@
 
 ATTACK_ENV       = CARREL=$(abspath $(BUILD)/carrel) CARREL_PROBE=$(abspath $(PROBE)) CARREL_WORKS_VENV=$(abspath $(WORKS_VENV))

@@ -11,7 +11,7 @@ KERNEL_PYTHON   := $(VENV_KERNEL)/bin/python
 venv-kernel: | packages
 	@test "$$(cat $(VENV_KERNEL)/.packages 2>/dev/null)" = "$(sort $(KERNEL_PACKAGES))" || { \
 	    mkdir -p $(BUILD) && /usr/bin/python3 -m venv $(VENV_KERNEL) && \
-	    $(RETRY) $(VENV_KERNEL)/bin/pip install --quiet --disable-pip-version-check $(sort $(KERNEL_PACKAGES)) && \
+	    $(RETRY) $(VENV_KERNEL)/bin/pip install --quiet --disable-pip-version-check $(PINNED) $(sort $(KERNEL_PACKAGES)) && \
 	    echo "$(sort $(KERNEL_PACKAGES))" >$(VENV_KERNEL)/.packages; }
 
 # --- what is copied to a machine: the package, and the zygote's library for every CPython (glibc; loaded through ctypes) ---

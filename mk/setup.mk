@@ -7,6 +7,9 @@ PYTHON_PACKAGES += pytest
 PAUSES := 5 15 40
 RETRY  := sh -c 'for pause in $(PAUSES) 0; do "$$@" && exit 0; sleep $$pause; done; exit 1' retry
 
+# Releases that nobody here has seen must not decide a test.
+PINNED := --constraint tests/constraints.txt
+
 VENV   := $(BUILD)/venv
 PYTHON := $(VENV)/bin/python
 
@@ -36,7 +39,7 @@ packages:
 venv: | packages
 	@test "$$(cat $(VENV)/.packages 2>/dev/null)" = "$(sort $(PYTHON_PACKAGES))" || { \
 	    mkdir -p $(BUILD) && /usr/bin/python3 -m venv $(VENV) && \
-	    $(RETRY) $(VENV)/bin/pip install --quiet --disable-pip-version-check $(sort $(PYTHON_PACKAGES)) && \
+	    $(RETRY) $(VENV)/bin/pip install --quiet --disable-pip-version-check $(PINNED) $(sort $(PYTHON_PACKAGES)) && \
 	    echo "$(sort $(PYTHON_PACKAGES))" >$(VENV)/.packages; }
 
 $(VENV)/bin/pytest: | venv
