@@ -1,5 +1,8 @@
 /* carrel cp: files as they are, folders as tar. A file that is copied out is written beside its place and renamed, so
- * that there is never half of one. */
+ * that there is never half of one.
+ *
+ * A folder that was copied out before has the links that the box made, and they may lead anywhere. So the last name of
+ * a place that is copied to is never followed, unless it is the very folder that the user named. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -109,7 +112,7 @@ static int look(struct copy *c, const char *box, const char *path, uint64_t *ret
     if (status < 0) {
         (void)client_complain(&e);
     } else if (status == 200) {
-        kind = type[0];
+        kind = strcmp(type, "device") == 0 ? 'c' : type[0];
         *ret_size = (uint64_t)json_integer_value(json_object_get(answer, "size"));
         *ret_mode = (mode_t)strtoul(text_of(answer, "mode"), NULL, 8) & 0777;
     } else if (status == 404 && strcmp(code, "not_found") != 0) {
@@ -286,18 +289,25 @@ static int open_download(struct copy *c, const char *target)
     return status;
 }
 
+/* A device or FIFO that is written itself. Of links, only the system's own lead to one: /dev/stdout, /dev/fd/63. */
+static bool is_special(const char *local)
+{
+    struct stat st;
+    int r = strncmp(local, "/dev/", 5) == 0 ? stat(local, &st) : lstat(local, &st);
+    return r == 0 && !S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode);
+}
+
 /* Into a new file beside the place, which then takes it. What is no plain file (a device, a FIFO) is written itself. */
 static int save(struct copy *c, const char *local, mode_t mode, struct progress *p)
 {
     char temporary[3 * PATH_MAX];
-    struct stat st;
     mode_t mask = umask(0);
 
     umask(mask);
     if (strcmp(local, "-") == 0)
         return receive_file(c, STDOUT_FILENO, p);
-    if (stat(local, &st) == 0 && !S_ISREG(st.st_mode)) {
-        FD special = open(local, O_WRONLY | O_CLOEXEC);
+    if (is_special(local)) {
+        FD special = open(local, O_WRONLY | O_CLOEXEC | (strncmp(local, "/dev/", 5) == 0 ? 0 : O_NOFOLLOW));
         return special < 0 ? fail(local, errno) : receive_file(c, special, p);
     }
     snprintf(temporary, sizeof temporary, "%s.XXXXXX", local);
@@ -335,6 +345,7 @@ static int download_folder(struct copy *c, const struct place *from, const char 
     const char *name = last_name(local, storage);
     struct buf target;
     struct progress p;
+    struct stat st;
     struct err e = { 0 };
 
     snprintf(folder, sizeof folder, "%s", local);
@@ -342,6 +353,11 @@ static int download_folder(struct copy *c, const struct place *from, const char 
         return fail(local, errno);
     if (name[0])
         snprintf(absolute + strlen(absolute), PATH_MAX, "/%s", name);
+    if (lstat(absolute, &st) == 0 && S_ISLNK(st.st_mode)) {
+        fprintf(stderr, "carrel: %s is a link here, which is not followed; remove it, or copy to another place\n",
+                show_text(local));
+        return EXIT_CLIENT;
+    }
     archive_target(&target, from->box, from->path);
     int status = open_download(c, buf_string(&target));
     buf_done(&target);
@@ -378,7 +394,10 @@ static int download(struct copy *c, const struct place *from, const char *local,
     snprintf(path, sizeof path, "%s", local);
     if (is_folder) {
         const char *name = last_name(from->path[0] ? from->path : "/home/box", storage);
-        snprintf(path, sizeof path, "%s/%s", local, name);
+        if (name[0])
+            snprintf(path, sizeof path, "%s/%s", local, name);
+        else if (!realpath(local, path))
+            return fail(local, errno);
     }
     return kind == 'd' ? download_folder(c, from, path) : download_file(c, from, path, size, mode);
 }

@@ -22,7 +22,7 @@ void progress_end(struct progress *p);
 /* --- tree.c: the folder at path (absolute), as tar --- */
 /* Sends it as the body. 0; -EPIPE: the server wants no more; another -errno with e. */
 MUST_CHECK int tree_send(const char *path, struct exchange *x, struct progress *p, struct err *e);
-/* Makes it of the answer's body; the last folder of path is made if it is missing. */
+/* Makes it of the answer's body; the last folder of path is made if it is missing, and may not be a link. */
 MUST_CHECK int tree_receive(const char *path, struct exchange *x, struct progress *p, struct err *e);
 
 #endif

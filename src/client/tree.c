@@ -160,7 +160,7 @@ int tree_receive(const char *path, struct exchange *x, struct progress *p, struc
 
     if (r < 0)
         return r;
-    r = ask(h.fd, FILES_UNPACK, FILES_PARENTS, path);
+    r = ask(h.fd, FILES_UNPACK, FILES_PARENTS | FILES_NOFOLLOW, path);
     while (r == 0 && !has_failed(h.fd) && (n = exchange_read(x, data, sizeof data, true)) > 0) {
         r = put_frame(h.fd, FILES_DATA, data, (size_t)n);
         progress_add(p, (uint64_t)n);

@@ -48,7 +48,7 @@ enum files_op {
     FILES_CHMOD,  /* mode */
     FILES_PACK, /* DATA: a tar of the folder's contents, or of the one file. length: most bytes in all (0: no bound) */
     FILES_UNPACK, /* takes DATA: a tar, unpacked into the folder. length: most bytes in all, limit: most entries (0: no
-                     bound). Flag PARENTS: the folder is made */
+                     bound). Flags PARENTS: the folder is made; NOFOLLOW: it may not be a link */
     FILES_OP_COUNT
 };
 

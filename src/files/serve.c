@@ -32,7 +32,7 @@ static const struct op {
     [FILES_REMOVE] = { op_remove, FILES_RECURSIVE, false, false },
     [FILES_CHMOD] = { op_chmod, 0, false, false },
     [FILES_PACK] = { op_pack, 0, false, false },
-    [FILES_UNPACK] = { op_unpack, FILES_PARENTS, true, false },
+    [FILES_UNPACK] = { op_unpack, FILES_PARENTS | FILES_NOFOLLOW, true, false },
 };
 
 const char *files_reason(int code)

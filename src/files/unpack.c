@@ -280,13 +280,14 @@ static int unpack(struct unpacking *u)
 /* The folder that is unpacked into. An fd, or what files_fail returned. */
 static int open_target(struct conversation *c)
 {
-    int folder = path_open(c, c->path, O_PATH | O_DIRECTORY, 0);
+    int flags = O_PATH | O_DIRECTORY | (c->request.flags & FILES_NOFOLLOW ? O_NOFOLLOW : 0);
+    int folder = path_open(c, c->path, flags, 0);
 
     if (folder == -ENOENT && (c->request.flags & FILES_PARENTS)) {
         int r = op_mkdir(c); /* with the request's mode */
         if (r < 0)
             return r;
-        folder = path_open(c, c->path, O_PATH | O_DIRECTORY, 0);
+        folder = path_open(c, c->path, flags, 0);
     }
     return folder < 0 ? files_fail(c, -folder, NULL, NULL) : folder;
 }

@@ -72,6 +72,40 @@ def test_a_link_in_a_box_leads_nowhere_outside(server, box, tmp_path):
     assert os.listdir(target) == [], again.stderr
 
 
+def test_a_link_of_an_earlier_copy_is_not_followed(server, box, tmp_path):
+    """The box makes a folder, or a file, of what was a link when it was copied first."""
+    target = tmp_path / "victim"
+    target.mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    server.carrel("exec", box, "--", "sh", "-c", f"mkdir out; ln -s {target} out/sub; ln -s {tmp_path}/pipe out/f")
+    assert server.carrel("cp", "-r", f"{box}:out", tmp_path).returncode == 0
+    server.carrel("exec", box, "--", "sh", "-c", "cd out; rm sub f; mkdir sub; echo evil >sub/authorized_keys; echo evil >f")
+    again = server.carrel("cp", "-r", f"{box}:out/sub", tmp_path / "out")
+    assert os.listdir(target) == [] and again.returncode == 125 and "is a link here" in again.stderr
+    # A reader, so that writing to the FIFO would work.
+    pipe = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    again = server.carrel("cp", f"{box}:out/f", tmp_path / "out")
+    assert os.read(pipe, 100) == b"" and again.returncode == 0, again.stderr
+    os.close(pipe)
+    assert not (tmp_path / "out/f").is_symlink() and (tmp_path / "out/f").read_text() == "evil\n"
+
+
+def test_a_folder_that_the_user_names_may_be_a_link(server, box, tmp_path):
+    server.carrel("exec", box, "--", "sh", "-c", "mkdir d; echo x >d/f")
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    assert server.carrel("cp", "-r", f"{box}:d/.", tmp_path / "link").returncode == 0
+    assert server.carrel("cp", "-r", f"{box}:d", tmp_path / "link").returncode == 0
+    assert (tmp_path / "real/f").read_text() == "x\n" and (tmp_path / "real/d/f").read_text() == "x\n"
+
+
+def test_special_files(server, box, tmp_path):
+    server.carrel("exec", box, "--", "sh", "-c", "echo x >f")
+    assert server.carrel("cp", f"{box}:f", "/dev/stdout").stdout == "x\n"
+    device = server.carrel("cp", f"{box}:/dev/null", tmp_path / "n")
+    assert device.returncode == 125 and "is a folder" not in device.stderr and not (tmp_path / "n").exists()
+
+
 def test_what_does_not_fit_is_refused_by_the_box(server, tmp_path):
     server.carrel("create", "--name", "small", "--memory", "64M", "--disk", "16M")
     big = tmp_path / "big"
