@@ -74,8 +74,9 @@ static _Noreturn void guard(char *const *settings, int alive, int told)
 
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
-    /* As root the front has an id of its own and must reach what is below; the state itself is closed to others. */
-    if (!mkdtemp(place.folder) || chmod(folder, 0711) < 0)
+    /* As root the front has an id of its own and must reach what is below; the state itself is closed to others. An
+     * ordinary user's is for nobody else. */
+    if (!mkdtemp(place.folder) || chmod(folder, geteuid() == 0 ? 0711 : 0700) < 0)
         place.error = errno;
     if (write(told, &place, sizeof place) != sizeof place || place.error) {
         (void)rmdir(folder);

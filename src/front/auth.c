@@ -298,6 +298,12 @@ static int unix_identity(const struct auth *a, const struct http_peer *peer, str
 
     if (uid == (uid_t)-1)
         return refuse(401, "the kernel does not tell who connected", ret_why);
+    /* A box of a server that is not root's has the rights of the server's user; nobody else may have those. */
+    if (a->server_uid != 0 && uid != 0 && uid != a->server_uid)
+        return refuse(403,
+                      "this server was started by another user, and without root it serves nobody else; start your own "
+                      "with 'carrel serve'",
+                      ret_why);
     *ret = (struct identity){ .uid = uid, .gid = peer->credentials.gid, .scopes = SCOPE_ALL };
     if (uid == 0 || uid == a->server_uid)
         ret->scopes |= SCOPE_ADMIN;

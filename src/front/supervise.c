@@ -179,9 +179,10 @@ static int listen_unix(const char *path, int *ret, struct err *e)
         return err_set(e, EADDRINUSE, STEP_HOST, "a server is running at %s already", path);
     FD fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     (void)unlink(path);
-    /* Anybody may connect: who it is, the kernel tells, and everybody sees only his own boxes. */
-    if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) < 0 || chmod(path, 0666) < 0 ||
-        listen(fd, BACKLOG) < 0)
+    /* Anybody may connect to root's: who it is, the kernel tells, and everybody sees only his own boxes. An ordinary
+     * user's boxes have that user's rights, so they are for nobody else. */
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) < 0 ||
+        chmod(path, geteuid() == 0 ? 0666 : 0600) < 0 || listen(fd, BACKLOG) < 0)
         return err_set(e, errno, STEP_HOST, "listening at %s", path);
     *ret = TAKE_FD(fd);
     return 0;
@@ -365,7 +366,7 @@ int serve_main(int argc, char **argv)
         r = find_layers(&s, &e);
     choose_user(&s);
     if (r == 0)
-        r = make_directory(s.config.run, 0755, 0, 0, &e);
+        r = make_directory(s.config.run, geteuid() == 0 ? 0755 : 0700, 0, 0, &e);
     if (r == 0)
         r = make_directory(s.config.state, 0700, s.uid, s.gid, &e);
     if (r == 0)

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
@@ -107,6 +108,9 @@ static int open_mounts(const struct keeper *keeper, struct request_create *q, in
         int r = envelope_open(&fds[i], keeper->host.rootless, &uid, &gid, e);
         if (r < 0)
             return r;
+        /* Without root the place is opened again and used with our own rights, which are nobody else's. */
+        if (keeper->host.rootless && uid != geteuid())
+            return err_at(e, EPERM, STEP_TREE, i, "a server without root mounts only what its own user has opened");
         if (i > 0 && uid != q->owner_uid)
             return err_at(e, EPERM, STEP_TREE, i, "mounts of two callers");
         if (fstat(fds[i], &status) < 0 || (!S_ISDIR(status.st_mode) && !S_ISREG(status.st_mode)))

@@ -66,6 +66,36 @@ def test_an_ordinary_user_has_a_server(make_server):
     assert server.carrel("rm", "mine", user=USER).returncode == 0
 
 
+def test_an_ordinary_users_server_is_for_nobody_else(make_server, tmp_path):
+    """Its boxes have its user's rights: whoever may make one may do what that user may."""
+    server = make_server(user=USER)
+    assert os.stat(server.socket).st_mode & 0o777 == 0o600 and os.stat(server.directory / "run").st_mode & 0o077 == 0
+    tried = ("ps",), ("create", "--name", "theirs"), ("create", "--mount", f"{server.directory}:/x:rw")
+    for words in tried:
+        refused = server.carrel(*words, user="nobody")
+        assert refused.returncode == 125 and "Permission denied" in refused.stderr, refused.stderr
+    os.chmod(server.socket, 0o666)      # somebody opens it nevertheless
+    for words in tried:
+        refused = server.carrel(*words, user="nobody")
+        assert refused.returncode == 125 and "started by another user" in refused.stderr, refused.stderr
+    for user in (USER, None):
+        made = server.carrel("create", "--name", "mine", user=user)
+        assert made.returncode == 0, made.stderr
+        assert server.carrel("rm", "mine", user=user).returncode == 0
+
+
+def test_an_ordinary_users_server_mounts_only_that_users(make_server, tmp_path):
+    """What others have opened would be opened again, and written, with its own user's rights."""
+    server = make_server(user=USER)
+    (server.directory / "open").mkdir(mode=0o755)
+    where = f"{server.directory}/open:/x"
+    refused = server.carrel("create", "--mount", where)         # root may ask for a box, but its directory is not USER's to open
+    assert refused.returncode == 125 and "its own user" in refused.stderr, refused.stderr
+    made = server.carrel("create", "--name", "mine", "--mount", where, user=USER)
+    assert made.returncode == 0, made.stderr
+    assert server.carrel("exec", "mine", "ls", "/x", user=USER).returncode == 0
+
+
 COUNTER = "i=0; while [ $i -lt 300 ]; do echo $i; i=$((i+1)); sleep 0.01; done"
 
 

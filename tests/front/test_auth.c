@@ -50,6 +50,12 @@ static void restart(bool allow_anonymous)
     assert_int_equal(auth_new(store, &config, 500, &auth, &e), 0);
 }
 
+static void serve_as(uid_t uid)
+{
+    auth_free(auth);
+    assert_int_equal(auth_new(store, &config, uid, &auth, &e), 0);
+}
+
 /* Parses a head and asks. address NULL: a unix peer with this uid. */
 static int ask(const char *address, uid_t uid, const char *head)
 {
@@ -109,18 +115,30 @@ static void create(const char *identity, const char *scopes, int64_t expires_ms,
 static void test_unix_peers_are_whom_the_kernel_says(void **state)
 {
     (void)state;
+    serve_as(0);
     assert_int_equal(ask(NULL, 1000, "GET / HTTP/1.1\r\nHost: anything\r\n\r\n"), 0);
     assert_string_equal(who.name, "uid:1000");
     assert_int_equal(who.uid, 1000);
     assert_int_equal(who.scopes, SCOPE_ALL);
     assert_int_equal(ask(NULL, 0, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"), 0);
     assert_int_equal(who.scopes, SCOPE_ALL | SCOPE_ADMIN);
-    assert_int_equal(ask(NULL, 500, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"), 0);
-    assert_int_equal(who.scopes, SCOPE_ALL | SCOPE_ADMIN);
     assert_int_equal(ask(NULL, 4294967294U, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"), 0);
     assert_string_equal(who.name, "uid:4294967294");
     assert_int_equal(ask(NULL, (uid_t)-1, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"), 401);
     assert_int_equal(ask(NULL, 1000, "GET / HTTP/1.1\r\nHost: x\r\nOrigin: http://evil.example\r\n\r\n"), 403);
+}
+
+static void test_a_server_that_is_not_roots_is_for_its_user_only(void **state)
+{
+    (void)state;
+    serve_as(500);
+    assert_int_equal(ask(NULL, 500, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"), 0);
+    assert_int_equal(who.scopes, SCOPE_ALL | SCOPE_ADMIN);
+    assert_int_equal(ask(NULL, 0, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"), 0);
+    assert_int_equal(who.scopes, SCOPE_ALL | SCOPE_ADMIN);
+    assert_int_equal(ask(NULL, 1000, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"), 403);
+    assert_int_equal(ask(NULL, 4294967294U, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"), 403);
+    assert_int_equal(ask(NULL, (uid_t)-1, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"), 401);
 }
 
 static void test_tcp_needs_a_token(void **state)
@@ -378,6 +396,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_unix_peers_are_whom_the_kernel_says),
+        TEST(test_a_server_that_is_not_roots_is_for_its_user_only),
         TEST(test_tcp_needs_a_token),
         TEST(test_bad_tokens),
         TEST(test_expired_and_revoked_tokens),

@@ -74,6 +74,16 @@ def test_an_ordinary_user_has_a_private_server(environment, place):
     assert done.stdout.startswith("hello\n")
 
 
+def test_an_ordinary_users_private_server_is_closed_to_others(environment, place):
+    skip_if_taken()
+    code = HELLO + "    import os; print(*[oct(os.stat(p).st_mode & 0o777) for p in (carrel.local.private_server().directory,\n" \
+        "                                                                  carrel.local.private_server().socket)])\n"
+    line = [*user_command(USER), "env", *[f"{k}={environment[k]}" for k in ("CARREL_BIN", "PYTHONPATH")], "/usr/bin/python3", "-c",
+            code.replace('memory="64M"', "")]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120, cwd="/")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "0o700 0o600"), done.stderr
+
+
 def test_a_server_that_does_not_start_says_why(environment):
     skip_if_taken()
     code = "import carrel\ntry:\n carrel.Carrel()\nexcept carrel.Unavailable as e:\n print(e)"

@@ -129,8 +129,9 @@ class PrivateServer:
 
     def __init__(self, startup: str | None = None, early: bool = False) -> None:
         self.directory = tempfile.mkdtemp(prefix="carrel-")
-        # As root the front has an id of its own and must reach what is below; the state itself is closed to others.
-        os.chmod(self.directory, 0o711)
+        # As root the front has an id of its own and must reach what is below; the state itself is closed to others. An ordinary user's is for
+        # nobody else.
+        os.chmod(self.directory, 0o711 if os.geteuid() == 0 else 0o700)
         self.socket = os.path.join(self.directory, "carrel.sock")
         self._owner = os.getpid()
         if startup:
