@@ -1,4 +1,5 @@
 """Messages over WebSockets: both protocols, several clients, sessions that come back, kernels that die."""
+import concurrent.futures
 import json
 import os
 import signal
@@ -326,6 +327,27 @@ def test_kernels_and_sessions_outlive_the_front(mortal):
     assert alice.delete(f"/api/kernels/{kernel}").status == 204 and alice.get("/api/sessions").json == []
     kill_front(mortal)
     assert wait_for(mortal.is_ready, deadline_s=60) and alice.get("/api/sessions").json == []
+
+
+def test_a_restart_that_waits_is_answered_when_the_box_is_lost():
+    # The next interpreter never gets ready, nobody is connected, and the box ends with the keeper.
+    server = serve("--set", "jupyter.client_envs=PYTHONPATH")
+    try:
+        alice = token(server, "alice")
+        kernel = alice.post("/api/kernels", {"name": "small", "env": {"PYTHONPATH": "/tmp/early"}}).json["id"]
+        place = f"/api/kernels/{kernel}"
+        wire = Wire(alice, kernel)
+        assert wire.run("import os; os.mkdir('/tmp/early')\nopen('/tmp/early/sitecustomize.py', 'w').write('import time; time.sleep(3600)')").reply["status"] == "ok"
+        wire.close()
+        assert wait_for(lambda: alice.get(place).json["connections"] == 0)
+        with concurrent.futures.ThreadPoolExecutor(1) as threads:
+            answer = threads.submit(alice.post, place + "/restart", {})
+            assert wait_for(lambda: alice.get(place).json["execution_state"] == "starting")
+            os.kill(server.keeper_pid(), signal.SIGKILL)
+            assert answer.result().status == 500 and "does not start" in answer.result().json["message"]
+        assert wait_for(server.is_ready) and alice.get(place).status == 404
+    finally:
+        server.stop()
 
 
 def test_shutdown_by_message(make_kernel, connect, alice):

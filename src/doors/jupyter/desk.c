@@ -116,8 +116,8 @@ static void on_task(struct loop_task *t)
     struct err e = { 0 };
 
     if (!k) {
-        if (d->wires)
-            desk_close(d, "the kernel is gone");
+        if (d->wires || d->waiters || d->making)
+            desk_close(d, "the kernel is gone");    /* nobody is left without an answer; then the next turn */
         else
             desk_free(d);
         return;
