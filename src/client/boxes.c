@@ -254,8 +254,8 @@ static int open_again(const json_t *box, struct handover *h)
 
     json_array_foreach(list, i, mount) {
         const char *what = show_format("the mount at %s (%s)", text_of(mount, "target"), text_of(mount, "source"));
-        if (handover_add(h, what, text_of(mount, "source"), text_of(mount, "target"),
-                         json_is_true(json_object_get(mount, "writable")), &e) < 0)
+        if (handover_add_again(h, what, text_of(mount, "source"), text_of(mount, "target"),
+                               json_is_true(json_object_get(mount, "writable")), &e) < 0)
             return client_complain(&e);
     }
     return 0;

@@ -76,6 +76,10 @@ void           handover_done(struct handover *h);
 /* Opens source with the rights of whoever runs this. what: how messages call it. */
 MUST_CHECK int handover_add(struct handover *h, const char *what, const char *source, const char *target,
                             bool writable, struct err *e);
+/* The same for what a box has had before. Who wrote what it is called, and what has happened there since, is not known:
+ * a box that may write above it may have put a link there. So no link is followed. */
+MUST_CHECK int handover_add_again(struct handover *h, const char *what, const char *source, const char *target,
+                                  bool writable, struct err *e);
 
 /* As client_ask and client_call, with further header lines (each with its CRLF; NULL: none) and what is handed over
  * (NULL: nothing). */

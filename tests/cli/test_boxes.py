@@ -1,4 +1,6 @@
 import json
+import shutil
+import tempfile
 import time
 
 import pytest
@@ -136,6 +138,44 @@ def test_start_hands_the_mounts_over_again(server, tmp_path):
     (tmp_path / "a").rename(tmp_path / "c")
     gone = server.carrel("start", "m")
     assert gone.returncode == 125 and "/a" in gone.stderr and "No such file" in gone.stderr
+    assert server.carrel("rm", "m").returncode == 0
+
+
+def test_only_the_owner_hands_the_mounts_over_again(server):
+    """What they are called is what the owner wrote; an admin's client could open more than the owner may."""
+    home = tempfile.mkdtemp(prefix="carrel-home-")
+    try:
+        shutil.chown(home, USER, USER)
+        made = server.carrel("create", "--name", "m", "--store", "disk", "--mount", f"{home}:/a:rw", user=USER)
+        if "store" in made.stderr:
+            pytest.skip(made.stderr)
+        assert made.returncode == 0, made.stderr
+        box = made.stdout.strip()
+        assert server.carrel("stop", box).returncode == 0
+        refused = server.carrel("start", box)
+        assert refused.returncode == 125 and "by its owner only" in refused.stderr, refused.stderr
+        assert server.carrel("start", "m", user=USER).returncode == 0
+        assert server.carrel("exec", "m", "touch", "/a/f", user=USER).returncode == 0
+        assert server.carrel("rm", box).returncode == 0
+    finally:
+        shutil.rmtree(home)
+
+
+def test_start_follows_no_link_that_the_box_has_made(server, tmp_path):
+    (tmp_path / "project/data").mkdir(parents=True)
+    (tmp_path / "private").mkdir()
+    made = server.carrel("create", "--name", "m", "--store", "disk", "--mount", f"{tmp_path}/project:/p:rw", "--mount", f"{tmp_path}/project/data:/data:rw")
+    if "store" in made.stderr:
+        pytest.skip(made.stderr)
+    assert made.returncode == 0, made.stderr
+    planted = server.carrel("exec", "m", "sh", "-c", f"mv /p/data /p/was && ln -s {tmp_path}/private /p/data")
+    assert planted.returncode == 0, planted.stderr
+    assert server.carrel("stop", "m").returncode == 0
+    refused = server.carrel("start", "m")
+    assert refused.returncode == 125 and "link" in refused.stderr, refused.stderr
+    (tmp_path / "project/data").unlink()
+    (tmp_path / "project/was").rename(tmp_path / "project/data")
+    assert server.carrel("start", "m").returncode == 0
     assert server.carrel("rm", "m").returncode == 0
 
 

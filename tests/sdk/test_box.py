@@ -138,6 +138,18 @@ def test_start_opens_the_mounts_again(carrel, tmp_path):
         assert (tmp_path / "g").exists()
 
 
+def test_start_follows_no_link_that_the_box_has_made(carrel, tmp_path):
+    (tmp_path / "project/data").mkdir(parents=True)
+    with carrel.create(mounts=[f"{tmp_path}/project:/p:rw", f"{tmp_path}/project/data:/data"], store="disk") as box:
+        box.exec(f"mv /p/data /p/was && ln -s {tmp_path} /p/data", check=True)
+        box.stop()
+        with pytest.raises(OSError, match="link"):
+            box.start()
+        (tmp_path / "project/data").unlink()
+        (tmp_path / "project/was").rename(tmp_path / "project/data")
+        box.start()
+
+
 def test_exec_as_another_user(carrel):
     with carrel.create() as box:
         assert box.exec(["id", "-u"], user="12:34").stdout == "12\n"

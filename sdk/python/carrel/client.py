@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import os
 import socket
 from dataclasses import dataclass, field, replace
@@ -132,8 +133,9 @@ def _envelope(fd: int) -> int:
     return theirs.detach()
 
 
-def open_mounts(mounts: Sequence[Mount], opened: List[int]) -> List[Raw]:
-    """Opens what is to be mounted, with the rights of this process; the descriptors go to the server."""
+def open_mounts(mounts: Sequence[Mount], opened: List[int], again: bool = False) -> List[Raw]:
+    """Opens what is to be mounted, with the rights of this process; the descriptors go to the server. again: what a box has had before, so no link is
+    followed: a box that may write above it may have put one there."""
     result = []
     for mount in mounts:
         if isinstance(mount, str):
@@ -142,7 +144,11 @@ def open_mounts(mounts: Sequence[Mount], opened: List[int]) -> List[Raw]:
                 raise ValueError(f"a mount is SOURCE:TARGET, SOURCE:TARGET:ro or SOURCE:TARGET:rw, not {mount!r}")
             mount = {"source": parts[0], "target": parts[1], "writable": parts[2:] == ["rw"]}
         source = os.path.realpath(mount["source"])
-        opened.append(_envelope(os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)))
+        fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        if again and os.readlink(f"/proc/self/fd/{fd}") != mount["source"]:
+            os.close(fd)
+            raise OSError(errno.ELOOP, "it is a link to another place now, or is below one; put back what was there, or make a new box", mount["source"])
+        opened.append(_envelope(fd))
         result.append({**mount, "source": source, "fd": len(opened) - 1})
     return result
 
@@ -325,7 +331,7 @@ class Box:
         try:
             body: Raw = {}
             if self.raw["mounts"] and self.raw["phase"] != "running":
-                body["mounts"] = open_mounts(self.raw["mounts"], opened)
+                body["mounts"] = open_mounts(self.raw["mounts"], opened, again=True)
             self.raw = self._transport.call("POST", f"{self._path}/start", json_body=body, fds=opened)
         finally:
             for fd in opened:

@@ -328,6 +328,10 @@ static void start(struct ask *a, json_t *root)
     struct err e = { 0 };
     int r = settings_read_mounts(&c, root, &e);
 
+    /* Which paths a client opens for it is what the owner wrote: an admin's client would open them with more rights. */
+    if (r == 0 && c.settings.n_mounts && strcmp(a->box->owner, a->who.name) != 0)
+        r = err_set(&e, EPERM, STEP_USAGE, "what this box has mounted can be handed over by its owner only, %s",
+                    a->box->owner);
     if (r == 0 && a->box->phase == PHASE_RUNNING) {
         reply_box(a, 200, a->box);
     } else {
