@@ -364,6 +364,46 @@ def test_shutdown_by_message(make_kernel, connect, alice):
     assert wait_for(lambda: alice.get(f"/api/kernels/{kernel}").status == 404)
 
 
+def test_a_shutdown_by_message_leaves_the_box_of_another_door(server, alice):
+    box = "/v1/boxes/" + alice.post("/v1/boxes", {"template": "python", "store": "disk"}).json["id"]
+    try:
+        kernel = alice.post(box + "/run", {"code": "open('/home/box/kept', 'w').write('here')"}).json["kernel"]["id"]
+        wire = Wire(token(server, "alice", scopes=["exec"]), kernel)
+        wire.ask("shutdown_request", {"restart": False}, channel="control")
+        assert wire.until(lambda m: m["msg_type"] == "shutdown_reply")[-1]["content"] == {"status": "ok", "restart": False}
+        with pytest.raises(EOFError):
+            wire.until(lambda m: False)
+        assert wait_for(lambda: alice.get(box + "/kernels").json["kernels"] == [])
+        assert alice.get(box).json["phase"] == "running" and alice.get(box + "/files/home/box/kept").body == b"here"
+    finally:
+        alice.delete(box)
+
+
+def test_a_shutdown_by_message_needs_the_right_to_delete_boxes(server, make_kernel, alice):
+    kernel = make_kernel()
+    wire = Wire(token(server, "alice", scopes=["exec"]), kernel)
+    wire.ask("shutdown_request", {"restart": False}, channel="control")
+    reply = wire.until(lambda m: m["msg_type"] == "shutdown_reply")[-1]["content"]
+    assert reply["status"] == "error" and "boxes:write" in reply["evalue"]
+    assert wire.run("6 * 7").result == ["42"]
+    wire.close()
+
+
+def test_a_dead_kernel_that_another_door_deletes_is_let_go(alice, connect):
+    boxes = ["/v1/boxes/" + alice.post("/v1/boxes", {"template": "python"}).json["id"] for _ in range(2)]
+    try:
+        dead, other = (alice.post(box + "/run", {"code": "1"}).json["kernel"]["id"] for box in boxes)
+        wire = connect(dead)
+        assert wire.run("import os; os._exit(3)").reply["ename"] == "DeadKernelError"
+        wire.until(lambda m: m["msg_type"] == "status" and m["content"]["execution_state"] == "dead")
+        assert alice.delete(f"{boxes[0]}/kernels/default").status == 204
+        connect(other)      # the next one that is listened to
+        with pytest.raises(EOFError):
+            wire.until(lambda m: False)
+    finally:
+        assert [alice.delete(box).status for box in boxes] == [204, 204]
+
+
 def test_a_missing_kernel_and_a_plain_get(alice, shared_kernel, connect):
     missing = connect("no-such-kernel")
     assert missing.status == 404

@@ -220,6 +220,18 @@ def test_limits(serving):
     assert bob.post("/api/kernels").status == 201
 
 
+def test_a_dead_kernel_counts_until_it_is_deleted(serving):
+    server = serving("--set", "jupyter.max_kernels=1", "--set", "jupyter.client_envs=PYTHONPATH")
+    alice = token(server, "alice")
+    kernel = alice.post("/api/kernels", {"name": "small", "env": {"PYTHONPATH": "/tmp/early"}}).json["id"]
+    # From now on every interpreter dies before it is one, until nobody tries again.
+    Wire(alice, kernel).run("import os; os.mkdir('/tmp/early')\nopen('/tmp/early/sitecustomize.py', 'w').write('import os; os._exit(3)')\nos._exit(3)")
+    assert wait_for(lambda: alice.get(f"/api/kernels/{kernel}").json["execution_state"] == "dead")
+    refused = alice.post("/api/kernels")
+    assert refused.status == 403 and "dead ones count" in refused.json["message"]
+    assert alice.delete(f"/api/kernels/{kernel}").status == 204 and alice.post("/api/kernels").status == 201
+
+
 def test_culling(serving):
     server = serving("--set", "jupyter.cull_idle=2s", "--set", "jupyter.cull_interval=500ms")
     alice, bob = token(server, "alice"), token(server, "bob")

@@ -151,7 +151,8 @@ static void on_state(struct kernel_client *c)
         if (d->is_reviving)     /* to JupyterLab the word means that it has died by itself */
             desk_tell_state(d, "restarting");
         d->is_reviving = false;
-        loop_timer_set(loop, &d->launch, d->launch_ms);
+        if (kernel_is_ours(c->kernel))
+            loop_timer_set(loop, &d->launch, d->launch_ms);
         break;
     case KERNEL_IDLE:
     case KERNEL_BUSY:
@@ -204,6 +205,7 @@ struct desk *desk_of(struct kernel *k)
     j->desks = d;
     d->last = kernel_last_number(k);
     kernel_attach(k, &d->client, UINT64_MAX);
+    loop_task_add(j->front->loop, &j->sweep);   /* the desks of kernels that are gone do not grow in number */
     /* It died while nobody was there to start it again: the front was new, and nobody had asked for it. */
     if (k->state == KERNEL_DEAD && k->is_adopted && kernel_is_ours(k) && box_lives(k))
         loop_task_add(j->front->loop, &d->task);
@@ -352,7 +354,7 @@ static void on_cull(struct loop_timer *t)
 
 /* ---- all of them ---- */
 
-/* A dead kernel goes without a word when its box does. */
+/* A dead kernel goes without a word: with its box, or when another door deletes it. */
 static void on_sweep(struct loop_task *t)
 {
     struct jupyter *j = (struct jupyter *)((char *)t - offsetof(struct jupyter, sweep));
@@ -366,9 +368,10 @@ static void on_box_event(struct box_watcher *w, const struct box *box, uint64_t 
 {
     struct jupyter *j = (struct jupyter *)((char *)w - offsetof(struct jupyter, watcher));
 
+    (void)box;
     (void)number;
     (void)body;
-    if (strcmp(type, "phase") == 0 && json_object_get(box->settings.labels, JUPYTER_LABEL))
+    if (strcmp(type, "phase") == 0)
         loop_task_add(j->front->loop, &j->sweep);
 }
 

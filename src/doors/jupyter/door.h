@@ -107,7 +107,7 @@ void kernel_make(struct call *c, struct wish *w, made_callback *done);
 /* Of its desk: it runs, or it never will. */
 void making_started(struct making *m, struct kernel *k);
 void making_failed(struct making *m, const char *why);
-/* Ends kernel and box; then_none: the call is answered with 204 when they are gone. */
+/* Ends the kernel, and its box if that was made for it; then_none: the call is answered with 204 when they are gone. */
 void kernel_remove(struct kernel *k, const char *reason, struct call *then_none);
 
 /* --- desk.c --- */

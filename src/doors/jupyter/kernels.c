@@ -112,8 +112,9 @@ static unsigned count_kernels(const struct jupyter *j, const char *owner)
 
     for (const struct making *m = j->makings; m; m = m->next)
         n += strcmp(m->owner, owner) == 0;
+    /* Also the dead: each still has its box, and can be started again. */
     for (const struct kernel *k = j->front->kernels; k; k = k->next)
-        n += kernel_is_ours(k) && k->state != KERNEL_DEAD && strcmp(k->box->owner, owner) == 0;
+        n += kernel_is_ours(k) && strcmp(k->box->owner, owner) == 0;
     return n;
 }
 
@@ -130,7 +131,8 @@ static int check_new(struct call *c, const struct wish *w, struct kernel **ret, 
     if (exists)
         return err_set(e, EEXIST, STEP_NONE, "Kernel already exists: %s", w->id);
     if (most && count_kernels(j, c->who.name) >= most)
-        return err_set(e, EDQUOT, STEP_USAGE, "%s has %u kernels already, which is the most on this server; end one",
+        return err_set(e, EDQUOT, STEP_USAGE,
+                       "%s has %u kernels already (dead ones count), which is the most on this server; delete one",
                        c->who.name, most);
     return 0;
 }
@@ -289,8 +291,9 @@ void kernel_remove(struct kernel *k, const char *reason, struct call *then_none)
     sessions_forget(k->front->jupyter, box->owner, k->id);
     if (d)
         desk_close(d, reason);
+    bool is_ours = kernel_is_ours(k);
     kernel_end(k, reason);
-    bool is_over = box->phase == PHASE_DELETED || box->phase == PHASE_FAILED;
+    bool is_over = !is_ours || box->phase == PHASE_DELETED || box->phase == PHASE_FAILED;
     int r = is_over ? 0 : box_delete(box, "asked", then_none ? on_removed : NULL, then_none, &e);
     if (!then_none)
         return;

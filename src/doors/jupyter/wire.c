@@ -41,6 +41,7 @@ struct wire {
     struct loop         *loop;
     bool                 is_v1, is_held, has_session;
     bool                 is_catching_up;    /* is told of the past, and only of what answers itself */
+    unsigned             scopes;            /* of the one who opened it */
     char                 user[80], session[SESSION_SIZE];
     char                 seen[WIRE_SESSIONS][SESSION_SIZE];     /* that it has used */
     unsigned             n_seen;
@@ -238,6 +239,12 @@ static void take_interrupt(struct wire *w, const struct parcel *p)
     reply_own(w, p, "interrupt_reply", json_pack("{s:s}", "status", good ? "ok" : "error"));
 }
 
+/* The end of a kernel of ours is its box's, too: that is for those who may delete boxes. */
+static bool may_end(const struct wire *w)
+{
+    return (w->scopes & SCOPE_WRITE) || !kernel_is_ours(w->client.kernel);
+}
+
 static void take_shutdown(struct wire *w, const struct parcel *p)
 {
     struct kernel *k = w->client.kernel;
@@ -248,6 +255,12 @@ static void take_shutdown(struct wire *w, const struct parcel *p)
     if (jsonscan_is_object(content.data, content.size))
         again = jsonscan_find(content, "restart");
     bool is_restart = again.data && again.size == 4 && memcmp(again.data, "true", 4) == 0;
+    if (!is_restart && !may_end(w)) {
+        reply_own(w, p, "shutdown_reply",
+                  json_pack("{s:s,s:b,s:s,s:s,s:[]}", "status", "error", "restart", false, "ename", "PermissionError",
+                            "evalue", "the token lacks the scope boxes:write", "traceback"));
+        return;
+    }
     reply_own(w, p, "shutdown_reply", json_pack("{s:s,s:b}", "status", "ok", "restart", is_restart));
     if (!w->back)
         return;
@@ -413,6 +426,7 @@ static struct wire *wire_new(struct call *c, const char *session)
     w->client.on_state = on_kernel_state;
     w->stall.on_expire = on_stall;
     w->has_session = session[0];
+    w->scopes = c->who.scopes;
     snprintf(w->user, sizeof w->user, "%s", c->who.name);
     if (session[0])
         snprintf(w->session, sizeof w->session, "%s", session);
