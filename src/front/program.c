@@ -175,7 +175,10 @@ static void on_access(const struct http_access *a, void *owner)
     snprintf(status, sizeof status, "%d", a->status);
     snprintf(us, sizeof us, "%llu", (unsigned long long)a->duration_us);
     snprintf(method, sizeof method, "%.*s", (int)a->method.size, a->method.data);
-    snprintf(target, sizeof target, "%.*s", (int)a->target.size, a->target.data);
+    /* Not the query: there may be a token in it. */
+    const char *query = a->target.size ? memchr(a->target.data, '?', a->target.size) : NULL;
+    size_t size = query ? (size_t)(query - a->target.data) : a->target.size;
+    snprintf(target, sizeof target, "%.*s", (int)size, a->target.data);
     front_log(a->status < 500 ? "debug" : "error", "request", "id", a->id, "method", method, "target", target, "status",
               status, "us", us, NULL);
 }

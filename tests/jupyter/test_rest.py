@@ -143,6 +143,14 @@ def test_every_way_to_show_a_token(server, alice, make_kernel):
     assert Wire(nobody, kernel, query="&token=" + alice.token).status == 101
 
 
+def test_a_token_in_the_query_does_not_get_into_the_log(server, alice):
+    nobody, secret = Client(("127.0.0.1", server.port)), token(server, "alice").token
+    failed = nobody.post(f"/api/kernels?token={secret}", {"name": "broken"})
+    assert failed.status == 500, failed.body
+    assert wait_for(lambda: failed.headers["X-Request-Id"] in server.log_text())
+    assert secret not in server.log_text() and '"/api/kernels"' in server.log_text()
+
+
 def test_scopes(server, alice, make_kernel):
     kernel = make_kernel()
     reader = token(server, "alice", scopes=["boxes:read"])
