@@ -21,6 +21,7 @@
 #include "base/fd.h"
 #include "base/jsonout.h"
 #include "base/parse.h"
+#include "base/place.h"
 #include "cli/commands.h"
 
 #define MACHINE_SOCKET "/run/carrel/carrel.sock"
@@ -75,7 +76,7 @@ static void find_server(bool insist, char *url, size_t size)
         snprintf(own, sizeof own, "%s/carrel/carrel.sock", runtime);
     else if (geteuid() != 0)
         snprintf(own, sizeof own, "/tmp/carrel-%u/carrel.sock", (unsigned)getuid());
-    if (own[0] && is_served(own, false))
+    if (own[0] && place_is_own_socket(own) && is_served(own, false))
         snprintf(url, size, "unix:%s", own);
     else if (is_served(MACHINE_SOCKET, false))
         snprintf(url, size, "unix:%s", MACHINE_SOCKET);

@@ -1,5 +1,6 @@
 /* A socket in a default place is believed only if root or the caller serves it: /tmp is everybody's, and a server sees
- * all that is sent to it. One that was named explicitly is the caller's own choice. */
+ * all that is sent to it. Who serves is asked once, and each request connects anew; so the place must be one where
+ * nobody else can put another socket meanwhile. One that was named explicitly is the caller's own choice. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <netdb.h>
@@ -14,6 +15,7 @@
 
 #include "base/fd.h"
 #include "base/parse.h"
+#include "base/place.h"
 #include "client/exchange.h"
 
 #define MACHINE_SOCKET "/run/carrel/carrel.sock"
@@ -157,7 +159,8 @@ int server_find(const char *url, struct server *ret, struct err *e)
         snprintf(own, sizeof own, "/tmp/carrel-%u/carrel.sock", (unsigned)getuid());
     const char *places[] = { own, MACHINE_SOCKET };
     for (size_t i = 0; i < 2; i++)
-        if (places[i][0] && strlen(places[i]) < sizeof((struct sockaddr_un *)0)->sun_path && is_served(places[i]))
+        if (places[i][0] && strlen(places[i]) < sizeof((struct sockaddr_un *)0)->sun_path &&
+            (i > 0 || place_is_own_socket(places[i])) && is_served(places[i]))
             return server_parse(places[i], ret, e);
     return err_set(
         e, ECONNREFUSED, STEP_USAGE,

@@ -1,11 +1,13 @@
 """Identities, quotas, the death of the front, and what is said when there is no server."""
 import json
 import os
+import shutil
+import socket
 import subprocess
 
 import pytest
 
-from server import USER, free_port
+from server import REPOSITORY, USER, free_port
 
 
 def test_two_identities_do_not_see_each_other(server, box):
@@ -139,25 +141,80 @@ def test_without_a_server_it_is_told_how_to_start_one(place):
     assert result.returncode == 125 and "no server is running" in result.stderr and "carrel serve" in result.stderr
 
 
+def test_a_default_place_is_used_only_if_nobody_else_can_change_it(make_server, place):
+    """Root serves at the end of a stranger's link: that he could turn elsewhere after it was looked who serves."""
+    if os.path.exists("/run/carrel/carrel.sock"):
+        pytest.skip("this machine has a server")
+    server = make_server()
+    runtime = server.directory / "runtime"
+    folder = runtime / "carrel"
+    runtime.mkdir()
+    runtime.chmod(0o1777)
+    sdk = "import carrel.local; print(carrel.local.running_server())"
+
+    def found():
+        """By the client, by `run --server` and by the SDK."""
+        line = ["runuser", "-u", USER, "--", "env", "-u", "CARREL_URL", f"XDG_RUNTIME_DIR={runtime}", f"PYTHONPATH={server.directory}/sdk"]
+        tries = [[place / "carrel", "ps"], [place / "carrel", "run", "--server", "true"], ["/usr/bin/python3", "-B", "-c", sdk]]
+        said = [subprocess.run([*line, *words], capture_output=True, text=True, timeout=60, cwd="/") for words in tries]
+        assert said[2].returncode == 0, said[2].stderr
+        return [said[0].returncode == 0, said[1].returncode == 0, said[2].stdout == f"unix:{folder}/carrel.sock\n"]
+
+    shutil.copytree(REPOSITORY / "sdk/python/carrel", server.directory / "sdk/carrel", ignore=shutil.ignore_patterns("__pycache__"))
+    subprocess.run(["chmod", "-R", "a+rX", server.directory / "sdk"], check=True)
+    folder.mkdir(mode=0o755)
+    os.symlink(server.socket, folder / "carrel.sock")
+    shutil.chown(folder, "nobody")
+    assert found() == [False] * 3
+    shutil.chown(folder, USER)
+    assert found() == [False] * 3               # a link still
+    (folder / "carrel.sock").unlink()
+    os.link(server.socket, folder / "carrel.sock")
+    assert found() == [True] * 3
+    for wrong in (lambda: folder.chmod(0o775), lambda: folder.chmod(0o757), lambda: shutil.chown(folder, "nobody")):
+        folder.chmod(0o755)
+        wrong()
+        assert found() == [False] * 3
+    folder.chmod(0o755)
+    shutil.chown(folder, USER)
+    runtime.chmod(0o777)
+    assert found() == [False] * 3
+    runtime.chmod(0o755)
+    folder.rename(runtime / "real")
+    os.symlink("real", folder)
+    assert found() == [False] * 3
+
+
 def test_a_strangers_socket_in_a_default_place_is_not_trusted(place, tmp_path):
     """Root asks with an XDG_RUNTIME_DIR in which somebody else listens: root does not even look there; another user does not trust it."""
-    import shutil
     import tempfile
     directory = tempfile.mkdtemp()
     try:
         os.chmod(directory, 0o777)
         os.mkdir(f"{directory}/carrel")
         os.chmod(f"{directory}/carrel", 0o777)
-        code = ("import socket,sys; s=socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); print(flush=True)\n"
-                "while True:\n c=s.accept()[0]; print('data' if c.recv(10) else 'none', flush=True)")
-        stranger = subprocess.Popen(["/usr/bin/python3", "-c", code, f"{directory}/carrel/carrel.sock"], user="nobody", group="nogroup",
-                                    stdout=subprocess.PIPE, text=True)
+        code = ("import os,socket,sys; s=socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); os.setgid(65534); os.setuid(65534)\n"
+                "s.listen(); print(flush=True)\n"
+                "while True:\n c=s.accept()[0]; print(c.recv(4), flush=True)")
+        path = f"{directory}/carrel/carrel.sock"
+        stranger = subprocess.Popen(["/usr/bin/python3", "-c", code, path], stdout=subprocess.PIPE, text=True)
         stranger.stdout.readline()
-        os.chmod(f"{directory}/carrel/carrel.sock", 0o777)
-        result = subprocess.run(["runuser", "-u", USER, "--", "env", "-u", "CARREL_URL", f"XDG_RUNTIME_DIR={directory}", place / "carrel", "ps"],
-                                capture_output=True, text=True, timeout=60)
-        assert stranger.stdout.readline() == "none\n"
-        assert "no server is running" in result.stderr or os.path.exists("/run/carrel/carrel.sock")
+        os.chmod(path, 0o777)
+
+        def ask(said):
+            """What the stranger hears first must be this, where b'mine' is said after the command."""
+            result = subprocess.run(["runuser", "-u", USER, "--", "env", "-u", "CARREL_URL", f"XDG_RUNTIME_DIR={directory}", place / "carrel", "ps"],
+                                    capture_output=True, text=True, timeout=60)
+            assert "no server is running" in result.stderr or os.path.exists("/run/carrel/carrel.sock")
+            with socket.socket(socket.AF_UNIX) as mine:
+                mine.connect(path)
+                mine.sendall(b"mine")
+                assert [stranger.stdout.readline() for _ in said] == [f"{word!r}\n" for word in said]
+        ask([b"mine"])                          # others may write there: it is not even looked who serves
+        shutil.chown(f"{directory}/carrel", USER)
+        for folder in (directory, f"{directory}/carrel"):
+            os.chmod(folder, 0o755)
+        ask([b"", b"mine"])                     # the place is USER's own, but the one who serves is a stranger
     finally:
         stranger.kill()
         stranger.communicate()

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -57,15 +58,29 @@ def _served(path: str) -> bool:
         return struct.unpack("3i", credentials)[1] in (0, os.geteuid())
 
 
+def _own_place(path: str) -> bool:
+    """Whether nobody but root and this user can put another socket there, after it was looked who serves it."""
+    folder = os.path.dirname(path)
+    try:
+        status, inner, outer = os.lstat(path), os.lstat(folder), os.stat(os.path.dirname(folder))
+    except OSError:
+        return False
+    ours = all(s.st_uid in (0, os.geteuid()) for s in (inner, outer))
+    kept = not outer.st_mode & 0o022 or bool(outer.st_mode & stat.S_ISVTX)
+    return stat.S_ISSOCK(status.st_mode) and stat.S_ISDIR(inner.st_mode) and ours and not inner.st_mode & 0o022 and kept
+
+
 def running_server() -> str | None:
     """The URL of a server that is there: CARREL_URL, the user's own, the machine's."""
     if os.environ.get("CARREL_URL"):
         return os.environ["CARREL_URL"]
-    places = ["/run/carrel/carrel.sock"]
     if os.geteuid() != 0:
         runtime = os.environ.get("XDG_RUNTIME_DIR")
-        places.insert(0, f"{runtime}/carrel/carrel.sock" if runtime else f"/tmp/carrel-{os.getuid()}/carrel.sock")
-    return next(("unix:" + path for path in places if os.path.exists(path) and _served(path)), None)
+        own = f"{runtime}/carrel/carrel.sock" if runtime else f"/tmp/carrel-{os.getuid()}/carrel.sock"
+        if _own_place(own) and _served(own):
+            return "unix:" + own
+    machine = "/run/carrel/carrel.sock"
+    return "unix:" + machine if os.path.exists(machine) and _served(machine) else None
 
 
 def any_server() -> str:
