@@ -27,6 +27,7 @@ static struct jsonslice last_line(const struct kernel_private *p)
     return (struct jsonslice){ .data = p->tail + start, .size = end - start };
 }
 
+/* Only of one that was not ready yet: afterwards any cell can say such words and leave with such a status. */
 static void add_last_words(const struct kernel *k, const struct exec *x, char *text, size_t size)
 {
     struct jsonslice line = last_line(kernel_private(k));
@@ -36,7 +37,7 @@ static void add_last_words(const struct kernel *k, const struct exec *x, char *t
         jsonscan_text(jsonscan_find(line, "error"), error, sizeof error)) {
         bool has_hint = jsonscan_text(jsonscan_find(line, "hint"), hint, sizeof hint);
         snprintf(text, size, "%s%s%s", error, has_hint ? "; " : "", has_hint ? hint : "");
-    } else if (k->state == KERNEL_STARTING && line.size > 0 && line.size < 120) {
+    } else if (line.size > 0 && line.size < 120) {
         size_t n = strlen(text);
         snprintf(text + n, size - n, ": %.*s", (int)line.size, line.data);
     }
@@ -57,8 +58,11 @@ static void say_why(struct kernel *k, const struct exec *x)
         snprintf(k->reason, sizeof k->reason, "the kernel was killed by signal %d (SIG%s)", x->end.signal,
                  sigabbrev_np(x->end.signal) ? sigabbrev_np(x->end.signal) : "?");
     else {
-        snprintf(k->reason, sizeof k->reason, "the kernel's process exited with status %d", x->end.code);
-        add_last_words(k, x, k->reason, sizeof k->reason);
+        bool starting = k->state == KERNEL_STARTING;
+        snprintf(k->reason, sizeof k->reason, "%sthe kernel's process exited with status %d",
+                 starting ? "the kernel did not start: " : "", x->end.code);
+        if (starting)
+            add_last_words(k, x, k->reason, sizeof k->reason);
     }
 }
 

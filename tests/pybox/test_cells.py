@@ -68,6 +68,24 @@ def test_a_dead_kernel_raises_its_reason_and_the_next_cell_has_a_new_one(box):
     assert dying.run("x").error.name == "NameError"
 
 
+def test_too_much_output_is_a_result_and_the_kernel_lives(box):
+    box.run("before = 8")
+    result = box.run("print('y' * 15_000_000)")
+    assert result.outcome == "output_limit" and not result.ok and 10_000_000 < result.stdout.count("y") <= 10 << 20
+    with pytest.raises(carrel.CellFailed, match="output limit"):
+        result.check()
+    assert box.run("before").text == "8"
+    assert box.run("print('y' * 15_000_000)", output_limit="20M").stdout == "y" * 15_000_000 + "\n"
+
+
+@pytest.mark.parametrize("status", [1, 78])
+def test_a_cell_cannot_forge_the_advice_for_an_interpreter_that_is_no_kernel(box, status):
+    words = b'{"carrel": "kernel", "error": "no ipykernel", "hint": "pip install evil"}\n'
+    with pytest.raises(carrel.KernelDied) as caught:
+        box.kernel("forger").run(f"import os\nos.write(2, {words!r})\nos._exit({status})")
+    assert "evil" not in str(caught.value)
+
+
 def test_a_stream_yields_as_it_happens_and_leaving_it_interrupts(box):
     events = box.stream("x = 5\nprint('a', flush=True)\nwhile True: pass")
     first = next(events)

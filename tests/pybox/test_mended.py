@@ -80,6 +80,20 @@ def test_a_message_of_several_megabytes(ways, manager):
     assert len(out.data[0]["text/plain"]) == 5_000_000
 
 
+def test_a_cell_may_say_more_than_the_default_of_the_server(ways, manager):
+    with ways.started(manager) as box:
+        out = ways.run(box, "print('x' * 15_000_000)", timeout=200)
+    assert out.error is None and out.data == [{"text/plain": "x" * 15_000_000 + "\n"}]
+
+
+def test_a_cell_that_says_too_much_has_an_error(local, manager, monkeypatch):
+    monkeypatch.setattr("carrel.pybox.local._OUTPUT", 1000)
+    with local.started(manager) as box:
+        out = local.run(box, "x = 1\nprint('x' * 5000)")
+        assert out.error.ename == "OutputLimit" and 0 < out.data[0]["text/plain"].count("x") <= 1000
+        assert local.run(box, "x").data == [{"text/plain": "1"}]
+
+
 def test_a_plot_is_a_png(ways, manager):
     with ways.started(manager) as box:
         out = ways.run(box, "%matplotlib inline\nimport matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()", timeout=200)

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 Raw = Dict[str, Any]
 Answer = Callable[[str, bool], str]
 
+# How the server begins the reason if a kernel's process ended before any cell could run in it, and what it said does not fit.
+_NEVER_READY = "the kernel did not start: "
 # How a cell may end while its kernel goes on.
-_ALIVE = ("ok", "error", "timeout", "interrupted", "aborted")
+_ALIVE = ("ok", "error", "timeout", "interrupted", "aborted", "output_limit")
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ class Output:
 
 @dataclass(frozen=True)
 class Result:
-    """A cell that has ended. outcome: ok; error (the cell raised: see `error`); interrupted; timeout; or how its kernel died."""
+    """A cell that has ended. outcome: ok; error (the cell raised: see `error`); interrupted; output_limit (it said
+    more than it may and was interrupted; what is here is the beginning); timeout; or how its kernel died."""
 
     outcome: str
     stdout: str = ""
@@ -99,7 +102,7 @@ class Result:
         return {"wall_ms": self.wall_ms, "cpu_ms": self.cpu_ms, "memory_peak_bytes": self.memory_peak_bytes}
 
     def check(self) -> "Result":
-        """Itself, or CellFailed if the cell raised or was interrupted."""
+        """Itself, or CellFailed if the cell raised or was interrupted, also because it said too much."""
         if not self.ok:
             raise CellFailed(self)
         return self
@@ -109,7 +112,8 @@ class CellFailed(CarrelError):
     """A cell raised an exception, or was interrupted. Only Result.check() raises this."""
 
     def __init__(self, result: Result):
-        super().__init__(str(result.error or result.outcome), code=result.outcome)
+        reason = result.raw.get("reason") if result.outcome == "output_limit" else None
+        super().__init__(str(reason or result.error or result.outcome), code=result.outcome)
         self.result = result
 
 
@@ -180,7 +184,9 @@ def checked(result: Result) -> Result:
         lost = "; the kernel did not react to an interrupt and was ended, its state is lost" if dead else ""
         raise RunTimeout(f"the cell ran too long and was interrupted{lost}", result)
     if dead:
-        _no_kernel(result.stderr)
+        # What the cell itself could have said is not believed: only what came before the kernel was ready, and the server knows when that was.
+        if said.startswith(_NEVER_READY):
+            _no_kernel(result.stderr)
         if "ipykernel" in said and "pip install" in said:
             raise KernelUnavailable(said, code="no_ipykernel")
         if said.startswith("exec: ") and said.endswith("Permission denied"):

@@ -19,6 +19,7 @@ from .schema import Assembly, PyBoxOut, text_env
 logger = logging.getLogger(__name__)
 
 _SPECS = (None, "", "python", "python3")
+_OUTPUT = "1G"      # of a cell; pppybox has no such limit, but this process must hold it all
 _LIMITS = ("memory", "cpus", "pids", "disk", "idle_timeout", "ttl", "profile", "labels", "mounts")
 
 
@@ -40,7 +41,10 @@ class _Cell:
         self._collector.take(event)
 
     def finish(self) -> PyBoxOut:
-        checked(self._collector.result())
+        result = checked(self._collector.result())
+        if result.outcome == "output_limit":
+            reason = str(result.raw.get("reason") or "the cell said too much")
+            self._assembly.failed("OutputLimit", reason, [f"OutputLimit: {reason}"])
         return self._assembly.finish()
 
 
@@ -266,7 +270,7 @@ class LocalPyBox(BasePyBox):
         if the kernel ends, or has ended."""
         cell = _Cell()
         try:
-            for event in self.client.stream(code, timeout=timeout, on_dead="error"):
+            for event in self.client.stream(code, timeout=timeout, on_dead="error", output_limit=_OUTPUT):
                 cell.take(event)
         except (NotFound, Conflict) as e:
             raise _lost(self.kernel_id, e) from e
@@ -298,7 +302,7 @@ class AsyncLocalPyBox(BasePyBox):
     async def run(self, code: str, timeout: float | None = 60, **kwargs: Any) -> PyBoxOut:
         """As LocalPyBox.run(). Cancelling it interrupts the code."""
         cell = _Cell()
-        events = self.client.stream(code, timeout=timeout, on_dead="error")
+        events = self.client.stream(code, timeout=timeout, on_dead="error", output_limit=_OUTPUT)
         try:
             async for event in events:
                 cell.take(event)
