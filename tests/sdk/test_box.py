@@ -1,7 +1,9 @@
 import os
+import signal
 import threading
 
 import pytest
+from server import wait_for
 
 import carrel as sdk
 from carrel import Box, event_bytes
@@ -61,6 +63,27 @@ def test_closing_a_stream_ends_the_command(box):
     command = box.get_exec(next(events)["exec"])
     events.close()
     assert command.wait().outcome == "killed"
+
+
+def interrupts_when_it_runs(box):
+    """Ctrl-C as soon as there is a command."""
+    def interrupt():
+        wait_for(lambda: any(e.running for e in box.execs()), "the command runs")
+        os.kill(os.getpid(), signal.SIGINT)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("data", [None, b"\xff"])
+def test_ctrl_c_ends_the_command(box, data):
+    thread = interrupts_when_it_runs(box)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        box.exec(["sleep", "1000"], stdin=data)
+    thread.join(60)
+    command, = box.execs()
+    wait_for(lambda: not command.refresh().running, "the command is over")
+    assert caught.tb is not None        # which kept everything that the call had
 
 
 def test_background_commands(box):

@@ -1,6 +1,7 @@
 import io
 import os
 import socket
+import threading
 import urllib.request
 
 import pytest
@@ -72,6 +73,50 @@ def test_a_tree_with_links_that_lead_out_is_refused(box, tmp_path, link):
     with pytest.raises(sdk.InvalidRequest) as caught:
         box.files.get_tree("t", tmp_path / "back")
     assert caught.value.code == "unsafe_archive" and not (tmp_path / "back/z").is_symlink()
+
+
+def test_a_link_that_climbs_out_of_another_is_refused(box, tmp_path):
+    """By its letters it stays below; but what it goes through is a link that leads to the top."""
+    box.exec("mkdir -p t/a/b/c; ln -s ../../.. t/a/b/c/up; ln -s a/b/c/up/../../victim t/x", check=True)
+    with pytest.raises(sdk.InvalidRequest) as caught:
+        box.files.get_tree("t", tmp_path / "back")
+    assert caught.value.code == "unsafe_archive" and not (tmp_path / "back/x").is_symlink()
+
+
+@pytest.mark.parametrize("end", ["", "/", "/."])
+def test_a_target_that_is_a_link_is_refused(box, tmp_path, end):
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "link").symlink_to("victim")
+    box.exec("mkdir t; echo evil >t/f", check=True)
+    with pytest.raises(sdk.InvalidRequest, match="is a link"):
+        box.files.get_tree("t", f"{tmp_path}/link{end}")
+    assert os.listdir(tmp_path / "victim") == []
+    box.files.get_tree("t", os.path.realpath(tmp_path / "link"))
+    assert os.listdir(tmp_path / "victim") == ["f"]
+
+
+@pytest.mark.parametrize("head", [b"Content-Length: 100\r\n\r\n0123456789", b"Transfer-Encoding: chunked\r\n\r\na\r\n0123456789\r\n"])
+def test_a_download_that_breaks_off_is_an_error(tmp_path, head):
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen()
+
+        def answer():
+            for _ in range(2):
+                connection, _ = listener.accept()
+                with connection:
+                    asked = b""
+                    while b"\r\n\r\n" not in asked:
+                        asked += connection.recv(65536)
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n" + head)
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        box = sdk.Box(server=sdk.Carrel(f"unix:{tmp_path}/socket"), _raw={"id": "b"})
+        with pytest.raises(sdk.Unavailable, match="broke off"):
+            box.files.download("f", tmp_path / "down")
+        with pytest.raises(sdk.Unavailable, match="broke off"):
+            box.files.read("f")
+        thread.join(60)
 
 
 def test_a_tree_does_not_go_through_a_link_that_is_there(box, tmp_path):

@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import errno
 import os
 import socket
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Union
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Union, cast
 
 from . import local
 from .cells import Answer, Collector, Kernel, Result, checked, result_of, run_body
@@ -251,10 +252,16 @@ class Box:
         """With input that need not be text."""
         command = self.spawn(argv, stdin=True, **options)
         try:
-            command.write(stdin, close=True)
-        except Conflict:
-            pass  # it ended, or closed its input, before it had read everything
-        return command.wait()
+            try:
+                command.write(stdin, close=True)
+            except Conflict:
+                pass  # it ended, or closed its input, before it had read everything
+            return command.wait()
+        except BaseException:
+            # Ctrl-C, for example: nobody else knows of the command.
+            with contextlib.suppress(CarrelError):
+                command.kill()
+            raise
 
     def run(self, code: str, *, timeout: str | float | None = None, context: str | None = None, env: Mapping[str, str] | None = None,
             cwd: str | None = None, template: str | None = None, on_dead: str | None = None, output_limit: str | int | None = None,
@@ -269,11 +276,15 @@ class Box:
         if answer is None:
             return checked(result_of(self._transport.call("POST", self._path + "/run", json_body=run_body(code, options))))
         collector = Collector()
-        for event in self.stream(code, **options):
-            collector.take(event)
-            if event.get("type") == "input_request":
-                said = answer(str(event.get("prompt", "")), bool(event.get("password")))
-                self.kernel(context or "default").input(said)
+        events = self.stream(code, **options)
+        try:
+            for event in events:
+                collector.take(event)
+                if event.get("type") == "input_request":
+                    said = answer(str(event.get("prompt", "")), bool(event.get("password")))
+                    self.kernel(context or "default").input(said)
+        finally:
+            cast(Any, events).close()
         return checked(collector.result())
 
     def stream(self, code: str, **options: Any) -> Iterator[Raw]:

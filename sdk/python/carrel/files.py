@@ -1,14 +1,16 @@
 """The files of a box."""
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import pathlib
 import shutil
 import tarfile
 import tempfile
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import IO, TYPE_CHECKING, Any, Iterable, List, Mapping, Union
+from typing import IO, TYPE_CHECKING, Any, Iterable, List, Mapping, Union, cast
 
 from .errors import Conflict, InvalidRequest, NotFound
 from .transport import absolute, file_path
@@ -67,6 +69,9 @@ def _place(member: tarfile.TarInfo, to: str) -> str:
 
 def _unpack(archive: tarfile.TarFile, to: str) -> None:
     """A stranger's archive. Python's own filters for that are newer than many Pythons."""
+    if os.path.islink(pathlib.PurePath(to)):
+        # It may have come from a box, with an earlier copy.
+        raise InvalidRequest(f"{to} is a link, which is not followed; name the directory itself: os.path.realpath()", code="unsafe_target")
     os.makedirs(to, exist_ok=True)
     for member in archive:
         path = _place(member, to)
@@ -78,9 +83,12 @@ def _unpack(archive: tarfile.TarFile, to: str) -> None:
         if os.path.lexists(path):
             os.unlink(path)
         if member.issym():
-            # What it points to, seen from where it is, must be below as well.
+            # What it points to, seen from where it is, must be below as well. A ".." after a name cannot be judged: the name may be a link.
             inside = os.path.relpath(os.path.dirname(path), to)
-            if member.linkname.startswith("/") or os.path.normpath(os.path.join(inside, member.linkname)).split("/")[0] == "..":
+            steps = [part for part in member.linkname.split("/") if part not in ("", ".")]
+            climbs_later = ".." in itertools.dropwhile(lambda part: part == "..", steps)
+            if (member.linkname.startswith("/") or climbs_later
+                    or os.path.normpath(os.path.join(inside, member.linkname)).split("/")[0] == ".."):
                 raise _unsafe(member, "is a link that leads out of it")
             os.symlink(member.linkname, path)
         elif member.isreg():
@@ -192,10 +200,11 @@ class Files:
         self._box._transport.call("DELETE", self._url(path), query={"recursive": recursive or None})
 
     def get_tree(self, path: Path, to: Path) -> None:
-        """Copies a directory out of the box. Names and links that would leave the target directory are refused."""
+        """Copies a directory out of the box. Names and links that would leave the target directory are refused,
+        and so is a target that is a link."""
         answer = self._box._transport.open("GET", f"{self._box._path}/archive", query={"path": absolute(path)}, fresh=True)
         try:
-            with tarfile.open(fileobj=answer.response, mode="r|") as archive:
+            with tarfile.open(fileobj=cast(Any, answer), mode="r|") as archive:
                 _unpack(archive, os.fspath(to))
         finally:
             answer.close()

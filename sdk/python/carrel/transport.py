@@ -56,7 +56,11 @@ class Answer:
 
     def read(self, size: int | None = None) -> bytes:
         try:
-            return self.response.read() if size is None else self.response.read(size)
+            data = self.response.read() if size is None else self.response.read(size)
+            if not data and size and self.response.length:
+                # Of a part that was asked for, http.client does not say that it is the last for want of more.
+                raise http.client.IncompleteRead(b"", self.response.length)
+            return data
         except (http.client.HTTPException, OSError) as e:
             self.close()
             raise Unavailable(f"the server broke off in the middle: {e!r}") from e
@@ -159,6 +163,9 @@ class Transport:
                         fresh = True
                         continue
                     raise Unavailable(f"cannot reach the server at {self.url}: {e or type(e).__name__}") from e
+            except BaseException:
+                connection.close()      # Ctrl-C: so the server learns that nobody waits, and ends what was asked for
+                raise
             break
         result = Answer(self, connection, response, keep=not fresh)
         if result.status >= 400:
