@@ -10,6 +10,27 @@
 #include "front/front.h"
 #include "front/kernels.h"
 
+/* A command may have megabytes of arguments, and hundreds of commands are kept of a box. */
+enum { SHOWN_BYTES = 4096, ARGUMENT_BYTES = 32 };
+
+void exec_show_argument(struct exec *x, const char *text)
+{
+    size_t size = strlen(text), room = SHOWN_BYTES - x->shown_bytes;
+
+    if (x->is_argv_cut || room <= ARGUMENT_BYTES) {
+        x->is_argv_cut = true;
+        return;
+    }
+    room -= ARGUMENT_BYTES;
+    if (size > room) {
+        x->is_argv_cut = true;
+        for (size = room; size > 0 && ((unsigned char)text[size] & 0xc0) == 0x80;)
+            size--;     /* not inside a character */
+    }
+    x->shown_bytes += (uint32_t)(ARGUMENT_BYTES + size);
+    json_array_append_new(x->argv, json_stringn(text, size) ?: json_string("?"));
+}
+
 static void add_end(const struct exec *x, json_t *o)
 {
     const struct event *end = &x->end;
@@ -40,6 +61,7 @@ json_t *exec_json(const struct exec *x)
     json_object_set_new(o, "id", json_string(x->id));
     json_object_set_new(o, "box", json_string(x->box->id));
     json_object_set_new(o, "argv", json_incref(x->argv));
+    json_object_set_new(o, "argv_cut", json_boolean(x->is_argv_cut));
     json_object_set_new(o, "cwd", x->cwd ? json_string(x->cwd) : json_null());
     json_object_set_new(o, "user", x->user ? json_sprintf("%u:%u", x->user - 1, x->group - 1) : json_null());
     json_object_set_new(o, "tty", json_boolean(x->terminal));
@@ -88,7 +110,11 @@ void exec_from_json(struct exec *x, json_t *body)
     const char *outcome = json_string_value(json_object_get(body, "outcome"));
     const char *cwd = json_string_value(json_object_get(body, "cwd"));
 
-    x->argv = json_incref(json_object_get(body, "argv"));
+    size_t at;
+    json_t *argument;
+    json_array_foreach(json_object_get(body, "argv"), at, argument)
+        exec_show_argument(x, json_is_string(argument) ? json_string_value(argument) : "?");
+    x->is_argv_cut |= json_is_true(json_object_get(body, "argv_cut"));
     x->cwd = cwd ? strdup(cwd) : NULL;
     x->terminal = json_is_true(json_object_get(body, "tty"));
     x->background = json_is_true(json_object_get(body, "background"));

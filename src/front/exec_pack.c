@@ -11,7 +11,7 @@
 #include "base/fd.h"
 #include "front/exec_private.h"
 
-enum { COMMAND_BYTES_MAX = 8 << 20 };
+enum { COMMAND_BYTES_MAX = 6 << 20 };        /* Linux never takes more */
 
 static size_t count(char *const *list, size_t *bytes)
 {

@@ -27,6 +27,7 @@ MUST_CHECK int exec_log_reserve(struct exec *x, uint32_t size);
 void           exec_log_unlink(const struct exec *x);
 
 /* exec_body.c: as it is stored, and the other way round. */
+void           exec_show_argument(struct exec *x, const char *text);    /* the next one; cut if they are too long */
 json_t        *exec_row_json(const struct exec *x);
 void           exec_from_json(struct exec *x, json_t *body);
 

@@ -195,6 +195,7 @@ static struct exec *exec_new(struct box *box)
         return NULL;
     x->box = box;
     x->log = x->link = -1;
+    x->argv = json_array();
     exec_streams_init(x);
     return x;
 }
@@ -211,15 +212,19 @@ static void exec_free(struct exec *x)
     free(x);
 }
 
-/* Ended execs beyond a bound are forgotten in memory, with their logs. */
+/* Ended execs beyond a bound are forgotten, with their rows and their logs. */
 static void forget_oldest(struct box *box)
 {
     struct exec **at = &box->execs;
+    struct err e;
     unsigned n = 0;
 
     for (struct exec *x; (x = *at);) {
         if (++n > EXECS_KEPT && x->state == EXEC_ENDED && !x->is_ending && !x->followers) {
             *at = x->next;
+            /* A row that stays is forgotten by the next front, when it has read it. */
+            if (store_exec_delete(box->front->store, x->number, &e) < 0)
+                front_log("error", "cannot remove an exec from the database", "exec", x->id, NULL);
             exec_log_unlink(x);
             exec_free(x);
         } else {
@@ -265,9 +270,8 @@ int exec_start(struct box *box, const struct exec_options *options, struct exec 
     x->terminal = options->terminal;
     x->delete_box = options->delete_box;
     x->output_limit = options->output_bytes ? options->output_bytes : front->config.output_limit_bytes;
-    x->argv = json_array();
     for (char **a = options->argv; *a; a++)
-        json_array_append_new(x->argv, json_string(*a) ?: json_string("?"));
+        exec_show_argument(x, *a);
     x->cwd = options->cwd ? strdup(options->cwd) : NULL;
     x->user = options->user;
     x->group = options->group;
@@ -489,9 +493,15 @@ void execs_synced(struct box *box)
         }
 }
 
+struct loading {
+    struct box *box;
+    unsigned    n;
+};
+
 static int load_one(const struct store_exec *row, void *arg)
 {
-    struct box *box = arg;
+    struct loading *loading = arg;
+    struct box *box = loading->box;
     struct exec *x = exec_new(box);
     json_t *body = json_loads(row->body, 0, NULL);
 
@@ -512,12 +522,18 @@ static int load_one(const struct store_exec *row, void *arg)
     box->running += !row->ended;
     x->next = box->execs;
     box->execs = x;
+    if (++loading->n % EXECS_KEPT == 0)
+        forget_oldest(box);     /* there may be any number of rows; those that were read may be removed meanwhile */
     return 0;
 }
 
 int execs_load(struct box *box, struct err *e)
 {
-    return store_execs(box->front->store, box->number, load_one, box, e);
+    struct loading loading = { .box = box };
+    int r = store_execs(box->front->store, box->number, load_one, &loading, e);
+
+    forget_oldest(box);
+    return r;
 }
 
 void execs_forget(struct box *box)

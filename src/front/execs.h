@@ -73,6 +73,8 @@ struct exec {
     int64_t               end_waits;    /* since when its end waits for that; 0: it does not */
     int                   early_signal; /* asked for while it started; 0: none */
     json_t               *argv;         /* owned: for show */
+    uint32_t              shown_bytes;  /* of it */
+    bool                  is_argv_cut;  /* only its beginning is there */
     char                 *cwd;          /* owned or NULL */
     uint32_t              user, group;  /* as in struct exec_options */
     int64_t               started_ms, ended_ms;

@@ -70,6 +70,7 @@ static const char *const queries[QUERY_COUNT] = {
                            " (SELECT number FROM events WHERE box IS NULL AND time_ms < ?1 LIMIT 1000)",
     [QUERY_EXEC_INSERT] = "INSERT INTO execs (box, id, body, ended) VALUES (?1, ?2, ?3, ?4)",
     [QUERY_EXEC_UPDATE] = "UPDATE execs SET body = ?2, ended = ?3 WHERE number = ?1",
+    [QUERY_EXEC_DELETE] = "DELETE FROM execs WHERE number = ?1",
     [QUERY_EXECS] = "SELECT number, box, id, body, ended FROM execs WHERE box = ?1 ORDER BY number",
     [QUERY_EVENT_INSERT] = "INSERT INTO events (box, time_ms, type, body) VALUES (nullif(?1, 0), ?2, ?3, ?4)",
     [QUERY_EVENTS] =

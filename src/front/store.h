@@ -85,6 +85,8 @@ MUST_CHECK int  store_prune(struct store *s, int64_t before_ms, struct err *e);
 /* Sets number. -ENOENT: no such box. */
 MUST_CHECK int  store_exec_insert(struct store *s, struct store_exec *exec, struct err *e);
 MUST_CHECK int  store_exec_update(struct store *s, const struct store_exec *exec, struct err *e);
+MUST_CHECK int  store_exec_delete(struct store *s, uint64_t number, struct err *e);     /* -ENOENT */
+/* The oldest first. */
 MUST_CHECK int  store_execs(struct store *s, uint64_t box, int (*each)(const struct store_exec *, void *), void *arg,
                             struct err *e);
 

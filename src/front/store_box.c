@@ -120,6 +120,11 @@ int store_exec_update(struct store *s, const struct store_exec *exec, struct err
     return store_change(s, QUERY_EXEC_UPDATE, e, "isi", (int64_t)exec->number, exec->body, (int64_t)exec->ended);
 }
 
+int store_exec_delete(struct store *s, uint64_t number, struct err *e)
+{
+    return store_change(s, QUERY_EXEC_DELETE, e, "i", (int64_t)number);
+}
+
 struct exec_listing {
     int (*each)(const struct store_exec *, void *);
     void *arg;

@@ -231,6 +231,12 @@ static void test_execs_belong_to_a_box(void **state)
     listed[0] = 0;
     assert_int_equal(store_execs(store, box, list_exec, NULL, &e), 0);
     assert_string_equal(listed, "x1=3! x2=2 ");
+    exec.number = other.number - 1;
+    assert_int_equal(store_exec_delete(store, exec.number, &e), 0);
+    assert_int_equal(store_exec_delete(store, exec.number, &e), -ENOENT);
+    listed[0] = 0;
+    assert_int_equal(store_execs(store, box, list_exec, NULL, &e), 0);
+    assert_string_equal(listed, "x2=2 ");
 }
 
 static void test_events_are_read_from_where_one_was(void **state)

@@ -8,7 +8,7 @@
 
 #include "base/parse.h"
 
-enum { ARGS_MAX = 65536, TERMINAL_SIDE_MAX = 4096 };
+enum { ARGS_MAX = 65536, ARG_BYTES_MAX = 131071 /* Linux' MAX_ARG_STRLEN */, TERMINAL_SIDE_MAX = 4096 };
 #define OUTPUT_LIMIT_MAX (UINT64_C(1) << 32)
 
 static int take_argv(const char *name, json_t *v, void *into, struct err *e)
@@ -19,9 +19,13 @@ static int take_argv(const char *name, json_t *v, void *into, struct err *e)
 
     if (!json_is_array(v) || json_array_size(v) == 0 || json_array_size(v) > ARGS_MAX)
         return err_set(e, EINVAL, STEP_USAGE, "%s must be a list of 1 to %d strings", name, ARGS_MAX);
-    json_array_foreach(v, i, one)
+    json_array_foreach(v, i, one) {
         if (!json_is_string(one))
             return err_set(e, EINVAL, STEP_USAGE, "%s[%zu] must be a string", name, i);
+        if (json_string_length(one) > ARG_BYTES_MAX)
+            return err_set(e, EINVAL, STEP_USAGE, "%s[%zu] has %zu bytes; Linux allows %d", name, i,
+                           json_string_length(one), ARG_BYTES_MAX);
+    }
     if (json_string_length(json_array_get(v, 0)) == 0)
         return err_set(e, EINVAL, STEP_USAGE, "%s[0], the program, is empty", name);
     c->argv = v;
