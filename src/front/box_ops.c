@@ -97,6 +97,20 @@ uint32_t box_free_slot(const struct boxes *all)
     return BOX_NO_SLOT;
 }
 
+/* What a box has or will have when the keeper has answered: changes that are under way count already, or many that are
+ * asked for together would each find the quota free. */
+static struct frame_limits limits_to_come(const struct box *b)
+{
+    struct frame_limits most = b->settings.limits;
+
+    for (const struct call *c = calls; c; c = c->next)
+        if (c->box == b) {
+            most.memory_bytes = c->limits.memory_bytes > most.memory_bytes ? c->limits.memory_bytes : most.memory_bytes;
+            most.cpu_milli = c->limits.cpu_milli > most.cpu_milli ? c->limits.cpu_milli : most.cpu_milli;
+        }
+    return most;
+}
+
 /* A stopped box is a box, but uses neither memory nor processors. self: is counted as new. */
 static int check_quota(struct front *front, const char *owner, const struct box_settings *s, const struct box *self,
                        struct err *e)
@@ -111,8 +125,9 @@ static int check_quota(struct front *front, const char *owner, const struct box_
             boxes++;
             if (b->phase == PHASE_STOPPED)
                 continue;
-            memory += b->settings.limits.memory_bytes;
-            cpu += b->settings.limits.cpu_milli;
+            struct frame_limits theirs = limits_to_come(b);
+            memory += theirs.memory_bytes;
+            cpu += theirs.cpu_milli;
         }
     if (quota->boxes && boxes > quota->boxes)
         return err_set(e, EDQUOT, STEP_USAGE, "%s may have %u boxes and has them all; delete one first", owner,
@@ -144,21 +159,31 @@ static int check_growth(struct box *b, const struct frame_limits *limits, struct
     return check_quota(b->front, b->owner, &wanted, b, e);
 }
 
+struct frame_limits boxes_left(const struct front *front)
+{
+    const struct frame_limits *taken = &front->boxes.requested;
+    uint64_t memory = front->config.host_memory_bytes;
+    uint32_t cpu = front->config.host_cpu_milli;
+
+    return (struct frame_limits){
+        .memory_bytes = memory > taken->memory_bytes ? memory - taken->memory_bytes : 0,
+        .cpu_milli = cpu > taken->cpu_milli ? cpu - taken->cpu_milli : 0,
+    };
+}
+
 /* The sum of what was guaranteed never exceeds what there is. */
 static int check_host(struct front *front, const struct box_settings *s, struct err *e)
 {
-    const struct frame_limits *taken = &front->boxes.requested;
-    uint64_t memory = front->config.host_memory_bytes, cpu = front->config.host_cpu_milli;
+    const struct frame_limits left = boxes_left(front);
 
-    if (s->requests.memory_bytes > memory - taken->memory_bytes)
+    if (s->requests.memory_bytes > left.memory_bytes)
         return err_set(e, ENOSPC, STEP_USAGE, "this host cannot guarantee %llu bytes of memory: %llu of %llu are free",
-                       (unsigned long long)s->requests.memory_bytes, (unsigned long long)(memory - taken->memory_bytes),
-                       (unsigned long long)memory);
-    if (s->requests.cpu_milli > cpu - taken->cpu_milli)
-        return err_set(e, ENOSPC, STEP_USAGE, "this host cannot guarantee %u.%03u processors: %llu.%03u are free",
-                       s->requests.cpu_milli / 1000, s->requests.cpu_milli % 1000,
-                       (unsigned long long)(cpu - taken->cpu_milli) / 1000,
-                       (unsigned)((cpu - taken->cpu_milli) % 1000));
+                       (unsigned long long)s->requests.memory_bytes, (unsigned long long)left.memory_bytes,
+                       (unsigned long long)front->config.host_memory_bytes);
+    if (s->requests.cpu_milli > left.cpu_milli)
+        return err_set(e, ENOSPC, STEP_USAGE, "this host cannot guarantee %u.%03u processors: %u.%03u are free",
+                       s->requests.cpu_milli / 1000, s->requests.cpu_milli % 1000, left.cpu_milli / 1000,
+                       left.cpu_milli % 1000);
     return 0;
 }
 

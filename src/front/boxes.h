@@ -143,6 +143,9 @@ MUST_CHECK int boxes_create(struct front *front, const char *owner, uid_t uid, g
                             const char *key, struct box_settings *settings, box_callback *call, void *arg,
                             struct box **ret, bool *ret_existed, struct err *e);
 
+/* Of the host's memory and processors: what no living box was guaranteed. */
+struct frame_limits boxes_left(const struct front *front);
+
 /* Each answers through call (never from inside); -errno at once if the phase does not allow it. */
 MUST_CHECK int box_pause(struct box *b, bool pause, box_callback *call, void *arg, struct err *e);
 MUST_CHECK int box_update(struct box *b, const struct frame_limits *limits, json_t *labels, const uint32_t *ttl_s,

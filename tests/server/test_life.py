@@ -1,7 +1,11 @@
 """Time to live, idle boxes, quotas, admission, keys, changes while running, and everything at once."""
 import concurrent.futures
+import contextlib
 import http.client
 import json
+import os
+import signal
+import sqlite3
 import threading
 import time
 
@@ -67,6 +71,39 @@ def test_timers_hold_over_a_restart_of_the_front():
         s.stop()
 
 
+def test_what_is_kept_of_commands_is_bounded_and_what_is_forgotten_does_not_come_back():
+    """There are as many rows as the API shows, also after a restart, and a row is small, however long the command was."""
+    s = Server("--set", "limits.memory=8G")
+    try:
+        client = s.token("alice")
+        box = make_box(client)
+        waits = client.post(box + "/exec", {"argv": ["cat"], "stdin": True, "background": True}).json["id"]
+        first = client.post(box + "/exec", {"shell": "echo first"}).json["id"]
+        (old,) = s.rows(f"SELECT number, box, id, body, ended FROM execs WHERE id = '{first}'")
+        long = client.post(box + "/exec", {"argv": ["true", *["\u00e4" * 50000] * 10]}).json
+        assert long["outcome"] == "ok" and long["argv_cut"], long
+        assert long["argv"][0] == "true" and set(long["argv"][1]) == {"\u00e4"} and len(json.dumps(long["argv"], ensure_ascii=False).encode()) < 8192
+        refused = client.post(box + "/exec", {"argv": ["true", "x" * 131072]})
+        assert refused.status == 400 and "argv[1]" in refused.json["error"]["message"], refused.body
+        for _ in range(260):
+            last = client.post(box + "/exec", {"argv": ["true"]})
+            assert last.status == 200 and not last.json["argv_cut"], last.body
+        for _ in range(2):
+            kept = [x for x, in s.rows("SELECT id FROM execs ORDER BY number")]
+            assert kept[0] == waits and kept[-1] == last.json["id"] and len(kept) == 257 and not {first, long["id"]} & set(kept)
+            assert s.rows("SELECT max(length(body)) FROM execs")[0][0] < 16384
+            assert client.get(f"{box}/exec/{first}").status == 404 and s.logs() <= set(kept)
+            s.kill("front")
+            assert wait_for(lambda: client.get(f"{box}/exec/{waits}").json["state"] == "running")
+        # Rows that an earlier server left are removed when they are read.
+        with contextlib.closing(sqlite3.connect(f"{s.state}/state.db", timeout=60)) as db, db:
+            db.execute("INSERT INTO execs (number, box, id, body, ended) VALUES (?, ?, ?, ?, ?)", old)
+        s.kill("front")
+        assert [x for x, in s.rows("SELECT id FROM execs ORDER BY number")] == kept and client.get(f"{box}/exec/{first}").status == 404
+    finally:
+        s.stop()
+
+
 def test_quotas_are_each_ones_own_and_say_what_they_are(strict):
     alice, bob = strict.token("alice"), strict.token("bob")
     small = {"memory": "64M", "disk": "16M", "cpus": 1}
@@ -97,6 +134,44 @@ def test_many_at_once_do_not_pass_a_quota(strict):
     for m in made:
         if m.status == 201:
             carol.delete("/v1/boxes/" + m.json["id"])
+
+
+def test_changes_that_are_asked_for_together_do_not_pass_a_quota(strict):
+    dave = strict.token("dave")
+    boxes = [make_box(dave, limits={"memory": "16M", "disk": "8M", "cpus": 0.1}) for _ in range(3)]
+    keeper = wait_for(strict.keeper)
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        os.kill(keeper, signal.SIGSTOP)
+        try:
+            asked = [pool.submit(dave.patch, box, {"limits": {"memory": "150M"}}) for box in boxes]
+            # The keeper does not answer now: only who is refused hears something.
+            assert wait_for(lambda: sum(a.done() for a in asked) == 2)
+        finally:
+            os.kill(keeper, signal.SIGCONT)
+    assert sorted(a.result().status for a in asked) == [200, 429, 429]
+    assert sorted(dave.get(box).json["limits"]["memory"] for box in boxes) == [16 << 20, 16 << 20, 150 << 20]
+    for box in boxes:
+        assert dave.delete(box).status == 204
+
+
+def test_a_host_that_became_smaller_than_its_promises_promises_nothing(tmp_path):
+    config = tmp_path / "carrel.yaml"
+    config.write_text("host:\n  memory: 1G\n  cpus: 4\n")
+    s = Server("--config", config, "--set", "defaults.memory=64M", "--set", "defaults.disk=16M", "--set", "defaults.cpus=0.5")
+    try:
+        client = s.token("alice")
+        box = make_box(client, limits={"memory": "128M", "disk": "16M", "cpus": 1}, requests={"memory": "128M", "cpus": 1})
+        config.write_text("host:\n  memory: 96M\n  cpus: 0.5\n")
+        s.kill("front")
+        assert wait_for(lambda: client.get(box).json["phase"] == "running")
+        free = s.admin.get("/v1/info").json["free"]
+        assert free["memory"] == 0 and free["cpus"] == 0
+        for requests in ({"memory": "1M"}, {"cpus": 0.1}):
+            refused = client.post("/v1/boxes", {"limits": SMALL, "requests": requests})
+            assert refused.code == "host_full" and refused.json["error"]["details"]["free"] == {"memory": 0, "cpus": 0}, refused.body
+        assert client.delete(box).status == 204
+    finally:
+        s.stop()
 
 
 def test_the_host_is_never_promised_twice(strict):

@@ -156,11 +156,10 @@ int reply_status(const struct err *e, const char **ret_code)
 
 static json_t *free_json(const struct front *front)
 {
-    const struct config *c = &front->config;
-    const struct frame_limits *taken = &front->boxes.requested;
+    const struct frame_limits left = boxes_left(front);
 
-    return json_pack("{s:{s:I,s:f}}", "free", "memory", (json_int_t)(c->host_memory_bytes - taken->memory_bytes),
-                     "cpus", (double)(c->host_cpu_milli - taken->cpu_milli) / 1000);
+    return json_pack("{s:{s:I,s:f}}", "free", "memory", (json_int_t)left.memory_bytes, "cpus",
+                     (double)left.cpu_milli / 1000);
 }
 
 void reply_err(struct ask *a, const struct err *e)
