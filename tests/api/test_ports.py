@@ -16,6 +16,17 @@ while True:
     threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
 """
 
+FLOOD = r"""
+import socket, threading
+s = socket.create_server(("127.0.0.1", 9002))
+def serve(c):
+    while c.recv(65536):
+        pass
+    c.sendall(bytes(16 << 20)); c.close()
+while True:
+    threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
+"""
+
 WEB = r"""
 import base64, hashlib, http.server, json
 class H(http.server.BaseHTTPRequestHandler):
@@ -104,6 +115,20 @@ def open_tunnel(client, box, port):
         assert byte, head
         head += byte
     return s, int(head.split()[1])
+
+
+def test_what_a_box_sent_before_it_closed_arrives_through_a_tunnel(alice, box):
+    """Both have closed their sides, and the client reads only then: far more than is held for him."""
+    serve(alice, box, FLOOD, 9002)
+    s, status = open_tunnel(alice, box, 9002)
+    assert status == 101
+    s.settimeout(60)
+    s.shutdown(socket.SHUT_WR)
+    size = 0
+    while data := s.recv(4096 if size < 1 << 20 else 1 << 20):
+        size += len(data)
+    assert size == 16 << 20
+    s.close()
 
 
 def test_a_tunnel_carries_bytes_both_ways(alice, box):

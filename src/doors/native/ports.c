@@ -207,7 +207,7 @@ static void tunnel_run(struct tunnel *t)
     if (t->over)
         return;
     uint32_t events = (t->held_back ? 0 : EPOLLIN) | (t->rest_at < t->rest_size ? EPOLLOUT : 0);
-    if (loop_fd_set(t->link.ask->r->loop, &t->up, events) < 0)
+    if (t->up.watching && loop_fd_set(t->link.ask->r->loop, &t->up, events) < 0)
         tunnel_over(t);
 }
 
@@ -215,10 +215,15 @@ static void tunnel_on_up(struct loop_fd *w, uint32_t events)
 {
     struct tunnel *t = (struct tunnel *)((char *)w - offsetof(struct tunnel, up));
 
-    if ((events & EPOLLERR) && t->held_back)
+    if ((events & EPOLLERR) && t->held_back) {
         tunnel_over(t);
-    else
-        tunnel_run(t);
+        return;
+    }
+    /* Cannot be masked, and would come again and again. Both sides are shut, so what is left can be read without
+     * waiting, when there is room. */
+    if ((events & EPOLLHUP) && t->held_back)
+        loop_fd_remove(t->link.ask->r->loop, w);
+    tunnel_run(t);
 }
 
 static void tunnel_on_task(struct loop_task *task)
