@@ -1,10 +1,13 @@
 """What pppybox promises and does not keep, and what a box adds."""
 import os
 import pathlib
+import subprocess
+import sys
 import time
 from uuid import uuid4
 
 import pytest
+from conftest import programs_environment
 
 import carrel
 from carrel.ws import AsyncWebSocket
@@ -56,6 +59,40 @@ def test_a_kernel_that_dies_raises_and_the_next_start_gives_a_new_one(ways, mana
     again = ways.start(manager, kernel_id)
     assert ways.run(again, "x").error.ename == "NameError"
     ways.call(manager.shutdown(kernel_id))
+
+
+def test_a_server_that_dies_is_replaced_by_the_next_start(local, tmp_path):
+    kernel_id = str(uuid4())
+    with local.entered(local.make(profile_dir=str(tmp_path))) as manager:
+        box = local.start(manager, kernel_id)
+        local.run(box, "x = 1")
+        server = carrel.local.private_server(startup=str(tmp_path))
+        server.process.terminate()
+        server.process.wait(60)
+        again = local.start(manager, kernel_id)
+        assert local.run(again, "x").error.ename == "NameError"
+        server.close()
+    carrel.local.private_server(startup=str(tmp_path)).close()
+
+
+def test_a_forked_child_leaves_the_kernels_of_its_parent_alone(local, place):
+    if local.kind != "Local":
+        pytest.skip("an event loop does not survive a fork")
+    code = """
+import os, sys
+from carrel.pybox import LocalPyBoxManager
+with LocalPyBoxManager() as manager, manager.start() as box:
+    box.run("x = 1")
+    child = os.fork()
+    if child == 0:
+        with manager.start() as own:
+            assert own.run("2").data == [{"text/plain": "2"}]
+        sys.exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    print(box.run("x").data)
+"""
+    done = subprocess.run([sys.executable, "-c", code], env=programs_environment(place), capture_output=True, text=True, timeout=200)
+    assert done.stdout == "[{'text/plain': '1'}]\n", done.stderr
 
 
 def test_printing_with_pauses_is_one_item_and_the_order_is_kept(ways, manager):

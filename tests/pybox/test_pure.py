@@ -21,6 +21,15 @@ def test_a_result_prints_as_the_page_shows_it():
     assert pybox.PyBoxOut() == pybox.PyBoxOut() != out
 
 
+def test_a_result_is_dumped_as_pydantic_would():
+    out = pybox.PyBoxOut(data=[{"text/plain": "ü", "x": None}])
+    assert out.model_dump(exclude_none=True) == {"data": [{"text/plain": "ü", "x": None}]} == out.model_dump(include={"data"})
+    assert out.model_dump(exclude={"data"}) == {"error": None} and out.model_dump(mode="json") == out.model_dump()
+    assert out.model_dump_json() == '{"data":[{"text/plain":"ü","x":null}],"error":null}'
+    assert pybox.PyBoxOut().model_dump_json(indent=2) == '{\n  "data": [],\n  "error": null\n}'
+    assert pybox.PyBoxOut().model_dump_json(exclude_none=True) == '{"data":[]}'
+
+
 def test_nothing_but_the_standard_library_is_imported():
     code = "import sys, carrel.pybox\nprint(*sorted(n for n in ('pydantic', 'jupyter_client', 'zmq', 'requests', 'aiohttp', 'IPython') if n in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": ":".join(sys.path)})

@@ -1,6 +1,7 @@
 """Without a server: one that belongs to the process. And the package as others install it."""
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -90,6 +91,29 @@ def test_a_server_that_does_not_start_says_why(environment):
     broken = {**environment, "CARREL_BIN": "/bin/false"}
     done = subprocess.run([sys.executable, "-c", code], env=broken, capture_output=True, text=True, timeout=120)
     assert "did not start" in done.stdout
+
+
+def test_a_server_that_cannot_be_started_leaves_nothing(environment, tmp_path):
+    skip_if_taken()
+    lost = {**{k: v for k, v in environment.items() if k != "CARREL_BIN"}, "PATH": "/nosuch", "TMPDIR": str(tmp_path)}
+    code = "import carrel\ntry:\n carrel.Carrel()\nexcept carrel.Unavailable as e:\n print(e)"
+    done = subprocess.run([sys.executable, "-c", code], env=lost, capture_output=True, text=True, timeout=120)
+    assert "CARREL_BIN" in done.stdout and os.listdir(tmp_path) == [], done.stderr
+
+
+def test_ctrl_c_while_a_server_starts_ends_it(environment, tmp_path):
+    skip_if_taken()
+    (tmp_path / "tmp").mkdir()
+    slow = tmp_path / "slow"
+    slow.write_text(f"#!/bin/sh\necho $$ >{tmp_path}/pid.new\nmv {tmp_path}/pid.new {tmp_path}/pid\nexec sleep 1000\n")
+    slow.chmod(0o755)
+    stuck = {**environment, "CARREL_BIN": str(slow), "TMPDIR": str(tmp_path / "tmp")}
+    process = subprocess.Popen([sys.executable, "-c", "import carrel\ncarrel.Carrel()"], env=stuck, stderr=subprocess.PIPE, text=True)
+    wait_for((tmp_path / "pid").exists, "the server was started")
+    process.send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in process.communicate(timeout=120)[1]
+    wait_for(lambda: gone((tmp_path / "pid").read_text().strip()), "the server is gone")
+    assert os.listdir(tmp_path / "tmp") == []
 
 
 def test_the_package_installs_by_itself(tmp_path, shared):

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from typing import IO
 
 from .errors import KernelUnavailable, Unavailable
 
@@ -149,6 +150,17 @@ class PrivateServer:
         os.chmod(self.directory, 0o711 if os.geteuid() == 0 else 0o700)
         self.socket = os.path.join(self.directory, "carrel.sock")
         self._owner = os.getpid()
+        self._log: IO[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+        atexit.register(self.close)
+        try:
+            self._start(startup, early)
+            self._wait()
+        except BaseException:       # also Ctrl-C
+            self.close()
+            raise
+
+    def _start(self, startup: str | None, early: bool) -> None:
         if startup:
             startup = readable_startup(startup, os.path.join(self.directory, "startup"))
         self._log = open(os.path.join(self.directory, "log"), "wb")
@@ -158,8 +170,6 @@ class PrivateServer:
         environment = {**os.environ, **({"CARREL_GUEST": guest} if guest else {})}
         self.process = subprocess.Popen(["/bin/sh", "-c", _GUARD, "sh", *command], stdin=subprocess.PIPE, stdout=self._log,
                                         stderr=self._log, start_new_session=True, env=environment)
-        atexit.register(self.close)
-        self._wait()
 
     @property
     def url(self) -> str:
@@ -170,17 +180,16 @@ class PrivateServer:
         """For a forked child, whose child the server is not, a server that answers is alive."""
         if os.getpid() != self._owner:
             return _ready(self.socket)
-        return self.process.poll() is None
+        return self.process is not None and self.process.poll() is None
 
     def _wait(self, seconds: float = 60) -> None:
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and self.process.poll() is None:
+        while time.monotonic() < deadline and self.alive:
             if _ready(self.socket):
                 return
             time.sleep(0.005)
-        with open(self._log.name, "rb") as log:
+        with open(os.path.join(self.directory, "log"), "rb") as log:
             said = log.read()[-2000:].decode("utf-8", "replace").strip()
-        self.close()
         raise Unavailable(f"the private server did not start: {said or 'it said nothing'}")
 
     def close(self) -> None:
@@ -188,21 +197,27 @@ class PrivateServer:
         if os.getpid() != self._owner:
             return
         atexit.unregister(self.close)
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
+        if self.process is not None:
+            self._end(self.process)
+        if self._log is not None:
+            self._log.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    @staticmethod
+    def _end(process: subprocess.Popen[bytes]) -> None:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(60)
+                process.wait(60)
             except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-        if self.process.stdin and not self.process.stdin.closed:
+                process.kill()
+                process.wait()
+        if process.stdin and not process.stdin.closed:
             try:
-                self.process.stdin.write(b"ended\n")
-                self.process.stdin.close()
+                process.stdin.write(b"ended\n")
+                process.stdin.close()
             except OSError:
                 pass
-        self._log.close()
-        shutil.rmtree(self.directory, ignore_errors=True)
 
 
 _private: dict[str | None, PrivateServer] = {}     # by the directory of startup files

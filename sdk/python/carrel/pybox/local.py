@@ -12,7 +12,7 @@ from .. import local as servers
 from ..asyncclient import AsyncBox, AsyncCarrel, AsyncKernel
 from ..cells import Collector, Kernel, checked
 from ..client import Box, Carrel
-from ..errors import CarrelError, Conflict, KernelDied, NotFound
+from ..errors import CarrelError, Conflict, KernelDied, NotFound, Unavailable
 from .base import BasePyBox, BasePyBoxManager
 from .schema import Assembly, PyBoxOut, text_env
 
@@ -67,10 +67,26 @@ def _box_options(cwd: str | os.PathLike[str] | None, settings: Mapping[str, Any]
     return options, place
 
 
-class LocalKernel:
+def _is_gone(error: CarrelError) -> bool:
+    """Whether the box is not there any more, or not even its server, which was this process's own."""
+    return isinstance(error, NotFound) or (isinstance(error, Unavailable) and not error.status)
+
+
+class _Owned:
+    def __init__(self) -> None:
+        self._owner = os.getpid()
+
+    @property
+    def is_ours(self) -> bool:
+        """False in a forked child: it leaves what its parent made alone."""
+        return self._owner == os.getpid()
+
+
+class LocalKernel(_Owned):
     """A kernel and the box that is only for it."""
 
     def __init__(self, kernel_id: str, box: Box):
+        super().__init__()
         self.kernel_id = kernel_id
         self.box = box
         self.kernel: Kernel = box.kernel()
@@ -78,7 +94,9 @@ class LocalKernel:
     def is_alive(self) -> bool:
         try:
             return bool(self.kernel.info().get("state") != "dead")
-        except NotFound:
+        except (NotFound, Unavailable) as e:
+            if not _is_gone(e):
+                raise
             return False
 
     def interrupt_kernel(self) -> None:
@@ -90,14 +108,16 @@ class LocalKernel:
     def end(self) -> None:
         try:
             self.box.delete()
-        except NotFound:
-            pass
+        except (NotFound, Unavailable) as e:
+            if not _is_gone(e):
+                raise
 
 
-class AsyncLocalKernel:
+class AsyncLocalKernel(_Owned):
     """The same for asyncio."""
 
     def __init__(self, kernel_id: str, box: AsyncBox):
+        super().__init__()
         self.kernel_id = kernel_id
         self.box = box
         self.kernel: AsyncKernel = box.kernel()
@@ -105,7 +125,9 @@ class AsyncLocalKernel:
     async def is_alive(self) -> bool:
         try:
             return bool((await self.kernel.info()).get("state") != "dead")
-        except NotFound:
+        except (NotFound, Unavailable) as e:
+            if not _is_gone(e):
+                raise
             return False
 
     async def interrupt_kernel(self) -> None:
@@ -117,11 +139,12 @@ class AsyncLocalKernel:
     async def end(self) -> None:
         try:
             await self.box.delete()
-        except NotFound:
-            pass
+        except (NotFound, Unavailable) as e:
+            if not _is_gone(e):
+                raise
 
 
-K = TypeVar("K")
+K = TypeVar("K", bound=_Owned)
 
 
 class _Kernels(Generic[K]):
@@ -149,6 +172,10 @@ class _Kernels(Generic[K]):
     def get_kernel(self, kernel_id: str) -> K:
         """KeyError if there is none."""
         return self._kernels[kernel_id]
+
+    def forget_others(self) -> None:
+        """Those that another process started: in a forked child, its parent's."""
+        self._kernels = {kernel_id: kernel for kernel_id, kernel in self._kernels.items() if kernel.is_ours}
 
     def _server(self) -> str:
         servers.require_kernel()
@@ -259,6 +286,8 @@ class LocalPyBox(BasePyBox):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> Literal[False]:
+        if not self.km.is_ours:
+            return False
         if self.mkm is None or self.kernel_id not in self.mkm:
             self.km.end()
         else:
@@ -293,6 +322,8 @@ class AsyncLocalPyBox(BasePyBox):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> Literal[False]:
+        if not self.km.is_ours:
+            return False
         if self.mkm is None or self.kernel_id not in self.mkm:
             await self.km.end()
         else:
@@ -327,6 +358,7 @@ class LocalPyBoxManager(BasePyBoxManager):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> Literal[False]:
+        self.kernel_manager.forget_others()
         self.cleanup(now=True)
         return False
 
@@ -363,6 +395,7 @@ class AsyncLocalPyBoxManager(BasePyBoxManager):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> Literal[False]:
+        self.async_kernel_manager.forget_others()
         await self.acleanup(now=True)
         return False
 

@@ -5,7 +5,7 @@ import json
 import re
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
-from typing import Any, Dict, List, Mapping
+from typing import Any, Collection, Dict, List, Mapping
 
 _ANSI = re.compile(r"(?:\x9b|\x1b\[)[0-?]*[ -/]*[@-~]")
 
@@ -15,13 +15,14 @@ def clean_ansi_codes(source: str) -> str:
     return _ANSI.sub("", source)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, exclude_none: bool) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+        members = {f.name: getattr(value, f.name) for f in fields(value)}
+        return {k: _plain(v, exclude_none) for k, v in members.items() if v is not None or not exclude_none}
     if isinstance(value, Mapping):
-        return {k: _plain(v) for k, v in value.items()}
+        return {k: _plain(v, exclude_none) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
+        return [_plain(v, exclude_none) for v in value]
     return value
 
 
@@ -35,12 +36,17 @@ class _Model:
     def __str__(self) -> str:
         return " ".join(self._pairs())
 
-    def model_dump(self) -> Dict[str, Any]:
-        dumped: Dict[str, Any] = _plain(self)
-        return dumped
+    def model_dump(self, *, mode: str = "python", include: Collection[str] | None = None, exclude: Collection[str] | None = None,
+                   exclude_none: bool = False) -> Dict[str, Any]:
+        """exclude_none: without members that are None; include and exclude: names of the model's own members."""
+        dumped: Dict[str, Any] = {k: v for k, v in _plain(self, exclude_none).items()
+                                  if (include is None or k in include) and k not in (exclude or ())}
+        return json.loads(json.dumps(dumped, default=str)) if mode == "json" else dumped
 
-    def model_dump_json(self) -> str:
-        return json.dumps(self.model_dump(), default=str, ensure_ascii=False, separators=(",", ":"))
+    def model_dump_json(self, *, indent: int | None = None, include: Collection[str] | None = None,
+                        exclude: Collection[str] | None = None, exclude_none: bool = False) -> str:
+        dumped = self.model_dump(include=include, exclude=exclude, exclude_none=exclude_none)
+        return json.dumps(dumped, default=str, ensure_ascii=False, indent=indent, separators=(",", ":") if indent is None else None)
 
 
 @dataclass(repr=False)
