@@ -178,31 +178,30 @@ static int take_lines(struct follow *f)
     return 0;
 }
 
+/* One piece and not all that there is: from a command that writes faster than we can show it there is always more, and
+ * the caller has signals and keys to look after. A piece is at least as large as the exchange's buffer, so nothing
+ * stays there that poll would not tell of. */
 int follow_step(struct follow *f, bool wait)
 {
     enum { PIECE = 256 << 10 };
+    _Static_assert((int)PIECE >= (int)EXCHANGE_BUFFER, "what is left in the buffer would not wake the caller");
 
-    for (;;) {
-        char *room = buf_reserve(&f->line, PIECE);
-        ssize_t n = room ? exchange_read(f->x, room, PIECE, wait) : -EFBIG;
-        if (n == -EAGAIN)
-            return 0;
-        if (n == 0)
-            return f->end || !f->follows ? 1 : -ECONNRESET;
-        if (n < 0 && n != -EFBIG && n != -EBADMSG)
-            return -ECONNRESET;
-        if (n > 0)
-            buf_commit(&f->line, (size_t)n);
-        if (n < 0 || take_lines(f) < 0) {
-            if (n < 0)
-                fputs("carrel: the server's answer is malformed\n", stderr);
-            return -1;
-        }
-        if (f->cut || (f->end && f->follows))
-            return 1;
-        if (wait)
-            return 0;
+    char *room = buf_reserve(&f->line, PIECE);
+    ssize_t n = room ? exchange_read(f->x, room, PIECE, wait) : -EFBIG;
+    if (n == -EAGAIN)
+        return 0;
+    if (n == 0)
+        return f->end || !f->follows ? 1 : -ECONNRESET;
+    if (n < 0 && n != -EFBIG && n != -EBADMSG)
+        return -ECONNRESET;
+    if (n > 0)
+        buf_commit(&f->line, (size_t)n);
+    if (n < 0 || take_lines(f) < 0) {
+        if (n < 0)
+            fputs("carrel: the server's answer is malformed\n", stderr);
+        return -1;
     }
+    return f->cut || (f->end && f->follows) ? 1 : 0;
 }
 
 /* What happened to a command that did not end by itself. */

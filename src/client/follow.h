@@ -27,9 +27,9 @@ MUST_CHECK int follow_start(struct follow *f, json_t *body);
 /* Attaches at the offset. 0, or -1 after the reason was told; with patience the server may be away for some seconds. */
 MUST_CHECK int follow_attach(struct follow *f, bool patience);
 
-/* Hands on what there is. 1: that was all (f->end is set if the command has ended); 0: there will be more, poll
- * f->x->fd (with wait: something was handed on); -ECONNRESET: the server is gone; -1: something else, which was told.
- */
+/* Hands on a piece of what there is. 1: that was all (f->end is set if the command has ended); 0: there will be more,
+ * poll f->x->fd (with wait: something was handed on); -ECONNRESET: the server is gone; -1: something else, which was
+ * told. */
 MUST_CHECK int follow_step(struct follow *f, bool wait);
 
 /* What this program's exit status is, after a command that ended so; what is worth a word is told. */

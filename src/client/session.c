@@ -199,8 +199,10 @@ static int on_output(struct session *s)
 {
     int r = follow_step(&s->follow, false);
 
-    if (r == -ECONNRESET)
-        r = find_again(s);
+    if (r == -ECONNRESET && (r = find_again(s)) == 0) {
+        r = follow_step(&s->follow, false);     /* what came with the head; poll would not tell of it */
+        r = r == -ECONNRESET ? 0 : r;           /* gone once more: the next round finds out */
+    }
     if (r == 0) {
         if (s->follow.exec[0])
             make_raw(s);
@@ -230,7 +232,7 @@ static int one_round(struct session *s)
     int ready = poll(list, POLLS, time_left_ms(s));
     if (ready < 0)
         return errno == EINTR ? 0 : -1;
-    if (ready == 0 && s->kill_at_us) {
+    if (time_left_ms(s) == 0) {         /* also while output flows without a pause */
         s->kill_at_us = 0;
         order(s, "DELETE", "", NULL);
     }

@@ -1,14 +1,16 @@
 """carrel run by a server and without one: the same words, the same report, the same exit status."""
+import contextlib
 import json
 import os
 import pty
 import re
 import signal
 import subprocess
+import threading
 
 import pytest
 
-from server import USER, wait_for
+from server import DEADLINE, USER, free_port, wait_for
 
 HERE, THERE = "--local", "--server"
 
@@ -112,6 +114,59 @@ def test_signals_are_handed_on(server, where, number):
     plain.send_signal(number)
     assert plain.wait(60) == 128 + number
     plain.stdout.close()
+
+
+@contextlib.contextmanager
+def slow_reader(fd):
+    """Reads less than comes: whoever writes here is behind when this is entered, and stays so."""
+    some, over = threading.Event(), threading.Event()
+
+    def read():
+        with contextlib.suppress(OSError):      # a terminal with nobody at its other end
+            seen = 0
+            while not over.is_set() and (n := len(os.read(fd, 16))):
+                seen += n
+                if seen > 500_000:
+                    some.set()
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    assert some.wait(DEADLINE)
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def commands(server):
+    return sum(b["execs_running"] for b in server.request("GET", "/v1/boxes?all=true")[1]["boxes"])
+
+
+@pytest.fixture
+def fast(make_server, monkeypatch):
+    """A server by TCP, whose buffers are so large that there is always something to read."""
+    port = free_port()
+    server = make_server("--listen", f"127.0.0.1:{port}")
+    monkeypatch.setenv("CARREL_TOKEN", server.carrel("token", "create", "t").stdout.strip())
+    server.url = f"http://127.0.0.1:{port}"
+    return server
+
+
+@pytest.mark.parametrize("line, number", [("yes", None), ("yes", signal.SIGTERM), ("trap '' TERM; yes", signal.SIGTERM)])
+def test_keys_and_signals_are_seen_while_output_flows_without_a_pause(fast, line, number):
+    ours, theirs = pty.openpty()
+    process = fast.start_carrel("run", THERE, "-t", "sh", "-c", line, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
+    os.close(theirs)
+    try:
+        with slow_reader(ours):
+            assert commands(fast) == 1
+            process.send_signal(number) if number else os.write(ours, b"\3")
+            wait_for(lambda: commands(fast) == 0, "the command is gone")
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
 
 
 @pytest.mark.parametrize("where", [HERE, THERE])
