@@ -40,6 +40,7 @@ enum {
     NUDGE_MS = 100,
     START_MS = 120000,
     LINK_FD = 10,
+    LAST_PIECES = 256,      /* of a channel, after the kernel's end; its buffer is one or two */
 };
 
 struct packet {
@@ -372,10 +373,10 @@ static _Noreturn void end_with_kernel(void)
     int status;
 
     for (int i = 0; i < CHANNELS; i++) {
-        if (bridge.channel[i].fd < 0)
-            continue;
-        (void)fcntl(bridge.channel[i].fd, F_SETFL, 0);
-        while (read_channel(i))
+        struct pollfd p = { .fd = bridge.channel[i].fd, .events = POLLIN };
+        /* What it has said is here by now. The end of the channel is not waited for: processes that the kernel has
+         * forked may hold the other side open for ever, or write on. */
+        for (int n = 0; p.fd >= 0 && n < LAST_PIECES && poll(&p, 1, 0) > 0 && read_channel(i); n++)
             ;
     }
     while (waitpid(bridge.pid, &status, 0) < 0 && errno == EINTR)

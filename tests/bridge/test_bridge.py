@@ -142,6 +142,18 @@ def test_the_bridge_ends_as_its_kernel_does(code, status):
     b.socket.close()
 
 
+def test_the_bridge_ends_with_a_kernel_whose_children_hold_its_sockets():
+    b = Bridge(KERNELS["ipykernel"])
+    b.wait_idle()
+    b.client.submit("import os, signal\nif os.fork() == 0:\n    signal.pause()\nos.kill(os.getpid(), signal.SIGKILL)")
+    try:
+        assert b.process.wait(PATIENCE) == -9
+    finally:
+        os.killpg(b.process.pid, signal.SIGKILL)
+        b.process.wait(PATIENCE)
+        b.socket.close()
+
+
 def test_a_command_that_is_not_there_is_told():
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
