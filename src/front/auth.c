@@ -311,7 +311,21 @@ static int unix_identity(const struct auth *a, const struct http_peer *peer, str
     return 0;
 }
 
-static int tcp_identity(struct auth *a, const struct http_request *r, struct identity *ret, const char **ret_why)
+/* /v1/boxes/BOX/ports/...: what a box's own page asks of its server. */
+static bool is_of_a_port(struct http_text path)
+{
+    static const char boxes[] = "/v1/boxes/", ports[] = "/ports/";
+    const char *end = path.data + path.size, *at = path.data + sizeof boxes - 1;
+
+    if (path.size < sizeof boxes - 1 || memcmp(path.data, boxes, sizeof boxes - 1) != 0)
+        return false;
+    while (at < end && *at != '/')
+        at++;
+    return (size_t)(end - at) >= sizeof ports - 1 && memcmp(at, ports, sizeof ports - 1) == 0;
+}
+
+static int tcp_identity(struct auth *a, const struct http_request *r, const struct auth_source *source,
+                        struct identity *ret, const char **ret_why)
 {
     char storage[TOKEN_SECRET_SIZE];
     struct http_text field = http_head_get(&r->head, "authorization"), token;
@@ -330,6 +344,9 @@ static int tcp_identity(struct auth *a, const struct http_request *r, struct ide
         return refuse(401, "a token is needed: Authorization: Bearer TOKEN", ret_why);
     if (!peer_is_loopback(r->peer))
         return refuse(401, "a token is needed from another machine: Authorization: Bearer TOKEN", ret_why);
+    /* Whoever has a token shows it; this identity a page of a hostile box would have by itself. */
+    if (auth_source_is_page(&a->rules, source) && !is_of_a_port(r->head.path))
+        return refuse(403, "a page may not use this server without a token; add its origin to 'origins'", ret_why);
     *ret = (struct identity){ .name = "anonymous", .scopes = SCOPE_ALL, .uid = (uid_t)-1, .gid = (gid_t)-1 };
     return 0;
 }
@@ -346,10 +363,11 @@ int auth_request(struct auth *a, const struct http_request *r, struct identity *
         .site = http_head_get(h, "sec-fetch-site"),
         .mode = http_head_get(h, "sec-fetch-mode"),
         .dest = http_head_get(h, "sec-fetch-dest"),
+        .agent = http_head_get(h, "user-agent"),
     };
     int status = auth_source_check(&a->rules, &source, ret_why);
 
     if (status)
         return status;
-    return source.is_unix ? unix_identity(a, r->peer, ret, ret_why) : tcp_identity(a, r, ret, ret_why);
+    return source.is_unix ? unix_identity(a, r->peer, ret, ret_why) : tcp_identity(a, r, &source, ret, ret_why);
 }

@@ -260,3 +260,33 @@ int auth_source_check(const struct auth_rules *rules, const struct auth_source *
         return forbid("pages of this Origin may not use this server; add it to 'origins'", ret_why);
     return 0;
 }
+
+/* Some programs send an Origin as well; a WebSocket of some browsers has no Sec-Fetch-Site. A page can choose neither
+ * that field nor, where it is missing, User-Agent. */
+static bool is_browser_at_work(const struct auth_source *s)
+{
+    static const char agent[] = "Mozilla/";
+
+    if (s->site.data)
+        return !http_text_is(s->site, "none");
+    return s->origin.data && s->agent.size >= sizeof agent - 1 && !memcmp(s->agent.data, agent, sizeof agent - 1);
+}
+
+bool auth_source_is_page(const struct auth_rules *rules, const struct auth_source *s)
+{
+    struct origin origin = { 0 };
+    bool has_origin = s->origin.data != NULL;
+
+    if (!is_browser_at_work(s))
+        return false;
+    if ((has_origin ? origin_parse(s->origin, &origin) : host_parse(s->host, &origin.host)) < 0)
+        return true;
+    for (unsigned i = 0; i < rules->n_origins; i++) {
+        const struct origin *known = &rules->origin[i];
+        int port = origin.host.port < 0 ? (known->is_https ? 443 : 80) : origin.host.port;
+        if (host_same(&known->host, &origin.host) && known->host.port == port
+            && (!has_origin || known->is_https == origin.is_https))
+            return false;
+    }
+    return true;
+}

@@ -60,9 +60,14 @@ struct auth_source {
     bool             many_origins;
     struct http_text host, origin;
     struct http_text site, mode, dest;  /* Sec-Fetch-Site, -Mode, -Dest */
+    struct http_text agent;             /* User-Agent */
 };
 
 /* 0 or 403 with the reason. */
 int auth_source_check(const struct auth_rules *rules, const struct auth_source *source, const char **ret_why);
+
+/* A page made the request, or led to it, and it is none of a configured origin. We have no pages of our own, so one of
+ * our own origin is what a box serves at a port. Asked after auth_source_check(). */
+bool auth_source_is_page(const struct auth_rules *rules, const struct auth_source *source);
 
 #endif

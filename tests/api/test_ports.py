@@ -44,6 +44,8 @@ class H(http.server.BaseHTTPRequestHandler):
         body = json.dumps({"method": self.command, "path": self.path, "headers": dict(self.headers), "body": self.rfile.read(n).decode()}).encode()
         self.send_response(201)
         self.send_header("Content-Length", str(len(body)))
+        for k in ("Service-Worker-Allowed", "clear-site-data", "Strict-Transport-Security", "Alt-Svc", "NEL", "Report-To", "X-Kept"):
+            self.send_header(k, "/")
         self.end_headers()
         if self.command != "HEAD": self.wfile.write(body)
     do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_HEAD = do_GET
@@ -87,6 +89,13 @@ def test_secrets_stay_outside(alice, web):
     other = alice.get(web, headers={"Authorization": "Bearer " + alice.token, "Cookie": "a=b", "X-Mine": "1"}).json
     assert other["path"] == "/" and "Authorization" not in other["headers"]
     assert other["headers"]["X-Mine"] == "1" and other["headers"]["X-Forwarded-Prefix"].endswith("/ports/8000")
+
+
+def test_a_box_does_not_speak_for_the_whole_origin(alice, web):
+    got = alice.get(web + "/").headers
+    assert got["X-Kept"] == "/"
+    for name in ("Service-Worker-Allowed", "Clear-Site-Data", "Strict-Transport-Security", "Alt-Svc", "NEL", "Report-To"):
+        assert name not in got
 
 
 def test_head_and_websocket_pass(alice, web):

@@ -254,6 +254,48 @@ static void test_anonymous_is_for_this_machine_only(void **state)
     assert_int_equal(ask("127.0.0.1", 0, "GET / HTTP/1.1\r\n" HOST "\r\n"), 401);
 }
 
+/* A page of a box is of our own origin. */
+static void test_a_page_is_not_anonymous_but_at_ports(void **state)
+{
+    static const struct { const char *method, *path, *fields; int status;
+    } cases[] = {
+        { "GET", "/v1/boxes", "Sec-Fetch-Site: same-origin\r\nSec-Fetch-Mode: cors\r\n", 403 },
+        { "GET", "/v1/boxes", "Sec-Fetch-Site: same-origin\r\nSec-Fetch-Mode: navigate\r\n", 403 },
+        { "POST", "/v1/run", "Sec-Fetch-Site: same-origin\r\nOrigin: http://localhost:7070\r\n", 403 },
+        /* By way of another site into a window that the page can read. */
+        { "GET", "/v1/boxes",
+          "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n", 403 },
+        /* A WebSocket of a browser that says nothing of its site there. */
+        { "GET", "/v1/boxes/b/exec/ws", "User-Agent: Mozilla/5.0 (X11)\r\nOrigin: http://localhost:7070\r\n", 403 },
+        { "GET", "/v1/boxes/b/portsmouth/x", "Sec-Fetch-Site: same-origin\r\n", 403 },
+        { "GET", "/v1/boxes/b/files/ports/x", "Sec-Fetch-Site: same-origin\r\n", 403 },
+        { "GET", "/v1/boxes/ports/8000/x", "Sec-Fetch-Site: same-origin\r\n", 403 },
+        { "GET", "/v1/boxes/b/ports/8000/x", "Sec-Fetch-Site: same-origin\r\n", 0 },
+        { "POST", "/v1/boxes/b/ports/8000/x", "Sec-Fetch-Site: same-origin\r\nOrigin: http://localhost:7070\r\n", 0 },
+        /* Typed in by hand; no browser at all; a page that may. */
+        { "GET", "/v1/boxes", "Sec-Fetch-Site: none\r\nUser-Agent: Mozilla/5.0\r\n", 0 },
+        { "GET", "/v1/boxes/b/exec/ws", "Origin: http://localhost:7070\r\n", 0 },
+        { "POST", "/v1/run", "Sec-Fetch-Site: cross-site\r\nOrigin: https://app.example\r\n", 0 },
+        { "POST", "/v1/run", "Sec-Fetch-Site: cross-site\r\nOrigin: http://app.example\r\n", 403 },
+    };
+    char head[400];
+    (void)state;
+
+    assert_int_equal(config_set(&config, "origins", "https://app.example", &e), 0);
+    restart(true);
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        snprintf(head, sizeof head, "%s %s HTTP/1.1\r\n" HOST "%s\r\n", cases[i].method, cases[i].path,
+                 cases[i].fields);
+        int status = ask("127.0.0.1", 0, head);
+        if (status != cases[i].status)
+            fail_msg("case %zu gives %d (%s)", i, status, why ? why : "");
+    }
+    /* At a configured origin's own address, where browsers send no Origin with a GET. */
+    assert_int_equal(
+        ask("127.0.0.1", 0, "GET /v1/boxes HTTP/1.1\r\nHost: app.example\r\nSec-Fetch-Site: same-origin\r\n\r\n"), 0);
+    restart(false);
+}
+
 static int64_t used_ms;
 
 static int take_used(const struct store_token *token, void *arg)
@@ -401,6 +443,7 @@ int main(void)
         TEST(test_bad_tokens),
         TEST(test_expired_and_revoked_tokens),
         TEST(test_anonymous_is_for_this_machine_only),
+        TEST(test_a_page_is_not_anonymous_but_at_ports),
         TEST(test_use_is_noted_once_a_minute),
         TEST(test_tokens_of_the_database_only_are_hashes),
         TEST(test_what_cannot_be_a_token),

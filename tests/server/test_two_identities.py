@@ -186,6 +186,11 @@ def test_anonymous_tcp_is_refused_unless_it_was_asked_for(server):
         # A page in a browser is no better without a token.
         assert anybody.post("/v1/boxes", {}, headers={"Origin": "http://evil.example"}).status == 403
         assert anybody.get("/v1/boxes", headers={"Host": "evil.example"}).status in (400, 403, 421)
+        # Nor is one that a box serves, which has the server's own origin; it reaches ports.
+        page = {"Sec-Fetch-Site": "same-origin", "Origin": "http://%s:%d" % asked.tcp}
+        assert anybody.post(box + "/exec", {"argv": ["true"]}, headers=page).status == 403
+        assert anybody.get("/api/kernels", headers=page).status == 403
+        assert anybody.get(box + "/ports/4444/", headers=page).status == 502
     finally:
         asked.stop()
 

@@ -87,6 +87,9 @@ static bool keeps_prefix(const struct box *box, uint32_t port)
 static void proxy(struct link *l, int fd)
 {
     static const char *const secrets[] = { "Authorization", NULL };
+    /* A box has a path here, not the origin: it does not speak for all that a browser gets from us. */
+    static const char *const of_the_origin[] = { "Service-Worker-Allowed", "Clear-Site-Data",
+                                                 "Strict-Transport-Security", "Alt-Svc", "NEL", "Report-To", NULL };
     struct port *p = (struct port *)((char *)l - offsetof(struct port, link));
     struct ask *a = l->ask;
     struct http_text rest = a->match->raw_rest;
@@ -100,7 +103,8 @@ static void proxy(struct link *l, int fd)
             : arena_printf(&a->r->arena, "/%.*s%s%s", HTTP_TEXT_FORMAT(rest), query ? "?" : "", query ? query : "");
     const struct http_proxy_field add[] = { { "X-Forwarded-Prefix", prefix }, { NULL, NULL } };
     const struct http_proxy_config config = {
-        .target = target, .drop = authorization_is_ours(a) ? secrets : NULL, .add = add, .owner = p, .connect = give,
+        .target = target, .drop = authorization_is_ours(a) ? secrets : NULL, .drop_reply = of_the_origin, .add = add,
+        .owner = p, .connect = give,
     };
 
     p->fd = fd;
