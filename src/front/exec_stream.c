@@ -21,6 +21,7 @@ enum {
     FRAME_MAX = 1 << 20,
     PIPE_BYTES = 1 << 18,
     TERMINAL_BYTES = 16384,
+    TERMINAL_MOST = 65536,
     RAW_BYTES = 65536,
     RAW_TURN = 16,
     ROOM_RETRY_MS = 250,
@@ -302,17 +303,38 @@ void exec_streams_hold(struct exec *x, bool hold)
     }
 }
 
+/* How much may be in it now. A terminal does not tell, but it holds less than this. */
+static uint64_t waiting_in(const struct exec *x, const struct loop_fd *w)
+{
+    int waiting = 0;
+
+    if (x->terminal)
+        return TERMINAL_MOST;
+    return w->fd >= 0 && ioctl(w->fd, FIONREAD, &waiting) == 0 && waiting > 0 ? (uint64_t)waiting : 0;
+}
+
+static bool take_some(struct exec *x, struct loop_fd *w, uint8_t stream, uint64_t *left)
+{
+    uint64_t before = x->output_bytes;
+    bool more = *left > 0 && take(x, w, stream);
+    uint64_t taken = x->output_bytes - before;
+
+    *left -= taken < *left ? taken : *left;
+    return more;
+}
+
+/* All that is there now, and little of what comes meanwhile: a child of a command that has ended may write for ever. */
 static void take_all(struct exec *x)
 {
     /* A frame may be owed to either; the one that is served first does not matter. */
+    uint64_t out = waiting_in(x, &x->out), err = x->terminal ? 0 : waiting_in(x, &x->err);
     bool more;
-    int turns = 0;
 
     x->stuck = false;
     do {
-        more = take(x, &x->out, 1);
-        more |= !x->terminal && take(x, &x->err, 2);
-    } while (more && !x->stuck && (!x->about_kernel || ++turns < RAW_TURN));
+        more = take_some(x, &x->out, 1, &out);
+        more |= take_some(x, &x->err, 2, &err);
+    } while (more && !x->stuck);
 }
 
 static void on_room(struct loop_timer *t)

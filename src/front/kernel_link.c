@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "front/kernel_private.h"
@@ -317,8 +318,15 @@ static size_t receive(struct kernel_link *l)
 
 void kernel_link_drain(struct kernel_link *l)
 {
-    while (l->watch.fd >= 0 && receive(l) > 0)
-        ;
+    int left = 0;
+    size_t n;
+
+    if (l->watch.fd < 0 || ioctl(l->watch.fd, FIONREAD, &left) < 0)
+        left = 0;
+    /* Once at least: a message without contents, or the end, is not counted. */
+    do
+        n = l->watch.fd >= 0 ? receive(l) : 0;
+    while (n > 0 && (left -= (int)n) > 0);
 }
 
 static void on_event(struct loop_fd *w, uint32_t events)

@@ -56,7 +56,7 @@ MUST_CHECK int kernel_link_send(struct kernel_link *l, struct kernel_message *m)
 void           kernel_link_hold(struct kernel_link *l, bool hold);
 /* Reads what is there, up to a bound. */
 void           kernel_link_turn(struct kernel_link *l);
-/* Reads all that is there. */
+/* Reads all that is there now, and not what comes meanwhile: whoever else has the other side may never be silent. */
 void           kernel_link_drain(struct kernel_link *l);
 
 /* --- kernels.c --- */

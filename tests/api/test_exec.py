@@ -1,6 +1,7 @@
 import base64
 import json
 import os
+import signal
 import socket
 import time
 
@@ -234,3 +235,58 @@ def test_attaching_replays_and_leaves_the_command_alone(alice, box):
 def test_an_interactive_route_without_upgrade_is_426(alice, box):
     assert alice.get(box + "/exec/ws?argv=true").status == 426
     assert alice.get(box + "/exec").json["execs"] == []
+
+
+def ends(pid):
+    return wait_for(lambda: not os.path.exists(f"/proc/{pid}"))
+
+
+def pid_of(mark):
+    """Of the process with this in its environment, as it is called out here."""
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/environ", "rb") as f:
+                if b"CARREL_MARK=" + mark.encode() in f.read().split(b"\0"):
+                    return int(name)
+        except OSError:
+            pass
+    return None
+
+
+def test_children_that_write_for_ever_do_not_hold_the_end_of_their_command(alice, bob, box, server):
+    """What is in the pipe when the command ends is its output; what others write into it afterwards is not waited for."""
+    code = """
+import os, signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+print('ready', flush=True)
+signal.sigwait([signal.SIGUSR1])
+print('last words', flush=True)
+block = b"y" * 4096
+os.set_blocking(1, False); os.set_blocking(2, False)    # nobody sleeps until there is room
+for i in range(4):
+    if os.fork() == 0:
+        os.setsid()
+        while True:
+            try: os.write(1 + i % 2, block)
+            except BlockingIOError: pass
+os._exit(0)
+"""
+    mark, front = box.rsplit("/", 1)[1], server.front_pid()
+    x = alice.post(box + "/exec", {"argv": ["python3", "-c", code], "background": True, "output_limit": "512M", "env": {"CARREL_MARK": mark}})
+    assert x.status == 202, x.body
+    path = f"{box}/exec/{x.json['id']}"
+    assert wait_for(lambda: alice.get(path).json["output_bytes"] == len("ready\n"))
+    command = pid_of(mark)
+    os.kill(front, signal.SIGSTOP)
+    try:
+        os.kill(command, signal.SIGUSR1)
+        assert ends(command)
+    finally:
+        os.kill(front, signal.SIGCONT)
+    ended = wait_for(lambda: (now := alice.get(path).json)["state"] == "ended" and now)
+    assert ended and ended["outcome"] == "ok" and bob.get("/healthz").status == 200, ended
+    response = alice.open("GET", path + "/output")
+    told = lines(response)
+    said = [line["data"] for line in told if line["type"] == "stdout"]
+    assert said[0] == "ready\n" and said[1].startswith("last words\ny")
+    response.connection.close()

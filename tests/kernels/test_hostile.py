@@ -150,3 +150,29 @@ def test_a_kernel_that_does_not_read_is_told_no_more(crowd):
 def test_os_fork_in_a_cell_leaves_one_kernel(crowd):
     answer = crowd.run("p = os.fork()\nif p == 0: os._exit(0)\nos.waitpid(p, 0); print('parent', flush=True)")
     assert answer["stdout"] == "parent\n" and json.dumps(answer)
+
+
+# Sends valid messages that are nobody's, for ever.
+FLOOD = """
+m = link.pack('iopub', b'{"msg_id":"a","msg_type":"stream"}', b'{}', b'{}', b'{"name":"stdout","text":"' + b'y' * 100000 + b'"}')
+m = struct.pack('<II', len(m), 0) + m
+"""
+
+
+def test_a_link_that_floods_after_its_kernels_end_does_not_stop_the_server(make, crowd, server):
+    """Children that the kernel leaves behind have the link, too, and are never silent."""
+    front, box = server.front_pid(), make()
+    code = FLOOD + """
+for i in range(3):
+    if os.fork() == 0:
+        os.setsid()
+        try:
+            while True: link.socket.send(m)
+        finally:
+            os._exit(0)
+link.send('iopub', 'stream', {'name': 'stdout', 'text': 'last words'}, header)
+os._exit(3)
+"""
+    answer = box.run(code)
+    assert answer["outcome"] == "died" and "status 3" in answer["reason"] and answer["stdout"] == "last words", answer
+    assert crowd.run(result("x"), context="witness")["results"][0]["data"]["text/plain"] == "7" and server.front_pid() == front
