@@ -160,10 +160,20 @@ static void end_of_cell(struct kernel_run *run)
 
 static void stop(struct kernel_run *run, const char *why)
 {
-    if (!run->stopped)
+    if (!run->stopped) {        /* only then: what it says from now on must not give it more time */
         run->stopped = why;
+        loop_timer_set(run->kernel->front->loop, &run->timer, REPLY_PATIENCE_MS);
+    }
     kernel_stop_cell(run->kernel, run->id);
+}
+
+/* Whoever says idle and busy in turns would climb the ladder's first step for ever. */
+static void give_up(struct kernel_run *run)
+{
     loop_timer_set(run->kernel->front->loop, &run->timer, REPLY_PATIENCE_MS);
+    if (run->began)
+        kernel_condemn(run->kernel, strcmp(run->stopped, "interrupted") == 0 ? "killed" : run->stopped,
+                       "the cell went on after it was interrupted, and the kernel was killed (SIGKILL)");
 }
 
 static void on_timeout(struct loop_timer *t)
@@ -174,7 +184,10 @@ static void on_timeout(struct loop_timer *t)
         leave(run, run->stopped ? run->stopped : "timeout", "the kernel said that the cell was over and did not reply");
         return;
     }
-    stop(run, "timeout");
+    if (run->stopped)
+        give_up(run);
+    else
+        stop(run, "timeout");
     if (!run->began && run->kernel && run->kernel->state == KERNEL_STARTING)
         kernel_condemn(run->kernel, "timeout", "the kernel did not start in time");
 }
@@ -183,7 +196,9 @@ static void on_timeout(struct loop_timer *t)
 static void note_begin(struct kernel_run *run)
 {
     run->began = true;
-    if (run->options.timeout_ms)
+    if (run->stopped)
+        loop_timer_set(run->kernel->front->loop, &run->timer, REPLY_PATIENCE_MS);
+    else if (run->options.timeout_ms)
         loop_timer_set(run->kernel->front->loop, &run->timer, run->options.timeout_ms);
 }
 

@@ -176,3 +176,19 @@ os._exit(3)
     answer = box.run(code)
     assert answer["outcome"] == "died" and "status 3" in answer["reason"] and answer["stdout"] == "last words", answer
     assert crowd.run(result("x"), context="witness")["results"][0]["data"]["text/plain"] == "7" and server.front_pid() == front
+
+
+@pytest.mark.parametrize("more, outcome", [({"timeout": 1}, "timeout"), ({"output_limit": 1000}, "output_limit")])
+def test_saying_idle_and_busy_in_turns_does_not_outlive_a_bound(box, more, outcome):
+    """Idle ends the ladder that stops a cell, and busy with the same id says that it goes on."""
+    code = """
+signal.signal(signal.SIGINT, signal.SIG_IGN); signal.signal(signal.SIGTERM, signal.SIG_IGN)
+while True:
+    link.send('iopub', 'status', {'execution_state': 'idle'}, header)
+    link.send('iopub', 'status', {'execution_state': 'busy'}, header)
+    link.send('iopub', 'stream', {'name': 'stdout', 'text': 'y' * 100}, header)
+    time.sleep(.3)
+"""
+    answer = box.run(code, **more)
+    assert answer["outcome"] == outcome, answer
+    assert box.post("restart").status == 200 and box.run("pass")["outcome"] == "ok"
