@@ -11,6 +11,7 @@
 #include "front/exec_private.h"
 #include "front/front.h"
 #include "front/kernel_private.h"
+#include "http/wsframe.h"
 
 enum { EXIT_UNFIT = 78 };       /* of our own kernel program: it says on stderr what is missing */
 
@@ -43,6 +44,20 @@ static void add_last_words(const struct kernel *k, const struct exec *x, char *t
     }
 }
 
+/* What a process printed, and names that did not fit: all of it is told as JSON later. */
+static void make_utf8(char *text)
+{
+    for (size_t n = 1; *text; text += n) {
+        size_t left = strnlen(text, 4);
+        for (n = 1; n <= left && !wsframe_is_utf8(text, n); n++)
+            ;
+        if (n > left) {
+            *text = '?';
+            n = 1;
+        }
+    }
+}
+
 static void say_why(struct kernel *k, const struct exec *x)
 {
     struct kernel_private *p = kernel_private(k);
@@ -64,6 +79,7 @@ static void say_why(struct kernel *k, const struct exec *x)
         if (starting)
             add_last_words(k, x, k->reason, sizeof k->reason);
     }
+    make_utf8(k->reason);
 }
 
 static void start_anew(struct kernel *k)
@@ -79,6 +95,7 @@ static void start_anew(struct kernel *k)
     if (kernel_launch(k, &e) < 0) {
         k->outcome = "error";
         err_text(&e, k->reason, sizeof k->reason);
+        make_utf8(k->reason);
         kernel_set_state(k, KERNEL_DEAD);
         return;
     }

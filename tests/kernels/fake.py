@@ -55,6 +55,9 @@ class Link:
 
 
 def main():
+    if "FAKE_LAST_WORDS" in os.environ:
+        os.write(2, bytes.fromhex(os.environ["FAKE_LAST_WORDS"]))
+        os._exit(1)
     link = Link()
     space = {"link": link, "os": os, "sys": sys, "time": time, "struct": struct, "json": json, "signal": signal}
     count = 0

@@ -192,3 +192,13 @@ while True:
     answer = box.run(code, **more)
     assert answer["outcome"] == outcome, answer
     assert box.post("restart").status == 200 and box.run("pass")["outcome"] == "ok"
+
+
+def test_a_kernel_whose_last_words_are_no_text_can_be_shown(make):
+    """It dies while it starts, with bytes that are not UTF-8 on its stderr."""
+    box = make()
+    words = "Größe \N{SNOWMAN} ".encode() + b"a\xff\xc3(\xe2\x98"
+    answer = box.run("1", env={"FAKE_LAST_WORDS": words.hex()})
+    assert answer["outcome"] == "died" and answer["reason"].endswith(": Größe \N{SNOWMAN} a??(??"), answer
+    assert box.kernel()["reason"] == answer["reason"]
+    assert [k["reason"] for k in box.client.get(box.path + "/kernels").json["kernels"]] == [answer["reason"]]
