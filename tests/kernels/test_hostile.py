@@ -152,24 +152,24 @@ def test_os_fork_in_a_cell_leaves_one_kernel(crowd):
     assert answer["stdout"] == "parent\n" and json.dumps(answer)
 
 
-# Sends valid messages that are nobody's, for ever.
-FLOOD = """
-m = link.pack('iopub', b'{"msg_id":"a","msg_type":"stream"}', b'{}', b'{}', b'{"name":"stdout","text":"' + b'y' * 100000 + b'"}')
-m = struct.pack('<II', len(m), 0) + m
-"""
-
-
 def test_a_link_that_floods_after_its_kernels_end_does_not_stop_the_server(make, crowd, server):
     """Children that the kernel leaves behind have the link, too, and are never silent."""
     front, box = server.front_pid(), make()
-    code = FLOOD + """
-for i in range(3):
+    code = """
+import socket
+m = link.pack('iopub', b'{"msg_id":"a","msg_type":"display_data"}', b'{}', b'{}', b'{"data":[0' + b',[]' * 40000 + b']}')       # quick to send, slow to check
+m = struct.pack('<II', len(m), 0) + m
+link.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
+begun = os.pipe()
+for i in range(8):
     if os.fork() == 0:
         os.setsid()
-        try:
-            while True: link.socket.send(m)
-        finally:
-            os._exit(0)
+        for k in range(1 << 40):
+            if k == 10: os.write(begun[1], b'x')
+            try: link.socket.send(m, socket.MSG_DONTWAIT)       # nobody sleeps until there is room
+            except BlockingIOError: pass
+            except OSError: os._exit(0)
+for i in range(8): os.read(begun[0], 1)
 link.send('iopub', 'stream', {'name': 'stdout', 'text': 'last words'}, header)
 os._exit(3)
 """
