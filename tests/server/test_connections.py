@@ -1,15 +1,19 @@
 """Clients that are slow, rude, many or gone."""
+import concurrent.futures
 import json
 import pathlib
+import re
 import resource
+import shutil
 import socket
 import struct
+import tempfile
 import threading
 import time
 
 import pytest
 
-from support import Client, Counter, WebSocket, amount, descriptors, lines, resident_bytes, run, wait_for
+from support import Client, Counter, Server, WebSocket, amount, descriptors, lines, resident_bytes, run, wait_for
 
 MIB = 1 << 20
 
@@ -319,3 +323,53 @@ def test_output_of_thousands_of_commands_takes_no_descriptors(server, alice, new
     assert len(descriptors(server.front())) < before + 30
     x = alice.get(boxes[0] + "/exec").json["execs"][-1]
     assert [line["data"] for line in lines(alice.open("GET", f"{boxes[0]}/exec/{x['id']}/output")) if line["type"] == "stdout"] == ["0\n"]
+
+
+@pytest.fixture
+def fake_kernels():
+    """A server whose interpreters start quickly and say on their link what a cell tells them to."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="carrel-fake-"))
+    folder.chmod(0o755)
+    shutil.copy(pathlib.Path(__file__).parents[1] / "kernels/fake.py", folder / "carrel_kernel")
+    (folder / "carrel_kernel").chmod(0o644)
+    s = Server("--set", "limits.memory=8G", env={"CARREL_GUEST": str(folder)})
+    yield s, s.token("alice")
+    s.stop()
+    shutil.rmtree(folder)
+
+
+def test_a_box_that_is_forgotten_before_its_run_is_read(fake_kernels):
+    """The caller of /v1/run deletes the run's own box and reads on when the box is one of so many dead ones that it is forgotten."""
+    server, alice = fake_kernels
+    front = server.front()
+    slow = alice.raw_socket()
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    code = """
+import select
+link.socket.setblocking(False)
+while True:
+    try: link.send('iopub', 'stream', {'name': 'stdout', 'text': 'y' * 100000}, header)
+    except BlockingIOError:
+        if not select.select([], [link.socket], [], 1)[1]: break
+open('/tmp/full', 'w')
+time.sleep(1000)
+"""
+    body = json.dumps({"code": code, "template": "python", "limits": {"memory": "64M", "pids": 32}}).encode()
+    slow.sendall(head(alice, "POST", "/v1/run?stream=true", f"Content-Length: {len(body)}") + body)
+    answer = b""
+    while b"\r\n\r\n" not in answer:
+        answer += slow.recv(100)
+    own = re.search(rb"(?i)\r\ncarrel-box: (\S+)", answer).group(1).decode()
+    is_full = {"argv": ["test", "-e", "/tmp/full"]}
+    assert wait_for(lambda: alice.post(f"/v1/boxes/{own}/exec", is_full).json["outcome"] == "ok")
+    assert alice.delete("/v1/boxes/" + own).status == 204
+
+    def make_dead(_):
+        made = alice.post("/v1/boxes", {"limits": {"memory": "16M", "pids": 8}})
+        assert made.status == 201, made.body
+        assert alice.delete("/v1/boxes/" + made.json["id"]).status == 204
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        list(threads.map(make_dead, range(1001)))
+    assert wait_for(lambda: alice.get("/v1/boxes/" + own).status == 404)
+    slow.close()
+    assert wait_for(lambda: alice.get("/v1/boxes?limit=1").status == 200) and server.front() == front, server.log_text()[-3000:]

@@ -16,7 +16,7 @@ struct running {
     struct kernel_run *run;         /* NULL: not yet, or over */
     struct run_body    body;
     json_t            *root;        /* owned: what body borrows from, while a box is made */
-    struct box        *own_box;     /* made for this run; NULL: none */
+    uint64_t           own_box;     /* number of the box made for this run, which may be forgotten; 0: none */
     bool               stream;
     struct buf         pending;     /* lines that the client does not take yet */
     struct run_answer  answer;
@@ -24,15 +24,16 @@ struct running {
 
 static void done(struct running *w)
 {
+    struct box *box = w->own_box ? ask_box_by_number(w->ask->front, w->own_box) : NULL;
     struct err ignored;
 
     json_decref(w->root);
     w->root = NULL;
     buf_done(&w->pending);
     run_answer_done(&w->answer);
-    if (w->own_box)
-        (void)!box_delete(w->own_box, "run_over", NULL, NULL, &ignored);
-    w->own_box = NULL;
+    w->own_box = 0;
+    if (box)
+        (void)!box_delete(box, "run_over", NULL, NULL, &ignored);
 }
 
 static void on_end(struct ask *a, enum http_end how)
@@ -242,6 +243,7 @@ static void run_alone(struct ask *a, json_t *root)
 {
     struct running *w = prepare(a);
     struct create_body c = { .ask = a };
+    struct box *box = NULL;
     json_t *rest = NULL;
     struct err e = { 0 };
     bool existed;
@@ -257,7 +259,8 @@ static void run_alone(struct ask *a, json_t *root)
     w->body.options.since_us = loop_now_us();
     if (r == 0)
         r = boxes_create(a->front, a->who.name, a->who.uid, a->who.gid, c.name, NULL, &c.settings, on_made, a,
-                         &w->own_box, &existed, &e);
+                         &box, &existed, &e);
+    w->own_box = box ? box->number : 0;
     w->root = json_incref(root);
     if (r < 0)
         refuse(w, &e);
