@@ -47,6 +47,7 @@ static int read_pids(struct reader *r, const char *value, struct err *e)
 
 static int read_disk(struct reader *r, const char *value, struct err *e)
 {
+    r->options->disk_by_default = false;
     return parse_size("--disk", value, OPTIONS_DISK_MIN, &r->options->box.limits.disk_bytes, e);
 }
 
@@ -422,7 +423,7 @@ int options_parse(int argc, char **argv, char *const *environment, struct run_op
     *ret = (struct run_options){ 0 };
     ret->box.profile = PROFILE_STANDARD;
     ret->box.limits.pids = OPTIONS_PIDS_DEFAULT;
-    ret->pids_by_default = true;
+    ret->pids_by_default = ret->disk_by_default = true;
     ret->box.limits.disk_bytes = OPTIONS_DISK_DEFAULT;
     envlist_init(&reader.env, &ret->pool);
     int r = read_words(&reader, argc, argv, e);

@@ -30,6 +30,7 @@ struct run_options {
     bool                json;
     bool                trace;
     bool                pids_by_default;    /* --pids was not given */
+    bool                disk_by_default;    /* --disk was not given */
     enum { RUN_ANYWHERE, RUN_HERE, RUN_BY_SERVER } where;
     const char         *report_path;    /* NULL: none */
     const char         *zygote;         /* NULL: none */

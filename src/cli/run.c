@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,6 +173,8 @@ static int status_of(const struct run *run)
         return EXIT_TIMEOUT;
     if (run->report.outcome == OUTCOME_KILLED && run->session.forwarded)
         return 128 + run->session.forwarded;
+    if (run->report.outcome == OUTCOME_OUTPUT)
+        return 128 + SIGKILL;       /* also if it had ended by itself when that was seen */
     return end->signal ? 128 + end->signal : end->code;
 }
 

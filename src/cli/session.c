@@ -118,9 +118,12 @@ static void attach_terminal(struct session *s)
 
 static void end_command(struct session *s, enum outcome cause)
 {
-    if (s->cause == OUTCOME_OK && !s->ended)
+    /* What it wrote before it ended by itself is its output, too, and up to the limit it is delivered. */
+    bool late = cause == OUTCOME_OUTPUT;
+
+    if (s->cause == OUTCOME_OK && (!s->ended || late))
         s->cause = cause;
-    s->abandoned = s->ended;
+    s->abandoned |= s->ended && !late;
     box_kill(s->box);
 }
 
@@ -233,7 +236,8 @@ static int one_round(struct session *s, struct err *e)
     int ready = poll(list, n, time_left_ms(s));
     if (ready < 0)
         return errno == EINTR ? 0 : err_at(e, errno, STEP_WAIT, 0, "poll");
-    if (ready == 0 && s->deadline_us && time_left_ms(s) == 0) {
+    /* Also while there is always something to do: a command that never stops writing has no more time than others. */
+    if (s->deadline_us && time_left_ms(s) == 0 && (ready == 0 || (!s->ended && !list[POLL_END].revents))) {
         s->deadline_us = 0;
         end_command(s, s->forwarded ? OUTCOME_KILLED : OUTCOME_TIMEOUT);
     }

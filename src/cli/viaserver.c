@@ -143,7 +143,7 @@ static const char *judge(const struct run_options *o)
     if (o->trace)
         return "--trace";
     /* Its boxes keep what they write in their memory. */
-    if (limits->disk_bytes != OPTIONS_DISK_DEFAULT && limits->disk_bytes > limits->memory_bytes)
+    if (!o->disk_by_default && limits->disk_bytes > limits->memory_bytes)
         return "more --disk than --memory";
     if (o->command.output_bytes > OUTPUT_MOST)
         return "so large an --output-limit";
@@ -170,7 +170,7 @@ static void write_box(struct jsonout *j, const struct run_options *o)
         jsonout_decimal(j, "cpus", limits->cpu_milli, 3);
     if (!o->pids_by_default)
         jsonout_unsigned(j, "pids", limits->pids);
-    if (limits->disk_bytes != OPTIONS_DISK_DEFAULT)
+    if (!o->disk_by_default)
         jsonout_unsigned(j, "disk", limits->disk_bytes);
     jsonout_close(j);
     jsonout_string(j, "profile", profile_name(o->box.profile));

@@ -187,11 +187,16 @@ static int tell_end(const struct run *run, const json_t *end)
             status = number == ENOENT || number == ENOTDIR ? EXIT_MISSING : EXIT_CANNOT;
     } else {
         r = write_report(run, end, &text);
-        status = strcmp(outcome, "timeout") == 0                            ? EXIT_TIMEOUT
-                 : strcmp(outcome, "killed") == 0 && run->session->caught ? 128 + run->session->caught
-                 : signal                                                 ? 128 + signal
-                                          : json_is_integer(code) ? (int)json_integer_value(code)
-                                                                  : EXIT_CLIENT;
+        if (strcmp(outcome, "timeout") == 0)
+            status = EXIT_TIMEOUT;
+        else if (strcmp(outcome, "killed") == 0 && run->session->caught)
+            status = 128 + run->session->caught;
+        else if (strcmp(outcome, "output_limit") == 0)
+            status = 128 + SIGKILL;
+        else if (signal)
+            status = 128 + signal;
+        else if (json_is_integer(code))
+            status = (int)json_integer_value(code);
     }
     int told = wants_report(run) ? deliver(run, &text, r) : 0;
     buf_done(&text);

@@ -41,6 +41,8 @@ def used_server(server, *words, **options):
     (("/etc/passwd",), 126, "", "carrel: exec: /etc/passwd: Permission denied\n"),
     (("--timeout", "200ms", "sleep", "100"), 124, "", "carrel: the command was ended after 0.2 s (--timeout)\n"),
     (("--output-limit", "3", "sh", "-c", "printf 123456; sleep 100"), 137, "123", "carrel: the command was ended after 3 bytes of output (--output-limit)\n"),
+    (("--output-limit", "3", "printf", "123456"), 137, "123", "carrel: the command was ended after 3 bytes of output (--output-limit)\n"),
+    (("--memory", "1G", "--disk", "512M", "df", "-m", "--output=size", "/tmp"), 0, "1M-blocks\n      512\n", ""),
     (("--memory", "32M", "sh", "-c", "head -c 100000000 /dev/zero | tail -c 90000000"), None, "",
      "carrel: the box ran out of memory (--memory 33554432 bytes)\n"),
     (("--env", "A=b", "--workdir", "/tmp", "sh", "-c", "echo $A $PWD $HOME $PATH"), 0,

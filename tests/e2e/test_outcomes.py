@@ -175,6 +175,13 @@ def test_output_limit_counts_both_streams(caller):
     assert len(result.stdout) + result.stderr.count(b"\0") == 1000
 
 
+def test_output_limit_holds_for_what_a_command_wrote_before_it_ended(caller):
+    """It may be gone when its output is read."""
+    for _ in range(10):
+        result = caller.report("--output-limit", "100000", ["head", "-c", "120000", "/dev/zero"])
+        assert (result.report["outcome"], result.status, len(result.stdout)) == ("output_limit", 137, 100000), result
+
+
 def test_output_up_to_the_limit_is_no_failure(caller):
     result = caller.report("--output-limit", "1000", ["head", "-c", "1000", "/dev/zero"])
     assert result.report["outcome"] == "ok" and len(result.stdout) == 1000
