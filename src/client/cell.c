@@ -88,14 +88,19 @@ static void show_error(const json_t *event)
 
 /* ---- input() ---- */
 
+/* Nobody may end this program while the terminal shows nothing: where Ctrl-C does that, it waits until it shows
+ * again. */
 static void read_answer(const json_t *event, char *text, size_t size)
 {
+    struct sigaction deadly = { 0 }, catch = { .sa_handler = on_interrupt };
     struct termios before, quiet;
     bool hides = json_is_true(json_object_get(event, "password")) && tcgetattr(STDIN_FILENO, &before) == 0;
 
     print_plain(text_of(event, "prompt"), STDOUT_FILENO);
     fflush(stdout);
     if (hides) {
+        if (sigaction(SIGINT, NULL, &deadly) == 0 && deadly.sa_handler == SIG_DFL)
+            (void)sigaction(SIGINT, &catch, NULL);
         quiet = before;
         quiet.c_lflag &= ~(tcflag_t)ECHO;
         (void)tcsetattr(STDIN_FILENO, TCSADRAIN, &quiet);
@@ -107,6 +112,11 @@ static void read_answer(const json_t *event, char *text, size_t size)
     if (hides) {
         (void)tcsetattr(STDIN_FILENO, TCSADRAIN, &before);
         fputc('\n', stdout);
+        if (deadly.sa_handler == SIG_DFL) {
+            (void)sigaction(SIGINT, &deadly, NULL);
+            if (interrupted)
+                (void)raise(SIGINT);
+        }
     }
     text[strcspn(text, "\n")] = '\0';
 }

@@ -6,8 +6,10 @@ import pathlib
 import pty
 import select
 import shutil
+import signal
 import subprocess
 import tempfile
+import termios
 import time
 
 import pytest
@@ -160,6 +162,32 @@ def test_py_takes_an_interpreter_of_its_own(real_server, tmp_path):
 def test_repl_on_a_pipe(real_server, real):
     done = carrel(real_server, "repl", real.box, input="a = 5\nfor i in range(2):\n    print(i + a)\n\na\n")
     assert (done.returncode, done.stdout) == (0, "5\n6\n5\n"), done
+
+
+def test_ctrl_c_at_a_password_leaves_a_terminal_that_shows_what_is_typed(real_server):
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execve(BUILD / "carrel", ["carrel", "py", "-c", "import getpass\ngetpass.getpass('word: ')"],
+                  {**os.environ, "CARREL_URL": "unix:" + real_server.socket, "TERM": "dumb"})
+
+    def shows():
+        return bool(termios.tcgetattr(fd)[3] & termios.ECHO)
+    ended, end = 0, time.monotonic() + 120
+    try:
+        while shows():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        os.write(fd, b"\x03")
+        while not ended:
+            assert time.monotonic() < end
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            time.sleep(0.01)
+        assert shows() and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGINT
+    finally:
+        if not ended:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        os.close(fd)
 
 
 def test_repl_on_a_terminal_is_interrupted(real_server, real):

@@ -108,12 +108,14 @@ def test_ctrl_c_while_a_server_starts_ends_it(environment, tmp_path):
     slow.write_text(f"#!/bin/sh\necho $$ >{tmp_path}/pid.new\nmv {tmp_path}/pid.new {tmp_path}/pid\nexec sleep 1000\n")
     slow.chmod(0o755)
     stuck = {**environment, "CARREL_BIN": str(slow), "TMPDIR": str(tmp_path / "tmp")}
-    process = subprocess.Popen([sys.executable, "-c", "import carrel\ncarrel.Carrel()"], env=stuck, stderr=subprocess.PIPE, text=True)
+    code = "import carrel\ntry:\n carrel.Carrel()\nexcept KeyboardInterrupt:\n print('caught', flush=True)\n input()"
+    process = subprocess.Popen([sys.executable, "-c", code], env=stuck, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     wait_for((tmp_path / "pid").exists, "the server was started")
     process.send_signal(signal.SIGINT)
-    assert "KeyboardInterrupt" in process.communicate(timeout=120)[1]
+    assert process.stdout.readline() == "caught\n"
     wait_for(lambda: gone((tmp_path / "pid").read_text().strip()), "the server is gone")
-    assert os.listdir(tmp_path / "tmp") == []
+    assert os.listdir(tmp_path / "tmp") == [] and process.poll() is None
+    process.communicate("\n", timeout=120)
 
 
 def test_the_package_installs_by_itself(tmp_path, shared):
