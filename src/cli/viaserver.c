@@ -214,7 +214,10 @@ static void write_command(struct jsonout *j, const struct command_spec *command)
         jsonout_string(j, "cwd", command->workdir);
     if (command->timeout_ms)
         jsonout_decimal(j, "timeout", command->timeout_ms, 3);
-    jsonout_unsigned(j, "output_limit", command->output_bytes ? command->output_bytes : OUTPUT_MOST);
+    if (command->output_bytes)
+        jsonout_unsigned(j, "output_limit", command->output_bytes);
+    else
+        jsonout_string(j, "output_limit", "max");
     jsonout_bool(j, "delete_box", true);
     jsonout_close(j);
 }

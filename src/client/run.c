@@ -151,7 +151,7 @@ static bool wants_report(const struct run *run)
 
 /* ---- how it ended ---- */
 
-static void remark(const struct run *run, const char *outcome)
+static void remark(const struct run *run, const json_t *end, const char *outcome)
 {
     const json_t *limits = json_object_get(run->box, "limits"), *command = json_object_get(run->request, "exec");
 
@@ -169,7 +169,7 @@ static void remark(const struct run *run, const char *outcome)
                 (unsigned long long)number_of(limits, "disk"));
     else if (strcmp(outcome, "output_limit") == 0)
         fprintf(stderr, "carrel: the command was ended after %llu bytes of output (--output-limit)\n",
-                (unsigned long long)number_of(command, "output_limit"));
+                (unsigned long long)number_of(end, "output_limit"));
 }
 
 static int tell_end(const struct run *run, const json_t *end)
@@ -203,7 +203,7 @@ static int tell_end(const struct run *run, const json_t *end)
     if (json_is_object(error))
         fprintf(stderr, "carrel: %s\n", show_text(text_of(error, "message")));
     else if (!run->json)
-        remark(run, outcome);
+        remark(run, end, outcome);
     return told ? told : status;
 }
 

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from client import lines
-from conftest import wait_for
+from client import Client, lines
+from conftest import Server, wait_for
 
 
 def test_argv_is_run_without_a_shell(alice, box):
@@ -192,6 +192,30 @@ def test_a_terminal_over_a_websocket(alice, box):
     output, texts = receive_all(ws)
     assert b"50 132" in output[1] and b"got hello" in output[1]
     assert (texts[-1]["type"], texts[-1]["exit_code"]) == ("exit", 4)
+
+
+def test_a_terminal_goes_on_beyond_the_default_of_a_command(alice, box):
+    ws = alice.websocket(box + "/exec/ws?argv=head&argv=-c&argv=12000000&argv=/dev/zero&tty=true")
+    output, texts = receive_all(ws)
+    assert len(output[1]) == 12000000 and texts[-1]["outcome"] == "ok", texts[-1]
+
+
+def test_the_most_output_that_may_be_asked_for_is_the_servers():
+    if os.geteuid() != 0:
+        pytest.skip("the server of these tests runs as root")
+    s = Server("--set", "limits.output=64k", "--set", "defaults.output=16k")
+    try:
+        root = Client(s.socket)
+        box = "/v1/boxes/" + root.post("/v1/boxes", {}).json["id"]
+        for ask, size in (({}, 16384), ({"output_limit": 50000}, 50000), ({"output_limit": "64k"}, 65536), ({"output_limit": "max"}, 65536)):
+            ended = root.post(box + "/exec", {"shell": "cat /dev/zero", **ask}).json
+            assert (ended["outcome"], ended["output_bytes"], ended["output_limit"]) == ("output_limit", size, size)
+        refused = root.post(box + "/exec", {"argv": ["true"], "output_limit": 65537})
+        assert refused.status == 400 and "limits.output" in refused.json["error"]["message"]
+        _, texts = receive_all(root.websocket(box + "/exec/ws?shell=cat+/dev/zero&tty=true"))
+        assert texts[-1]["outcome"] == "output_limit" and texts[-1]["output_limit"] == 65536
+    finally:
+        s.stop()
 
 
 def test_pipes_over_a_websocket(alice, box):

@@ -59,6 +59,20 @@ def test_the_same_end(run, words, status, out, error):
     assert done.returncode == status if status is not None else done.returncode != 0
 
 
+def test_output_beyond_what_a_server_keeps_by_default(run):
+    done = run("head", "-c", "12000000", "/dev/zero")
+    assert done.returncode == 0 and len(done.stdout) == 12000000, done.stderr
+
+
+def test_a_server_may_allow_less_output(make_server):
+    small = make_server("--set", "limits.output=64k", "--set", "defaults.output=16k")
+    done = small.carrel("run", THERE, "cat", "/dev/zero")
+    assert done.returncode == 137 and len(done.stdout) == 65536
+    assert done.stderr == "carrel: the command was ended after 65536 bytes of output (--output-limit)\n"
+    refused = small.carrel("run", THERE, "--output-limit", "65k", "true")
+    assert refused.returncode == 125 and "limits.output" in refused.stderr
+
+
 def test_the_same_report(server, tmp_path):
     line = ("--memory", "64M", "--json", "--report", tmp_path / "r", "sh", "-c", "echo hi; echo oh >&2; exit 3")
     reports = []

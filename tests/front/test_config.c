@@ -287,6 +287,7 @@ static void test_check_sees_the_whole(void **state)
         { { "listen", "allow_anonymous" }, { "192.0.2.1:7070", "true" }, "other machines can reach" },
         { { "defaults.memory", "limits.memory" }, { "2G", "1G" }, "defaults.memory is more than limits.memory" },
         { { "defaults.disk", "limits.disk" }, { "2G", "1G" }, "defaults.disk is more than limits.disk" },
+        { { "defaults.output", "limits.output" }, { "2G", "1G" }, "defaults.output is more than limits.output" },
         { { "defaults.memory", "quota.memory" }, { "2G", "1G" }, "quota.memory" },
         { { "defaults.cpus", "quota.cpus" }, { "2", "1" }, "quota.cpus" },
         { { "defaults.memory", "host.memory" }, { "2G", "1G" }, "host.memory" },

@@ -9,7 +9,6 @@
 #include "base/parse.h"
 
 enum { ARGS_MAX = 65536, ARG_BYTES_MAX = 131071 /* Linux' MAX_ARG_STRLEN */, TERMINAL_SIDE_MAX = 4096 };
-#define OUTPUT_LIMIT_MAX (UINT64_C(1) << 32)
 
 static int take_argv(const char *name, json_t *v, void *into, struct err *e)
 {
@@ -61,10 +60,16 @@ static int take_timeout(const char *name, json_t *v, void *into, struct err *e)
 static int take_output_limit(const char *name, json_t *v, void *into, struct err *e)
 {
     struct command *c = into;
-    int r = body_size(name, v, &c->options.output_bytes, e);
+    const uint64_t most = c->ask->front->config.max_output_bytes;
 
-    if (r == 0 && c->options.output_bytes > OUTPUT_LIMIT_MAX)
-        return err_set(e, EINVAL, STEP_USAGE, "%s may be %llu bytes", name, (unsigned long long)OUTPUT_LIMIT_MAX);
+    if (json_is_string(v) && strcmp(json_string_value(v), "max") == 0) {
+        c->options.output_bytes = most;
+        return 0;
+    }
+    int r = body_size(name, v, &c->options.output_bytes, e);
+    if (r == 0 && c->options.output_bytes > most)
+        return err_set(e, EINVAL, STEP_USAGE, "%s may be %llu bytes on this server (limits.output)", name,
+                       (unsigned long long)most);
     return r;
 }
 

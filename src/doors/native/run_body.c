@@ -5,8 +5,6 @@
 #include "base/parse.h"
 #include "doors/native/run.h"
 
-#define OUTPUT_MOST (UINT64_C(1) << 32)
-
 static int take_code(const char *name, json_t *v, void *into, struct err *e)
 {
     struct run_body *b = into;
@@ -28,11 +26,13 @@ static int take_timeout(const char *name, json_t *v, void *into, struct err *e)
 static int take_output(const char *name, json_t *v, void *into, struct err *e)
 {
     struct run_body *b = into;
+    const uint64_t most = b->ask->front->config.max_output_bytes;
     int r = body_size(name, v, &b->options.output_bytes, e);
 
     b->has_output = true;
-    if (r == 0 && b->options.output_bytes > OUTPUT_MOST)
-        return err_set(e, EINVAL, STEP_USAGE, "%s may be %llu bytes", name, (unsigned long long)OUTPUT_MOST);
+    if (r == 0 && b->options.output_bytes > most)
+        return err_set(e, EINVAL, STEP_USAGE, "%s may be %llu bytes on this server (limits.output)", name,
+                       (unsigned long long)most);
     return r;
 }
 

@@ -257,6 +257,8 @@ void ask_exec_socket(struct ask *a)
     if (r == 0 && (c.input || c.options.background))
         r = err_set(&e, EINVAL, STEP_USAGE, "stdin and background have no meaning here");
     c.options.with_stdin = true;
+    if (c.options.terminal && !c.options.output_bytes)
+        c.options.output_bytes = a->front->config.max_output_bytes;     /* somebody sits there for as long as he likes */
     if (r == 0)
         r = command_start(&c, &t->exec, &e);
     json_decref(a->work);
