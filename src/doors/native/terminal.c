@@ -258,7 +258,7 @@ void ask_exec_socket(struct ask *a)
         r = err_set(&e, EINVAL, STEP_USAGE, "stdin and background have no meaning here");
     c.options.with_stdin = true;
     if (c.options.terminal && !c.options.output_bytes)
-        c.options.output_bytes = a->front->config.max_output_bytes;     /* somebody sits there for as long as he likes */
+        c.options.output_bytes = a->front->config.max_output_bytes;     /* somebody may sit there for days */
     if (r == 0)
         r = command_start(&c, &t->exec, &e);
     json_decref(a->work);
