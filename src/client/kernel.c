@@ -17,6 +17,7 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -59,6 +60,7 @@ struct kernel_run {
     char                  cwd[4096];        /* "": the box's home */
     char                  box[32], id[160];
     int                   signals;          /* owned */
+    int                   parent;           /* owned: a pidfd of who has started us; -1: not to be looked at */
     struct buf            out;
     bool                  ending;
     int                   status;
@@ -303,13 +305,14 @@ static void on_signal(struct kernel_run *k)
 
 static int turn(struct kernel_run *k, int wait_ms)
 {
-    enum { POLL_SOCKET = ZMQ_POLLS, POLL_SIGNALS, POLLS };
+    enum { POLL_SOCKET = ZMQ_POLLS, POLL_SIGNALS, POLL_PARENT, POLLS };
     struct pollfd fds[POLLS];
 
     zmq_poll(k->zmq, fds);
     fds[POLL_SOCKET] = (struct pollfd){ .fd = k->socket.closed ? -1 : k->socket.x->fd,
                                         .events = k->socket.out.length ? POLLIN | POLLOUT : POLLIN };
     fds[POLL_SIGNALS] = (struct pollfd){ .fd = k->signals, .events = POLLIN };
+    fds[POLL_PARENT] = (struct pollfd){ .fd = k->parent, .events = POLLIN };
     if (poll(fds, POLLS, wait_ms) < 0 && errno != EINTR)
         return -errno;
     zmq_work(k->zmq, fds);
@@ -319,6 +322,10 @@ static int turn(struct kernel_run *k, int wait_ms)
         k->socket.closed = true;
     if (fds[POLL_SIGNALS].revents)
         on_signal(k);
+    if (fds[POLL_PARENT].revents) {
+        k->ending = true;
+        k->parent = fd_close(k->parent);
+    }
     return 0;
 }
 
@@ -347,8 +354,21 @@ static int catch_signals(void)
     sigaddset(&ours, SIGINT);
     sigaddset(&ours, SIGTERM);
     sigaddset(&ours, SIGHUP);
-    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
     return sigprocmask(SIG_BLOCK, &ours, NULL) < 0 ? -1 : signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* The process that has started us, as a whole: the kernel's signal for a parent's death comes when the thread ends that
+ * did it, and programs start kernels in threads that live for one request. Who is nobody's child any more by now was
+ * meant to live on. */
+static void watch_parent(struct kernel_run *k)
+{
+    pid_t parent = getppid();
+
+    k->parent = (int)syscall(SYS_pidfd_open, parent, 0);
+    if (k->parent < 0 && errno != ESRCH)
+        (void)prctl(PR_SET_PDEATHSIG, SIGTERM);     /* it is in another namespace, or Linux is older than pidfds */
+    if (getppid() != parent)
+        k->ending = true;
 }
 
 static int run(struct kernel_run *k)
@@ -360,6 +380,7 @@ static int run(struct kernel_run *k)
     k->zmq->arg = k;
     buf_init(&k->out, ZMTP_MESSAGE_MOST);
     k->signals = catch_signals();
+    watch_parent(k);
     if (zmq_open(k->zmq, k->file, &e) < 0)
         return client_complain(&e);
     if (k->signals < 0 || find_server(k, &e) < 0)
@@ -371,6 +392,7 @@ static int run(struct kernel_run *k)
     zmq_close(k->zmq);
     private_server_end(&k->own);
     fd_close(k->signals);
+    fd_close(k->parent);
     buf_done(&k->out);
     return status;
 }
@@ -431,7 +453,7 @@ int client_kernel(int argc, char **argv)
     };
     struct kernel_run k = { .client = { .name = "kernel", .usage = usage, .may_lack_server = true },
                             .zmq = calloc(1, sizeof *k.zmq), .limits = json_object(), .env = json_object(),
-                            .signals = -1 };
+                            .signals = -1, .parent = -1 };
     struct words words;
     argc = leave_out(argc, argv);
     int status = client_begin(&k.client, argc, argv, flags, sizeof flags / sizeof *flags, &k, false, &words);

@@ -7,9 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
+from jupyter_client import BlockingKernelClient
+from jupyter_client.connect import write_connection_file
 from jupyter_client.manager import start_new_kernel
 
 from conftest import BUILD, MARK
@@ -147,6 +150,53 @@ def test_a_killed_launcher_leaves_nothing(folder):
     os.kill(k.manager.provisioner.pid, signal.SIGKILL)
     wait_for(lambda: not k.manager.is_alive())
     wait_for(lambda: left() <= before)
+
+
+@contextlib.contextmanager
+def connection(folder):
+    """A connection file, and a client for whoever serves it."""
+    path, _ = write_connection_file(str(folder / "c.json"))
+    client = BlockingKernelClient(connection_file=path)
+    client.load_connection_file()
+    client.start_channels()
+    try:
+        yield [str(BUILD / "carrel"), "kernel", "--python", sys.executable, "-f", path], client
+    finally:
+        client.stop_channels()
+
+
+def test_the_thread_that_started_a_launcher_may_end(folder):
+    before, over = left(), threading.Event()
+    with connection(folder) as (words, client):
+        started = []
+        thread = threading.Thread(target=lambda: (started.append(subprocess.Popen(words, cwd=folder)), over.wait()))
+        thread.start()
+        try:
+            client.wait_for_ready(timeout=STARTUP_S)
+            over.set()
+            thread.join()
+            wait_for(lambda: not pathlib.Path(f"/proc/self/task/{thread.native_id}").exists())
+            assert client.execute_interactive("1", timeout=120)["content"]["status"] == "ok"
+            client.shutdown()
+            assert started[0].wait(120) == 0
+        finally:
+            over.set()
+            thread.join()
+            started[0].kill()
+            started[0].wait()
+    wait_for(lambda: left() <= before)
+
+
+def test_a_launcher_ends_with_the_process_that_started_it(folder):
+    before = left()
+    with connection(folder) as (words, client):
+        parent = subprocess.Popen([sys.executable, "-c", "import subprocess, sys; subprocess.run(sys.argv[1:])", *words], cwd=folder)
+        try:
+            client.wait_for_ready(timeout=STARTUP_S)
+        finally:
+            parent.kill()
+            parent.wait()
+        wait_for(lambda: left() <= before)
 
 
 def test_with_a_server_the_kernel_is_forked_from_its_zygote(folder, tmp_path, monkeypatch):
