@@ -110,6 +110,26 @@ def test_input_without_a_client_for_it_is_an_error(kernel):
     assert kernel.run("input()").error["ename"] == "StdinNotImplementedError"
 
 
+def test_an_interrupt_while_input_is_awaited_loses_no_request(kernel):
+    kernel.run("""
+import os, signal
+link = get_ipython().kernel._link
+def receive():
+    data = type(link).receive(link)
+    if data is not None:
+        del link.receive                        # once: a signal just after something has come
+        os.kill(os.getpid(), signal.SIGINT)
+    return data
+""")
+    first = kernel.submit("link.receive = receive; input('? ')", allow_stdin=True)
+    while kernel.receive()["msg_type"] != "input_request":
+        pass
+    second = kernel.submit("1")
+    replies = [m["content"] for msg_id in (first, second) for m in kernel.collect(msg_id) if m["msg_type"] == "execute_reply"]
+    assert replies[0]["ename"] == "KeyboardInterrupt" and replies[1]["status"] == "aborted"
+    assert kernel.run("1").text == "1"
+
+
 def test_input_can_be_interrupted(kernel):
     msg_id = kernel.submit("input('? ')", allow_stdin=True)
     while kernel.receive()["msg_type"] != "input_request":

@@ -398,11 +398,14 @@ class BoxKernel(IPythonKernel):
 
     def _await_input(self):
         while True:
+            self._link.busy += 1        # what was received is also noted
             try:
                 while self._last_input is None and self._take_one():
                     pass
             except Closed:
                 self.end(0)
+            finally:
+                self._link.leave()
             reply, self._last_input = self._last_input, None
             if reply is not None:
                 break
