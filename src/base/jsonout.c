@@ -75,13 +75,16 @@ static void add_quoted(struct buf *out, const char *data, size_t size)
 
     buf_add_char(out, '"');
     while (p < end) {
-        bool special = *p < 0x20 || *p == '"' || *p == '\\' || *p == 0x7f;
+        /* U+0080 to U+009F: to some terminals they are what an escape sequence begins with. */
+        bool is_c1 = *p == 0xc2 && end - p > 1 && p[1] >= 0x80 && p[1] <= 0x9f;
+        bool special = *p < 0x20 || *p == '"' || *p == '\\' || *p == 0x7f || is_c1;
         size_t length = special ? 0 : utf8_length(p, (size_t)(end - p));
         if (length) {
             p += length;
             continue;
         }
         buf_add(out, plain, (size_t)(p - plain));
+        p += is_c1;
         if (special)
             add_escaped(out, *p);
         else

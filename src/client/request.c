@@ -188,15 +188,16 @@ const char *text_of(const json_t *object, const char *key)
     return text ? text : "";
 }
 
+/* In ASCII: what a box has said may hold characters that a terminal obeys, and not all of them are below U+0020. */
 void print_json(const json_t *value)
 {
-    json_dumpf(value, stdout, JSON_INDENT(2) | JSON_ENCODE_ANY);
+    json_dumpf(value, stdout, JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
     putchar('\n');
 }
 
 void print_json_line(const json_t *value)
 {
-    json_dumpf(value, stdout, JSON_COMPACT | JSON_ENCODE_ANY);
+    json_dumpf(value, stdout, JSON_COMPACT | JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
     putchar('\n');
     fflush(stdout);
 }

@@ -70,6 +70,8 @@ static void test_strings_are_escaped(void **state)
     check_string("", 0, "\"\"");
     check_string("a\"b\\c\n\r\t\b\f/", 11, "\"a\\\"b\\\\c\\n\\r\\t\\b\\f/\"");
     check_string("\0\x01\x1f\x7f", 4, "\"\\u0000\\u0001\\u001f\\u007f\"");
+    check_string("a\xc2\x80\xc2\x9b" "31m\xc2\x9f", 10, "\"a\\u0080\\u009b31m\\u009f\"");     /* C1, which holds CSI */
+    check_string("\xc2\xa0\xc3\x9b\xc2", 5, "\"\xc2\xa0\xc3\x9b\\ufffd\"");
     check_string("\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80", 9, "\"\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80\"");
 }
 
