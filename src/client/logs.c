@@ -168,6 +168,7 @@ static int watch(const struct client *c, const char *box)
             snprintf(fields + n, sizeof fields - (size_t)n, "Last-Event-ID: %llu\r\n", (unsigned long long)last);
         int r = exchange_open(x, &c->server, "GET", box ? target_box(box, "/events") : "/v1/events", fields,
                               EXCHANGE_NO_BODY, &e);
+        bool is_open = r == 0;
         if (r == 0 && (r = exchange_answer(x, &e)) == 0 && x->status != 200) {
             json_t *answer = client_read_json(x);
             status = client_refused(x->status, answer);
@@ -181,7 +182,7 @@ static int watch(const struct client *c, const char *box)
             status = client_complain(&e);
             break;
         }
-        if (r == 0)
+        if (is_open)
             exchange_close(x);
         nanosleep(&pause, NULL);
     }
