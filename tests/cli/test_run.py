@@ -96,6 +96,12 @@ def test_a_failure_has_the_same_report(run):
     assert done.returncode == 127
 
 
+def test_what_a_terminal_would_obey_is_escaped_in_json(run):
+    done = run("--json", "printf", r"\033[1m \302\23331m \177 \303\251")
+    assert json.loads(done.stdout)["stdout"] == "\x1b[1m \x9b31m \x7f \xe9"
+    assert not set(done.stdout) & {"\x1b", "\x9b"}
+
+
 def test_standard_input(run):
     assert run("-i", "wc", "-c", data="x" * 1_000_000).stdout.strip() == "1000000"
     assert run("wc", "-c", data="x").stdout.strip() == "0"
