@@ -1,5 +1,8 @@
 """Box.run() and its kin, with and without asyncio."""
 import asyncio
+import os
+import signal
+import threading
 
 import pytest
 from server import wait_for
@@ -95,6 +98,22 @@ def test_a_stream_yields_as_it_happens_and_leaving_it_interrupts(box):
     assert [e["type"] for e in box.stream("print(1)\n2")] == ["stdout", "result", "outcome"]
     with pytest.raises(TypeError, match="exec_stream"):
         box.stream(["ls"])
+
+
+def test_ctrl_c_interrupts_the_cell(box):
+    kernel = box.kernel("interrupted")
+    kernel.run("x = 5")
+
+    def interrupt():
+        wait_for(lambda: kernel.info()["state"] == "busy", "the cell runs")
+        os.kill(os.getpid(), signal.SIGINT)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        kernel.run("while True: pass")
+    thread.join(60)
+    assert kernel.run("x", timeout=60).text == "5"
+    assert caught.tb is not None        # which kept everything that the call had
 
 
 def test_questions_are_answered(box):
