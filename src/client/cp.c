@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -297,10 +298,42 @@ static bool is_special(const char *local)
     return r == 0 && !S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode);
 }
 
+static char temporary[3 * PATH_MAX];        /* what a signal that ends us takes along; "": nothing */
+
+static void on_end(int number)
+{
+    if (temporary[0])
+        (void)unlink(temporary);
+    (void)raise(number);
+}
+
+static void catch_end(void)
+{
+    static const int deadly[] = { SIGINT, SIGTERM, SIGHUP };
+    struct sigaction ours = { .sa_handler = on_end, .sa_flags = SA_RESETHAND | SA_NODEFER }, before;
+
+    for (size_t i = 0; i < sizeof deadly / sizeof *deadly; i++)
+        if (sigaction(deadly[i], NULL, &before) == 0 && before.sa_handler == SIG_DFL)
+            (void)sigaction(deadly[i], &ours, NULL);
+}
+
+static int open_temporary(const char *local)
+{
+    sigset_t all, before;
+
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &before);
+    snprintf(temporary, sizeof temporary, "%s.XXXXXX", local);
+    int fd = mkostemp(temporary, O_CLOEXEC);
+    if (fd < 0)
+        temporary[0] = '\0';
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return fd;
+}
+
 /* Into a new file beside the place, which then takes it. What is no plain file (a device, a FIFO) is written itself. */
 static int save(struct copy *c, const char *local, mode_t mode, struct progress *p)
 {
-    char temporary[3 * PATH_MAX];
     mode_t mask = umask(0);
 
     umask(mask);
@@ -310,8 +343,7 @@ static int save(struct copy *c, const char *local, mode_t mode, struct progress 
         FD special = open(local, O_WRONLY | O_CLOEXEC | (strncmp(local, "/dev/", 5) == 0 ? 0 : O_NOFOLLOW));
         return special < 0 ? fail(local, errno) : receive_file(c, special, p);
     }
-    snprintf(temporary, sizeof temporary, "%s.XXXXXX", local);
-    FD fd = mkostemp(temporary, O_CLOEXEC);
+    FD fd = open_temporary(local);
     if (fd < 0)
         return fail(local, errno);
     int status = receive_file(c, fd, p);
@@ -319,6 +351,7 @@ static int save(struct copy *c, const char *local, mode_t mode, struct progress 
         status = fail(local, errno);
     if (status != 0)
         (void)unlink(temporary);
+    temporary[0] = '\0';
     return status;
 }
 
@@ -432,6 +465,7 @@ int client_cp(int argc, char **argv)
         return status;
     if (words.n < 2)
         return client_misused(&c.client, "from where to where?");
+    catch_end();
     c.x = malloc(sizeof *c.x);
     c.piece = malloc(PIECE);
     status = c.x && c.piece ? copy_all(&c, &words) : EXIT_CLIENT;

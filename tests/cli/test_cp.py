@@ -1,8 +1,11 @@
 import hashlib
 import os
 import pathlib
+import signal
 
 import pytest
+
+from server import wait_for
 
 
 def tree(path):
@@ -32,6 +35,20 @@ def test_a_folder_as_target_takes_the_name(server, box, tmp_path):
     (tmp_path / "out").mkdir()
     assert server.carrel("cp", f"{box}:x", f"{box}:y", tmp_path / "out").returncode == 0
     assert sorted(os.listdir(tmp_path / "out")) == ["x", "y"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_copy_that_is_interrupted_leaves_nothing(server, box, tmp_path, number):
+    assert server.carrel("exec", box, "truncate", "-s", "16G", "large").returncode == 0
+    process = server.start_carrel("cp", f"{box}:large", tmp_path / "large")
+    try:
+        wait_for(lambda: os.listdir(tmp_path), "the copy has begun")
+        process.send_signal(number)
+        assert process.wait(60) == -number
+    finally:
+        process.kill()
+        process.wait()
+    assert os.listdir(tmp_path) == []
 
 
 def test_standard_input_and_output(server, box):
