@@ -126,13 +126,15 @@ static void move_both(int local, struct exchange *x)
 }
 
 /* The child's whole life. */
-static void serve(const struct client *c, const char *box, uint16_t remote, int local)
+static void serve(const struct client *c, const char *box, uint16_t remote, int local, pid_t parent)
 {
     static struct exchange x;
     char rest[32];
     struct err e = { 0 };
 
     prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
+    if (getppid() != parent)        /* it ended before that */
+        _exit(0);
     snprintf(rest, sizeof rest, "/tunnel/%u", remote);
     if (exchange_open(&x, &c->server, "POST", target_box(box, rest),
                       "Connection: Upgrade\r\nUpgrade: carrel-tunnel\r\n", 0, &e) < 0 ||
@@ -151,6 +153,7 @@ static void serve(const struct client *c, const char *box, uint16_t remote, int 
 static int accept_all(const struct client *c, const char *box, struct port *ports, int n)
 {
     struct pollfd list[PORTS_MAX];
+    pid_t own = getpid();
 
     signal(SIGCHLD, SIG_IGN);   /* nobody waits for them */
     for (int i = 0; i < n; i++)
@@ -164,7 +167,7 @@ static int accept_all(const struct client *c, const char *box, struct port *port
                 continue;
             pid_t pid = fork();
             if (pid == 0)
-                serve(c, box, ports[i].remote, local);
+                serve(c, box, ports[i].remote, local, own);
             if (pid < 0)
                 fprintf(stderr, "carrel: a connection was refused: %s\n", strerror(errno));
         }
