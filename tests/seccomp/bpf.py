@@ -17,6 +17,8 @@ def action_name(value):
     if value == 0x80000000:
         return "kill"
     assert value >> 16 == 5, hex(value)
+    if value & 0xFFFF == 0:
+        return "nothing"
     return errno.errorcode[value & 0xFFFF].lower()
 
 

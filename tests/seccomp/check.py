@@ -64,6 +64,8 @@ def all_vectors(name):
 
 
 def kernel_word(word):
+    if word == "0":
+        return "nothing"
     return errno.errorcode[int(word)].lower() if word.isdigit() else word
 
 
