@@ -115,7 +115,8 @@ static void ring_drop(struct kernel_private *p, size_t n)
         kernel_message_unref(p->ring[i]);
     }
     p->n_ring -= n;
-    memmove(p->ring, p->ring + n, p->n_ring * sizeof *p->ring);
+    if (n > 0)
+        memmove(p->ring, p->ring + n, p->n_ring * sizeof *p->ring);
 }
 
 static void ring_add(struct kernel_private *p, struct kernel_message *m)
