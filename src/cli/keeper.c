@@ -75,11 +75,14 @@ static int read_options(int argc, char **argv, struct keeper *keeper, struct kee
 static int listen_at(const char *path, uint32_t uid, int *ret, struct err *e)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
+    struct stat there;
 
     if (strlen(path) >= sizeof address.sun_path)
         return err_set(e, ENAMETOOLONG, STEP_USAGE, "keeper: --listen %s", path);
     memcpy(address.sun_path, path, strlen(path));
     FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (lstat(path, &there) == 0 && !S_ISSOCK(there.st_mode))
+        return err_set(e, EEXIST, STEP_USAGE, "keeper: %s is there already, and is no socket", path);
     (void)unlink(path);
     if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) < 0 || chmod(path, 0600) < 0
         || chown(path, uid, (gid_t)-1) < 0 || listen(fd, 8) < 0)

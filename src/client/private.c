@@ -46,8 +46,10 @@ static int remove_one(const char *path, const struct stat *status, int type, str
 static _Noreturn void serve(const char *folder, char *const *settings)
 {
     char socket[128], state[128], run[128], log[128];
-    char *argv[ARGUMENTS] = { "carrel-server", "serve", "--socket", socket, "--state", state, "--run", run };
-    size_t n = 8;
+    /* Without the file of settings, which is for the server that everybody uses: what that listens to is taken. */
+    char *argv[ARGUMENTS] = { "carrel-server", "serve", "--no-config", "--socket", socket, "--state", state, "--run",
+                              run };
+    size_t n = 9;
 
     snprintf(socket, sizeof socket, "%s/carrel.sock", folder);
     snprintf(state, sizeof state, "%s/state", folder);

@@ -365,6 +365,17 @@ int config_set(struct config *c, const char *name, const char *value, struct err
     return r < 0 ? r : set_text(key, value, to, e);
 }
 
+int config_set_line(struct config *c, const char *line, struct err *e)
+{
+    const char *equals = strchr(line, '=');
+    char key[128];      /* longer than a section, a name of 63 letters and a word */
+
+    if (!equals || (size_t)(equals - line) >= sizeof key)
+        return err_set(e, EINVAL, STEP_USAGE, "--set wants KEY=VALUE, not '%s'", parse_quote(line).text);
+    snprintf(key, sizeof key, "%.*s", (int)(equals - line), line);
+    return config_set(c, key, equals + 1, e);
+}
+
 /* ---- the whole ---- */
 
 /* An absolute path of the environment, or NULL. */

@@ -72,6 +72,8 @@ void           config_defaults(struct config *c, bool is_root);
 MUST_CHECK int config_load(struct config *c, const char *path, bool must_exist, struct err *e);
 /* One "key=value" as in the file, for flags. */
 MUST_CHECK int config_set(struct config *c, const char *key, const char *value, struct err *e);
+/* The same in one text. */
+MUST_CHECK int config_set_line(struct config *c, const char *line, struct err *e);
 MUST_CHECK int config_check(const struct config *c, struct err *e);
 
 /* By its number, from 1; NULL if there is none. */

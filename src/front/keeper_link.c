@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "front/front.h"
 
 enum { RETRY_MS = 50, FDS_MAX = 32 };
 
@@ -35,8 +36,9 @@ struct keeper_link {
     struct loop           *loop;
     struct keeper_handlers handlers;
     char                   path[108];
+    uid_t                  owner;       /* who runs the server */
     struct loop_fd         socket;
-    bool                   synced;
+    bool                   synced, told_foreign;
     bool                   telling;     /* a handler of on_event runs: it knows what it asks for, even before sync */
     struct loop_timer      retry;
     struct loop_task       fail;        /* answers what cannot be sent */
@@ -241,11 +243,21 @@ static void on_socket(struct loop_fd *w, uint32_t events)
 static int connect_once(struct keeper_link *link)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
+    struct ucred peer;
+    socklen_t size = sizeof peer;
 
     memcpy(address.sun_path, link->path, sizeof address.sun_path);
     FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) < 0)
+    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) < 0 ||
+        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
         return -errno;
+    /* What boxes are and do, the keeper says; callers' files go to it. */
+    if (peer.uid != 0 && peer.uid != link->owner) {
+        if (!link->told_foreign)
+            front_log("error", "the keeper's socket is served by another user", "socket", link->path, NULL);
+        link->told_foreign = true;
+        return -EPERM;
+    }
     int r = loop_fd_add(link->loop, &link->socket, fd, EPOLLIN);
     if (r < 0)
         return r;
@@ -261,7 +273,7 @@ static void on_retry(struct loop_timer *timer)
         loop_timer_set(link->loop, &link->retry, RETRY_MS);
 }
 
-int keeper_link_new(struct loop *loop, const char *path, const struct keeper_handlers *handlers,
+int keeper_link_new(struct loop *loop, const char *path, uid_t owner, const struct keeper_handlers *handlers,
                     struct keeper_link **ret, struct err *e)
 {
     struct keeper_link *link = calloc(1, sizeof *link);
@@ -274,6 +286,7 @@ int keeper_link_new(struct loop *loop, const char *path, const struct keeper_han
     }
     memcpy(link->path, path, strlen(path));
     link->loop = loop;
+    link->owner = owner;
     link->handlers = *handlers;
     link->socket = (struct loop_fd){ .fd = -1, .on_event = on_socket };
     link->retry.on_expire = on_retry;

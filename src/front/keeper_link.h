@@ -6,6 +6,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 #include "http/loop.h"
@@ -23,7 +24,8 @@ struct keeper_handlers {
     void *arg;
 };
 
-MUST_CHECK int keeper_link_new(struct loop *loop, const char *path, const struct keeper_handlers *handlers,
+/* owner: who runs the server. A keeper is root's or that user's; one of somebody else is not spoken to. */
+MUST_CHECK int keeper_link_new(struct loop *loop, const char *path, uid_t owner, const struct keeper_handlers *handlers,
                                struct keeper_link **ret, struct err *e);
 void           keeper_link_free(struct keeper_link *link);
 bool           keeper_link_is_up(const struct keeper_link *link);

@@ -67,17 +67,6 @@ static int read_listener(struct front_options *o, const char *value, struct err 
     return fcntl((int)fd, F_SETFD, FD_CLOEXEC) < 0 ? err_set(e, errno, STEP_USAGE, "--listen-fd %s", value) : 0;
 }
 
-static int read_set(struct config *config, const char *value, struct err *e)
-{
-    const char *equals = strchr(value, '=');
-    char key[64];
-
-    if (!equals || (size_t)(equals - value) >= sizeof key)
-        return err_set(e, EINVAL, STEP_USAGE, "--set wants KEY=VALUE, not %s", value);
-    snprintf(key, sizeof key, "%.*s", (int)(equals - value), value);
-    return config_set(config, key, equals + 1, e);
-}
-
 /* Twice: the file first, so that flags win. */
 static int read_options(int argc, char **argv, struct front_options *o, struct config *config, bool only_config,
                         struct err *e)
@@ -98,7 +87,7 @@ static int read_options(int argc, char **argv, struct front_options *o, struct c
         } else if (strcmp(name, "--state") == 0) {
             r = config_set(config, "state", value, e);
         } else if (strcmp(name, "--set") == 0) {
-            r = read_set(config, value, e);
+            r = config_set_line(config, value, e);
         } else if (strcmp(name, "--listen-fd") == 0) {
             r = read_listener(o, value, e);
         } else if (strcmp(name, "--uid") == 0) {
@@ -305,7 +294,7 @@ static int open_all(struct server *server, const struct front_options *o, struct
     const struct keeper_handlers handlers = {
         .on_event = on_keeper_event, .on_synced = on_synced, .on_lost = on_lost, .arg = front
     };
-    r = keeper_link_new(front->loop, o->keeper, &handlers, &front->keeper, e);
+    r = keeper_link_new(front->loop, o->keeper, o->owner_uid, &handlers, &front->keeper, e);
     return r < 0 ? r : front_confine(front->config.state, o->keeper, e);
 }
 

@@ -28,11 +28,12 @@
 #include "front/layers.h"
 #include "front/supervise.h"
 
-enum { FRONT_UID_DEFAULT = 64998, RESTART_MS = 100, BACKLOG = 1024, ARGS_MAX = 96 };
+enum { FRONT_UID_DEFAULT = 64998, RESTART_MS = 100, RETRY_S = 1, BACKLOG = 1024, ARGS_MAX = 96 };
 
 struct supervisor {
     struct config config;
-    const char   *config_path;
+    const char   *config_path;      /* the file that was read, and that the front shall read; NULL: none */
+    char          own_config[300];
     const char   *keeper_path;      /* of a keeper that somebody else runs; NULL: ours */
     char          keeper_socket[300], program[4096], engine[4096];
     uid_t         uid;              /* the front's */
@@ -45,8 +46,8 @@ struct supervisor {
 };
 
 static const char usage[] =
-    "usage: carrel serve [--listen 127.0.0.1:7070] [--socket PATH] [--state DIR] [--config FILE] [--set KEY=VALUE]...\n"
-    "                    [--allow-anonymous] [--keeper SOCKET]\n"
+    "usage: carrel serve [--listen 127.0.0.1:7070] [--socket PATH] [--state DIR] [--set KEY=VALUE]...\n"
+    "                    [--config FILE | --no-config] [--allow-anonymous] [--keeper SOCKET]\n"
     "\n"
     "Serves the API on a unix socket and, if asked, on TCP. --keeper: use a keeper that runs already.\n";
 
@@ -59,21 +60,53 @@ static int fail(const struct err *e)
     return 125;
 }
 
-static int load_config(struct config *c, const char *path, struct err *e)
+/* Where the file of settings is if nobody says so. */
+static void find_config(char *path, size_t size)
 {
-    char own[300];
     const char *home = getenv("XDG_CONFIG_HOME");
 
-    config_defaults(c, geteuid() == 0);
-    if (path)
-        return config_load(c, path, true, e);
     if (geteuid() == 0)
-        return config_load(c, "/etc/carrel/carrel.yaml", false, e);
-    if (home)
-        snprintf(own, sizeof own, "%s/carrel/carrel.yaml", home);
+        snprintf(path, size, "/etc/carrel/carrel.yaml");
+    else if (home)
+        snprintf(path, size, "%s/carrel/carrel.yaml", home);
     else
-        snprintf(own, sizeof own, "%s/.config/carrel/carrel.yaml", getenv("HOME") ? getenv("HOME") : "");
-    return config_load(c, own, false, e);
+        snprintf(path, size, "%s/.config/carrel/carrel.yaml", getenv("HOME") ? getenv("HOME") : "");
+}
+
+/* Before the flags, which are stronger. */
+static int load_config(int argc, char **argv, struct supervisor *s, struct err *e)
+{
+    bool without = false;
+
+    config_defaults(&s->config, geteuid() == 0);
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--no-config") == 0)
+            without = true;
+        else if (strcmp(argv[i], "--config") == 0 && i + 1 < argc)
+            s->config_path = argv[i + 1];
+    }
+    if (s->config_path)
+        return without ? err_set(e, EINVAL, STEP_USAGE, "give either --config or --no-config")
+                       : config_load(&s->config, s->config_path, true, e);
+    find_config(s->own_config, sizeof s->own_config);
+    if (without || (access(s->own_config, F_OK) < 0 && errno == ENOENT))
+        return 0;
+    s->config_path = s->own_config;
+    return config_load(&s->config, s->config_path, true, e);
+}
+
+/* What the front is told as well. */
+static int add_setting(struct supervisor *s, const char *key, const char *value, struct err *e)
+{
+    char *text = NULL;
+
+    if (s->argc == (int)(sizeof s->set / sizeof *s->set))
+        return err_set(e, E2BIG, STEP_USAGE, "there are more than %d settings here; use a file",
+                       s->argc);
+    if (asprintf(&text, "%s%s%s", key ? key : "", key ? "=" : "", value) < 0)
+        return err_at(e, ENOMEM, STEP_MEMORY, 0, "settings");
+    s->set[s->argc++] = text;
+    return config_set_line(&s->config, text, e);
 }
 
 static int read_options(int argc, char **argv, struct supervisor *s, struct err *e)
@@ -81,42 +114,28 @@ static int read_options(int argc, char **argv, struct supervisor *s, struct err 
     static const struct {
         const char *option, *key;
     } keys[] = { { "--listen", "listen" }, { "--socket", "socket" }, { "--state", "state" }, { "--run", "run" } };
-    int r = 0;
+    int r = load_config(argc, argv, s, e);
 
-    for (int i = 1; i + 1 < argc; i++)
-        if (strcmp(argv[i], "--config") == 0)
-            s->config_path = argv[i + 1];
-    r = load_config(&s->config, s->config_path, e);
     for (int i = 1; i < argc && r == 0; i++) {
         const char *key = NULL, *value = i + 1 < argc ? argv[i + 1] : NULL;
-        char text[512];
 
+        if (strcmp(argv[i], "--no-config") == 0)
+            continue;
         if (strcmp(argv[i], "--allow-anonymous") == 0) {
-            r = config_set(&s->config, "allow_anonymous", "true", e);
-            s->set[s->argc++] = strdup("allow_anonymous=true");
+            r = add_setting(s, "allow_anonymous", "true", e);
             continue;
         }
         for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
             if (strcmp(argv[i], keys[k].option) == 0)
                 key = keys[k].key;
-        if (!value || s->argc == (int)(sizeof s->set / sizeof *s->set))
+        if (!value)
             return err_set(e, EINVAL, STEP_USAGE, "%s wants a value; 'carrel serve --help' shows how", argv[i]);
-        if (key)
-            snprintf(text, sizeof text, "%s=%s", key, value);
-        else if (strcmp(argv[i], "--set") == 0)
-            snprintf(text, sizeof text, "%s", value);
+        if (key || strcmp(argv[i], "--set") == 0)
+            r = add_setting(s, key, value, e);
         else if (strcmp(argv[i], "--keeper") == 0)
             s->keeper_path = value;
         else if (strcmp(argv[i], "--config") != 0)
             return err_set(e, EINVAL, STEP_USAGE, "unknown option %s; 'carrel serve --help' lists them", argv[i]);
-        if (key || strcmp(argv[i], "--set") == 0) {
-            char *equals = strchr(text, '=');
-            if (!equals)
-                return err_set(e, EINVAL, STEP_USAGE, "--set wants KEY=VALUE, not %s", value);
-            s->set[s->argc++] = strdup(text);
-            *equals = '\0';
-            r = config_set(&s->config, text, equals + 1, e);
-        }
         i++;
     }
     return r < 0 ? r : config_check(&s->config, e);
@@ -159,17 +178,43 @@ static int make_directory(const char *path, mode_t mode, uid_t uid, gid_t gid, s
     return 0;
 }
 
-static void choose_user(struct supervisor *s)
+/* In the folder of the keeper's socket nobody else may put another one; /tmp is everybody's. */
+static int check_run(const char *path, struct err *e)
 {
-    struct passwd *user = s->config.user[0] ? getpwnam(s->config.user) : NULL;
+    FD dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat status;
 
-    s->uid = geteuid() != 0 ? geteuid() : user ? user->pw_uid : FRONT_UID_DEFAULT;
-    s->gid = geteuid() != 0 ? getegid() : user ? user->pw_gid : FRONT_UID_DEFAULT;
+    if (dir < 0 || fstat(dir, &status) < 0)
+        return err_set(e, errno, STEP_HOST, "%s", path);
+    if (status.st_uid != geteuid() || (status.st_mode & (S_IWGRP | S_IWOTH)))
+        return err_set(e, EPERM, STEP_HOST, "%s belongs to somebody else or others may write there: remove it, or "
+                       "choose another folder with --run", path);
+    return 0;
+}
+
+/* Whom the front becomes. */
+static int choose_user(struct supervisor *s, struct err *e)
+{
+    const char *name = s->config.user;
+
+    s->uid = geteuid() != 0 ? geteuid() : FRONT_UID_DEFAULT;
+    s->gid = geteuid() != 0 ? getegid() : FRONT_UID_DEFAULT;
+    if (geteuid() != 0 || !name[0])
+        return 0;
+    struct passwd *user = getpwnam(name);
+    if (!user)
+        return err_set(e, EINVAL, STEP_USAGE, "user '%s': there is no such user here", name);
+    if (user->pw_uid == 0 || user->pw_gid == 0)
+        return err_set(e, EINVAL, STEP_USAGE, "user '%s' has root's rights, which the front must not have", name);
+    s->uid = user->pw_uid;
+    s->gid = user->pw_gid;
+    return 0;
 }
 
 static int listen_unix(const char *path, int *ret, struct err *e)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
+    struct stat there;
 
     if (strlen(path) >= sizeof address.sun_path)
         return err_set(e, ENAMETOOLONG, STEP_USAGE, "--socket %s", path);
@@ -178,6 +223,8 @@ static int listen_unix(const char *path, int *ret, struct err *e)
     if (probe >= 0 && connect(probe, (struct sockaddr *)&address, sizeof address) == 0)
         return err_set(e, EADDRINUSE, STEP_HOST, "a server is running at %s already", path);
     FD fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (lstat(path, &there) == 0 && !S_ISSOCK(there.st_mode))
+        return err_set(e, EEXIST, STEP_USAGE, "%s is there already, and is no socket", path);
     (void)unlink(path);
     /* Anybody may connect to root's: who it is, the kernel tells, and everybody sees only his own boxes. An ordinary
      * user's boxes have that user's rights, so they are for nobody else. */
@@ -213,13 +260,16 @@ static int listen_tcp(const char *address, int *ret, struct err *e)
     return r;
 }
 
+/* 0: there was no room for another process, and supervise() tries again. */
 static pid_t spawn(char *const *argv, const int *keep, size_t n)
 {
     sigset_t none;
     pid_t pid = fork();
 
+    if (pid < 0)
+        front_log("error", "cannot start a process; trying again", "program", argv[1], "error", strerror(errno), NULL);
     if (pid != 0)
-        return pid;
+        return pid < 0 ? 0 : pid;
     prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -314,7 +364,7 @@ static void end_child(pid_t *pid)
 /* Returns when told to stop. */
 static void supervise(struct supervisor *s)
 {
-    const struct timespec pause = { .tv_nsec = RESTART_MS * 1000000L };
+    const struct timespec pause = { .tv_nsec = RESTART_MS * 1000000L }, retry = { .tv_sec = RETRY_S };
     sigset_t signals;
     int status;
 
@@ -327,11 +377,13 @@ static void supervise(struct supervisor *s)
     /* A keeper that is killed leaves its boxes' processes, which end only when somebody reaps them; not every pid 1
      * does. */
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-    if (!s->keeper_path)
-        start_keeper(s);
-    start_front(s);
     for (;;) {
-        int number = sigwaitinfo(&signals, NULL);
+        if (!s->keeper_path && s->keeper == 0)
+            start_keeper(s);
+        if (s->front == 0)
+            start_front(s);
+        bool is_whole = s->front != 0 && (s->keeper_path || s->keeper != 0);
+        int number = is_whole ? sigwaitinfo(&signals, NULL) : sigtimedwait(&signals, NULL, &retry);
         if (number > 0 && number != SIGCHLD)
             return;
         for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
@@ -341,10 +393,7 @@ static void supervise(struct supervisor *s)
             front_log("error", is_keeper ? "the keeper ended; starting another" : "the front ended; starting another",
                       NULL);
             nanosleep(&pause, NULL);
-            if (is_keeper)
-                start_keeper(s);
-            else
-                start_front(s);
+            *(is_keeper ? &s->keeper : &s->front) = 0;
         }
     }
 }
@@ -364,9 +413,12 @@ int serve_main(int argc, char **argv)
         r = find_programs(&s, &e);
     if (r == 0)
         r = find_layers(&s, &e);
-    choose_user(&s);
+    if (r == 0)
+        r = choose_user(&s, &e);
     if (r == 0)
         r = make_directory(s.config.run, geteuid() == 0 ? 0755 : 0700, 0, 0, &e);
+    if (r == 0)
+        r = check_run(s.config.run, &e);
     if (r == 0)
         r = make_directory(s.config.state, 0700, s.uid, s.gid, &e);
     if (r == 0)
@@ -388,16 +440,19 @@ int serve_main(int argc, char **argv)
 
 int config_main(int argc, char **argv)
 {
-    struct config c;
+    static struct supervisor s;
+    char *words[] = { argv[0], "--config", argc > 2 ? argv[2] : NULL };
     struct err e = { 0 };
 
     if (argc < 2 || strcmp(argv[1], "check") != 0 || argc > 3) {
         fputs("usage: carrel config check [FILE]\n", stderr);
         return 125;
     }
-    int r = load_config(&c, argc > 2 ? argv[2] : NULL, &e);
+    int r = load_config(argc > 2 ? 3 : 1, words, &s, &e);
     if (r == 0)
-        r = config_check(&c, &e);
+        r = config_check(&s.config, &e);
+    if (r == 0)
+        r = choose_user(&s, &e);
     if (r < 0)
         return fail(&e);
     puts("the configuration is good");

@@ -164,7 +164,8 @@ class PrivateServer:
         if startup:
             startup = readable_startup(startup, os.path.join(self.directory, "startup"))
         self._log = open(os.path.join(self.directory, "log"), "wb")
-        command = [find_binary(), "serve", "--socket", self.socket, "--state", os.path.join(self.directory, "state"),
+        # The file of settings is for the server that everybody uses: what that listens to is taken.
+        command = [find_binary(), "serve", "--no-config", "--socket", self.socket, "--state", os.path.join(self.directory, "state"),
                    "--run", os.path.join(self.directory, "run"), *kernel_settings(startup, early)]
         guest = find_guest()
         environment = {**os.environ, **({"CARREL_GUEST": guest} if guest else {})}

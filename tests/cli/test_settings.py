@@ -1,0 +1,141 @@
+"""The file of settings, what is refused of it, and the places that a server uses."""
+import os
+import pathlib
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+
+import pytest
+
+from server import USER, user_command, wait_for
+
+
+@pytest.fixture
+def folder():
+    """One that every user can look into."""
+    where = pathlib.Path(tempfile.mkdtemp(prefix="carrel-set-"))
+    where.chmod(0o755)
+    yield where
+    shutil.rmtree(where)
+
+
+def serve(place, folder, *options, user=None):
+    """A server that must not start; what it says."""
+    done = subprocess.run([*user_command(user), place / "carrel", "serve", "--socket", folder / "api.sock", "--state", folder / "state",
+                           "--run", folder / "run", *options], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 125, done.stderr
+    return done.stderr
+
+
+def test_the_file_in_its_usual_place_reaches_the_front(make_server, folder, monkeypatch):
+    (folder / "carrel").mkdir()
+    (folder / "carrel/carrel.yaml").write_text("quota:\n  boxes: 1\n")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
+    server = make_server(user=USER)
+    assert [server.request("POST", "/v1/boxes", {})[0] for _ in range(2)] == [201, 429]
+    server.kill_front()
+    assert server.request("POST", "/v1/boxes", {})[0] == 429     # of the next front too
+    without = make_server("--no-config", user=USER)
+    assert [without.request("POST", "/v1/boxes", {})[0] for _ in range(2)] == [201, 201]
+
+
+def test_a_file_that_only_root_can_read(make_server, folder):
+    (folder / "c.yaml").write_text("quota:\n  boxes: 1\n")
+    (folder / "c.yaml").chmod(0o600)
+    server = make_server("--config", folder / "c.yaml")
+    assert [server.request("POST", "/v1/boxes", {})[0] for _ in range(2)] == [201, 429]
+
+
+def test_a_file_or_none(place, folder):
+    assert "either --config or --no-config" in serve(place, folder, "--config", folder / "c.yaml", "--no-config")
+
+
+@pytest.mark.parametrize("name, why", [("nosuchuser", "no such user"), ("root", "must not have")])
+def test_the_fronts_user_must_be_an_ordinary_one(place, folder, name, why):
+    assert why in serve(place, folder, "--no-config", "--set", f"user={name}")
+    (folder / "c.yaml").write_text(f"user: {name}\n")
+    checked = subprocess.run([place / "carrel", "config", "check", folder / "c.yaml"], capture_output=True, text=True, timeout=60)
+    assert checked.returncode == 125 and why in checked.stderr
+
+
+def test_long_settings_are_not_cut(make_server, place, folder):
+    assert "'..'" in serve(place, folder, "--set", "templates.python.layers=" + 6 * ("/" + "x" * 100 + ":") + "/../y")
+    assert "KEY=VALUE" in serve(place, folder, "--set", "x" * 200 + "=1")
+    assert "use a file" in serve(place, folder, *["--allow-anonymous"] * 40)
+    server = make_server("--set", f"roots.{'r' * 63}=/")        # the front takes it too
+    assert server.ready()
+
+
+@pytest.mark.parametrize("owner, mode", [("root", 0o755), (USER, 0o777)])
+def test_a_foreign_run_folder_is_refused(place, folder, owner, mode):
+    shutil.chown(folder, USER)
+    (folder / "run").mkdir()
+    shutil.chown(folder / "run", owner)
+    (folder / "run").chmod(mode)
+    assert "belongs to somebody else or others may write there" in serve(place, folder, user=USER)
+
+
+def test_a_link_is_no_run_folder(place, folder):
+    shutil.chown(folder, USER)
+    (folder / "other").mkdir()
+    shutil.chown(folder / "other", USER)
+    (folder / "run").symlink_to(folder / "other")
+    assert "run" in serve(place, folder, user=USER)
+
+
+def test_a_keeper_of_another_user_is_not_spoken_to(place, folder):
+    """Whoever serves at the keeper's path would be handed what callers send."""
+    path = folder / "k.sock"
+    shutil.chown(folder, USER)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as foreign:
+        foreign.bind(str(path))
+        path.chmod(0o777)
+        stranger = pwd.getpwnam("nobody").pw_uid
+        os.seteuid(stranger)
+        try:
+            foreign.listen(8)       # this is when the kernel notes who serves
+        finally:
+            os.seteuid(0)
+        with open(folder / "log", "wb") as log:
+            process = subprocess.Popen([*user_command(USER), place / "carrel", "serve", "--socket", folder / "api.sock", "--state",
+                                        folder / "state", "--run", folder / "run", "--keeper", path], stdout=log, stderr=log,
+                                       start_new_session=True)
+        try:
+            wait_for(lambda: "served by another user" in (folder / "log").read_text(), "the foreign keeper is seen")
+            foreign.settimeout(60)
+            connection = foreign.accept()[0]
+            connection.settimeout(60)
+            assert connection.recv(1) == b""        # it left without a word
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(60)
+
+
+@pytest.mark.parametrize("words", [("serve", "--socket"), ("keeper", "--listen")])
+def test_a_file_in_the_sockets_place_is_kept(place, folder, words):
+    notes = folder / "notes.txt"
+    notes.write_text("dear")
+    more = ["--state", folder / "state", "--run", folder / "run"] if words[0] == "serve" else []
+    done = subprocess.run([place / "carrel", *words, notes, *more], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 125 and "is no socket" in done.stderr
+    assert notes.read_text() == "dear"
+
+
+def test_a_front_that_cannot_be_started_is_started_later(make_server):
+    server = make_server(user=USER)
+    supervisor, front = server.pid_of("serve"), server.pid_of("front")
+
+    def allow(processes):
+        """As the user itself: root may lack the right here."""
+        subprocess.run([*user_command(USER), "prlimit", "--pid", str(supervisor), f"--nproc={processes}:"], check=True, timeout=60)
+
+    most = next(line.split()[2] for line in pathlib.Path(f"/proc/{supervisor}/limits").read_text().splitlines()
+                if line.startswith("Max processes"))
+    allow(0)
+    os.kill(front, signal.SIGKILL)
+    wait_for(lambda: "cannot start a process" in server.log(), "it could not be started")
+    allow(most)
+    wait_for(lambda: server.pid_of("front") not in (None, front) and server.ready(), "another front is ready")
