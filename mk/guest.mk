@@ -19,7 +19,9 @@ GUEST           := $(BUILD)/guest
 GUEST_SOURCES   := $(wildcard guest/kernel/carrel_kernel/*.py)
 GUEST_PACKAGE   := $(GUEST_SOURCES:guest/kernel/%=$(GUEST)/%)
 GUEST_LIBRARY   := $(GUEST)/libcarrel-zygote.so
-GUEST_FILES     := $(GUEST_PACKAGE) $(GUEST_LIBRARY)
+# mk/zmtp.mk makes it.
+GUEST_BRIDGE    := $(GUEST)/carrel-bridge
+GUEST_FILES     := $(GUEST_PACKAGE) $(GUEST_LIBRARY) $(GUEST_BRIDGE)
 all: $(GUEST_FILES)
 
 $(GUEST)/%.py: guest/kernel/%.py
@@ -36,7 +38,7 @@ install: install-guest
 install-guest: $(GUEST_FILES)
 	install -d $(DESTDIR)$(PREFIX)/lib/carrel/guest/carrel_kernel
 	install -m 644 $(GUEST_PACKAGE) $(DESTDIR)$(PREFIX)/lib/carrel/guest/carrel_kernel/
-	install -m 755 $(GUEST_LIBRARY) $(DESTDIR)$(PREFIX)/lib/carrel/guest/
+	install -m 755 $(GUEST_LIBRARY) $(GUEST_BRIDGE) $(DESTDIR)$(PREFIX)/lib/carrel/guest/
 
 # --- the suite ---
 GUEST_DRIVER    := $(BUILD)/tests/guest_driver

@@ -1,7 +1,7 @@
 # A wheel that carries the programs: `pip install carrel-....whl[local]` is all that a machine needs.
 #
 # Of the server's libraries those that Debian has as archives are linked in; wslay, which it has not, lies beside the program ($ORIGIN).
-# What is left is the C library: the wheel's tag says which version at least.
+# What is left is the C library: which version at least, make-wheel says when it is done. The wheel's tag (linux_x86_64) does not.
 PACKAGES       += binutils
 
 WHEEL_OUT      := $(BUILD)/wheel

@@ -221,6 +221,9 @@ void boxes_on_keeper_event(struct front *front, const struct event *event, int *
         front->boxes.can_store = event->state == 1;
         front->boxes.why_no_store = event->err;
         front->boxes.n_templates = event->n_held;
+        if (front->config.n_templates > event->n_held)  /* one that somebody else runs */
+            front_log("warning", "the keeper knows fewer templates than the settings have: boxes of the others lack "
+                      "their directories; start it with a --template for each, in the same order", NULL);
         drop_defaults(&front->config, (unsigned)event->code);
         return;
     }

@@ -139,3 +139,20 @@ def test_a_front_that_cannot_be_started_is_started_later(make_server):
     wait_for(lambda: "cannot start a process" in server.log(), "it could not be started")
     allow(most)
     wait_for(lambda: server.pid_of("front") not in (None, front) and server.ready(), "another front is ready")
+
+
+def test_a_keeper_with_too_few_templates_is_told_of(make_server, folder, place):
+    """As the service's units do it: the keeper is started on its own, and has the templates of its command line."""
+    with open(folder / "log", "wb") as log:
+        keeper = subprocess.Popen([place / "carrel", "keeper", "--listen", folder / "k.sock", "--front-uid", "64998", "--template", "python="],
+                                  stdout=log, stderr=log)
+    try:
+        wait_for((folder / "k.sock").exists, "the keeper listens")
+        server = make_server("--no-config", "--keeper", folder / "k.sock", "--set", "templates.other.python=/usr/bin/python3")
+        wait_for(lambda: "fewer templates" in server.log(), "the log says so")
+        assert server.request("POST", "/v1/boxes", {})[0] == 201
+        assert server.request("POST", "/v1/boxes", {"template": "other"})[0] == 201
+        server.clear()
+    finally:
+        keeper.terminate()
+        keeper.wait(60)

@@ -2,8 +2,10 @@
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -71,6 +73,20 @@ def test_an_ordinary_user_has_a_private_server(environment, place):
     line = [*user_command(USER), "env", *[f"{k}={environment[k]}" for k in ("CARREL_BIN", "PYTHONPATH")], "/usr/bin/python3", "-c",
             HELLO.replace('memory="64M"', "")]      # a limit that is asked for may be refused to ordinary users
     done = subprocess.run(line, capture_output=True, text=True, timeout=120, cwd="/")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("hello\n")
+
+
+def test_a_private_server_reads_no_file_of_settings(environment, place):
+    """That file is for the server that everybody uses; here it names a port that is taken."""
+    skip_if_taken()
+    with tempfile.TemporaryDirectory(prefix="carrel-set-") as folder, socket.create_server(("127.0.0.1", 0)) as taken:
+        os.chmod(folder, 0o755)
+        os.mkdir(f"{folder}/carrel")
+        pathlib.Path(folder, "carrel/carrel.yaml").write_text(f"listen: 127.0.0.1:{taken.getsockname()[1]}\n")
+        line = [*user_command(USER), "env", f"XDG_CONFIG_HOME={folder}", *[f"{k}={environment[k]}" for k in ("CARREL_BIN", "PYTHONPATH")]]
+        done = subprocess.run([*line, "/usr/bin/python3", "-c", HELLO.replace('memory="64M"', "")], capture_output=True, text=True, timeout=120,
+                              cwd="/")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("hello\n")
 
