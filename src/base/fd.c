@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 int fd_close(int fd)
@@ -95,6 +97,19 @@ int fd_write_file(int dir, const char *path, const char *text)
     if (n < 0)
         return -errno;
     return (size_t)n == size ? 0 : -EIO;
+}
+
+bool fd_is_socket_pair(int fd)
+{
+    struct sockaddr_un own, other;
+    socklen_t own_size = sizeof own, other_size = sizeof other, size = sizeof(int);
+    int type = 0;
+
+    return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM
+           && getsockname(fd, (struct sockaddr *)&own, &own_size) == 0
+           && getpeername(fd, (struct sockaddr *)&other, &other_size) == 0
+           && own_size == sizeof(sa_family_t) && own.sun_family == AF_UNIX
+           && other_size == sizeof(sa_family_t) && other.sun_family == AF_UNIX;
 }
 
 int fd_fill_standard(void)

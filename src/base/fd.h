@@ -2,6 +2,7 @@
 #ifndef CARREL_BASE_FD_H
 #define CARREL_BASE_FD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <sys/types.h>
@@ -37,6 +38,10 @@ ssize_t fd_read_file(int dir, const char *path, char *text, size_t size);
 
 /* Writes text into an existing file with one write, as /proc and cgroup files want it. 0 or -errno. */
 int fd_write_file(int dir, const char *path, const char *text);
+
+/* True for an end of a stream socketpair(2), also after the other end was closed: neither end has a name. What came
+ * about by connect() has one at the listener's end; there SO_PEERCRED would name who listens, not who made it. */
+bool fd_is_socket_pair(int fd);
 
 /* Opens /dev/null on 0, 1 and 2 where they are closed, so that no other file can get these numbers. */
 int fd_fill_standard(void);

@@ -3,6 +3,7 @@
  * The caller makes a socket pair, sends the descriptor that it opened (one message: one byte, one descriptor) into one
  * end, and gives the other end to the front, which gives it to the keeper. The kernel says who made the pair
  * (SO_PEERCRED): that is whose rights the descriptor was opened with, and whose files may be mapped to the box's user.
+ * Of a socket that was connected the kernel says who listened, which may be root for anybody: so only a pair will do.
  * A front that was taken over can pass on what callers gave to it, and make up nothing. */
 #ifndef CARREL_KEEPER_ENVELOPE_H
 #define CARREL_KEEPER_ENVELOPE_H

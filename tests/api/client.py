@@ -91,6 +91,19 @@ class Client:
     def delete(self, path, **kw):
         return self.ask("DELETE", path, **kw)
 
+    def post_with_fds(self, path, body, fds):
+        data = json.dumps(body).encode()
+        c = self.connection()
+        c.connect()
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n".encode()
+        socket.send_fds(c.sock, [head], fds)
+        c.sock.sendall(data)
+        response = http.client.HTTPResponse(c.sock)
+        response.begin()
+        answer = Answer(response)
+        c.close()
+        return answer
+
     def create_with_mounts(self, body, mounts, writable=False):
         """Makes a box with mounts {target: source}, handed over as docs/decisions/011 says; the unix socket only."""
         fds = []
@@ -103,16 +116,7 @@ class Client:
                 ours.close()
                 fds.append(theirs.detach())
             listed = [{"source": source, "target": target, "fd": i, "writable": writable} for i, (target, source) in enumerate(mounts.items())]
-            data = json.dumps({**body, "mounts": listed}).encode()
-            c = self.connection()
-            c.connect()
-            head = f"POST /v1/boxes HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n".encode()
-            socket.send_fds(c.sock, [head], fds)
-            c.sock.sendall(data)
-            response = http.client.HTTPResponse(c.sock)
-            response.begin()
-            made = Answer(response)
-            c.close()
+            made = self.post_with_fds("/v1/boxes", {**body, "mounts": listed}, fds)
             assert made.status == 201, made.body
             return made.json
         finally:

@@ -1,3 +1,6 @@
+import os
+import socket
+
 import pytest
 
 from client import Client
@@ -104,3 +107,54 @@ def test_a_browser_is_not_fooled(alice, headers):
 def test_an_ordinary_user_cannot_mount_what_he_cannot_read(alice):
     answer = alice.post("/v1/boxes", {"mounts": [{"source": "/root", "target": "/x"}]})
     assert (answer.status, answer.code) == (403, "forbidden")
+
+
+def give(admin, end):
+    body = {"mounts": [{"source": "/usr/share", "target": "/x", "fd": 0, "writable": True}]}
+    return admin.post_with_fds("/v1/boxes", body, [end.fileno()])
+
+
+def put_in(end):
+    fd = os.open("/usr/share", os.O_RDONLY)
+    socket.send_fds(end, [b"\0"], [fd])
+    os.close(fd)
+
+
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize("given", ["connected", "accepted"])
+def test_a_socket_that_was_connected_is_no_envelope_of_a_mount(admin, given, closed):
+    """Its peer is who listens: root, for many a service that passes descriptors from one user to another."""
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as connected:
+        listener.bind("")
+        listener.listen()
+        connected.connect(listener.getsockname())
+        accepted = listener.accept()[0]
+        mine, other = (connected, accepted) if given == "connected" else (accepted, connected)
+        put_in(other)
+        if closed:
+            other.close()
+        answer = give(admin, mine)
+        accepted.close()
+    assert (answer.status, answer.code) == (400, "invalid"), answer.body
+    assert b"socket pair" in answer.body
+
+
+def test_a_pair_of_another_user_is_no_envelope_of_a_mount(admin):
+    ours, theirs = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setresuid(65534, 65534, 65534)
+            one, other = socket.socketpair()
+            put_in(one)
+            socket.send_fds(theirs, [b"x"], [other.fileno()])
+        finally:
+            os._exit(0)
+    theirs.close()
+    ours.settimeout(60)
+    fds = socket.recv_fds(ours, 1, 1)[1]
+    os.waitpid(child, 0)
+    with socket.socket(fileno=fds[0]) as end:
+        answer = give(admin, end)
+    ours.close()
+    assert (answer.status, answer.code) == (403, "forbidden"), answer.body

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -365,7 +366,7 @@ static int envelope(const char *path, int flags)
 {
     int pair[2], dir = open(path, flags | O_DIRECTORY | O_CLOEXEC);
     assert_true(dir >= 0);
-    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
     assert_int_equal(link_send(pair[0], "m", 1, &dir, 1), 0);
     close(dir);
     close(pair[0]);
@@ -391,10 +392,63 @@ static void test_a_mount_comes_in_its_caller_s_envelope(void **state)
     fds_before = keeper_fds();
     assert_int_equal(create_with("/data", 6, open("/usr/share", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), -EPERM);
     assert_int_equal(create_with("/data", 6, envelope("/usr/share", O_PATH)), -EPERM);
-    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, empty), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, empty), 0);
     close(empty[0]);
     assert_int_equal(create_with("/data", 6, empty[1]), -EPROTO);
     /* An answer comes before the request's descriptors are closed; the next one after. */
+    struct request_create nonsense = create_frame(0);
+    nonsense.profile = 99;
+    assert_int_equal(create_result(&nonsense, NULL, 0), -EINVAL);
+    assert_int_equal(keeper_fds(), fds_before);
+}
+
+/* Of a connected socket the kernel names who listens: with any service of root's that passes descriptors on, everybody
+ * would be root. */
+static void test_a_connected_socket_is_no_envelope(void **state)
+{
+    (void)state;
+    front_connect();
+    int fds_before = keeper_fds();
+    for (int i = 0; i < 12; i++) {
+        bool give_accepted = i & 1, bound = i & 2;
+        int type = i < 4 ? SOCK_STREAM : i < 8 ? SOCK_SEQPACKET : SOCK_STREAM;
+        struct sockaddr_un own = { .sun_family = AF_UNIX }, address = own;
+        socklen_t size = sizeof address;
+        int listener = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+        /* An abstract name, which the kernel chooses. */
+        assert_int_equal(bind(listener, (struct sockaddr *)&own, sizeof(sa_family_t)), 0);
+        assert_int_equal(listen(listener, 1), 0);
+        assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &size), 0);
+        int client = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+        if (bound)
+            assert_int_equal(bind(client, (struct sockaddr *)&own, sizeof(sa_family_t)), 0);
+        assert_int_equal(connect(client, (struct sockaddr *)&address, size), 0);
+        int accepted = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        assert_true(accepted >= 0);
+        int dir = open("/usr/share", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        assert_int_equal(link_send(give_accepted ? client : accepted, "m", 1, &dir, 1), 0);
+        close(dir);
+        close(listener);
+        if (i >= 8)     /* the other end is gone, as a caller's is */
+            close(give_accepted ? client : accepted);
+        int r = create_with("/data", 6, give_accepted ? accepted : client);
+        if (i < 8)
+            close(give_accepted ? client : accepted);
+        if (r != -EPERM)
+            fail_msg("connected socket %d: %d", i, r);
+    }
+    /* Nor are those whose pair was given a name, or which are of another kind. */
+    for (int i = 0; i < 2; i++) {
+        struct sockaddr_un own = { .sun_family = AF_UNIX };
+        int pair[2], dir = open("/usr/share", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        assert_int_equal(socketpair(AF_UNIX, (i ? SOCK_DGRAM : SOCK_STREAM) | SOCK_CLOEXEC, 0, pair), 0);
+        if (i == 0)
+            assert_int_equal(bind(pair[1], (struct sockaddr *)&own, sizeof(sa_family_t)), 0);
+        assert_int_equal(link_send(pair[0], "m", 1, &dir, 1), 0);
+        close(dir);
+        close(pair[0]);
+        assert_int_equal(create_with("/data", 6, pair[1]), -EPERM);
+    }
     struct request_create nonsense = create_frame(0);
     nonsense.profile = 99;
     assert_int_equal(create_result(&nonsense, NULL, 0), -EINVAL);
@@ -462,6 +516,7 @@ const struct CMUnitTest front_tests[] = {
     TEST(test_fds_of_an_empty_frame_are_not_kept),
     TEST(test_wrong_requests_are_answered),
     TEST(test_a_mount_comes_in_its_caller_s_envelope),
+    TEST(test_a_connected_socket_is_no_envelope),
     TEST(test_mount_targets_are_plain_paths_in_the_box),
     TEST(test_a_front_that_does_not_read_does_not_stop_time),
 };

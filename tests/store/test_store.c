@@ -354,7 +354,7 @@ static int envelope(const char *path)
     FD dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
     assert_return_code(dir, errno);
-    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
     assert_int_equal(link_send(pair[0], "m", 1, &dir, 1), 0);
     close(pair[0]);
     return pair[1];

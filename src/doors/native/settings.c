@@ -4,7 +4,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -276,16 +276,19 @@ static bool is_plain(const char *path)
  * as may name a path instead: its rights are the same. */
 static int open_source(const struct ask *a, const char *name, const struct mount_body *m, int *ret, struct err *e)
 {
-    struct stat status;
+    struct ucred maker;
+    socklen_t size = sizeof maker;
     FD fd = -1;
 
     if (m->has_fd) {
         if (m->fd >= a->r->n_fds)
             return err_set(e, EINVAL, STEP_USAGE, "%s.fd: no descriptor %u came with the request", name, m->fd);
         fd = fcntl(a->r->fds[m->fd], F_DUPFD_CLOEXEC, 3);
-        if (fd < 0 || fstat(fd, &status) < 0 || !S_ISSOCK(status.st_mode))
+        if (fd < 0 || !fd_is_socket_pair(fd) || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &maker, &size) < 0)
             return err_set(e, EINVAL, STEP_USAGE,
                            "%s.fd must be one end of a socket pair with the opened directory in it", name);
+        if (a->who.uid == (uid_t)-1 || maker.uid != a->who.uid)
+            return err_set(e, EPERM, STEP_USAGE, "%s.fd: another user than %s made the socket pair", name, a->who.name);
     } else if (a->who.uid != (uid_t)-1 && a->who.uid == geteuid()) {
         fd = open(m->source, O_PATH | O_CLOEXEC);
         if (fd < 0)
