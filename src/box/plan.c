@@ -110,12 +110,20 @@ static const struct plan_entry *find_entry(const struct plan *p, const char *pat
 /* Makes the folders above path and, at its end, a mount point. */
 static void mount_point(struct maker *m, const char *path, bool is_file, bool on_scratch)
 {
-    for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/'))
-        if (!find_entry(m->plan, path, (size_t)(slash - path), on_scratch)) {
+    for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
+        const struct plan_entry *above = find_entry(m->plan, path, (size_t)(slash - path), on_scratch);
+        /* A link would lead out of the root that is being made, to the host's own files. */
+        if (above && above->kind != PLAN_DIR)
+            m->failed = err_set(m->e, ENOTDIR, STEP_USAGE,
+                                "/%s cannot be a mount point: /%s is a %s in the box%s%s", path, above->path,
+                                above->kind == PLAN_LINK ? "symbolic link" : "file",
+                                above->kind == PLAN_LINK ? " to " : "", above->kind == PLAN_LINK ? above->text : "");
+        if (!above) {
             const char *parent = keep(m, "%.*s", (int)(slash - path), path);
             add_entry(m, (struct plan_entry){ .kind = PLAN_DIR, .path = parent, .mode = 0755, .on_scratch = on_scratch,
                                               .owner = on_scratch ? OWNER_BOX_USER : owner_of_root(m->plan) });
         }
+    }
     const struct plan_entry *there = find_entry(m->plan, path, strlen(path), on_scratch);
     if (there && (there->kind == PLAN_DIR) == is_file)
         m->failed = err_set(m->e, is_file ? EISDIR : ENOTDIR, STEP_USAGE,

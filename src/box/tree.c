@@ -54,6 +54,16 @@ static int make_entry(int dir, const struct plan_entry *entry)
     return -EINVAL;
 }
 
+/* The folder that an entry is made in, without following a link: one would lead to the host's own files. */
+static int open_above(int tree, const char *path, const char *slash)
+{
+    char above[256];
+
+    if (snprintf(above, sizeof above, "%.*s", (int)(slash - path), path) >= (int)sizeof above)
+        return -ENAMETOOLONG;
+    return mountfd_open_plain(tree, above);
+}
+
 /* On a store that had a box before, the guest may have put anything where a mount point is to be: nothing is followed,
  * and what is there stays as it is. */
 static int make_on_store(const struct plan *plan, int store, const struct plan_entry *entry)
@@ -61,12 +71,9 @@ static int make_on_store(const struct plan *plan, int store, const struct plan_e
     const char *slash = strrchr(entry->path, '/'), *name = slash ? slash + 1 : entry->path;
     uid_t uid = entry->owner == OWNER_BOX_USER ? plan->uid : entry->owner == OWNER_BOX_ROOT ? 0 : STORE_NOBODY;
     gid_t gid = entry->owner == OWNER_BOX_USER ? plan->gid : entry->owner == OWNER_BOX_ROOT ? 0 : STORE_NOBODY;
-    char above[256] = ".";
     struct stat status;
 
-    if (slash && snprintf(above, sizeof above, "%.*s", (int)(slash - entry->path), entry->path) >= (int)sizeof above)
-        return -ENAMETOOLONG;
-    FD dir = mountfd_open_plain(store, above);
+    FD dir = slash ? open_above(store, entry->path, slash) : mountfd_open_plain(store, ".");
     if (dir < 0)
         return dir;
     struct plan_entry last = *entry;
@@ -81,6 +88,39 @@ static int make_on_store(const struct plan *plan, int store, const struct plan_e
     return S_ISREG(status.st_mode) ? 0 : -EEXIST;
 }
 
+/* The folder of the entry before, which most entries have in common with the next. */
+struct above {
+    int         tree, dir;
+    const char *path;
+    size_t      length;
+};
+
+static int find_above(struct above *above, int tree, const char *path, const char *slash)
+{
+    size_t length = (size_t)(slash - path);
+
+    if (above->dir >= 0 && above->tree == tree && above->length == length && memcmp(above->path, path, length) == 0)
+        return above->dir;
+    fd_close(above->dir);
+    *above = (struct above){ .tree = tree, .dir = open_above(tree, path, slash), .path = path, .length = length };
+    return above->dir;
+}
+
+static int make_owned(struct above *above, int tree, const struct plan_entry *entry, uid_t uid, gid_t gid)
+{
+    const char *slash = strrchr(entry->path, '/');
+    struct plan_entry last = *entry;
+    int dir = slash ? find_above(above, tree, entry->path, slash) : tree;
+
+    if (dir < 0)
+        return dir;
+    last.path = slash ? slash + 1 : entry->path;
+    int r = make_entry(dir, &last);
+    if (r == 0 && uid != (uid_t)-1 && fchownat(dir, last.path, uid, gid, AT_SYMLINK_NOFOLLOW) < 0)
+        r = -errno;
+    return r;
+}
+
 static int fill(const struct plan *plan, const struct ids *ids, bool keep_own, const struct trees *trees, struct err *e)
 {
     uint32_t root_id = ids_outside(ids, 0, false);
@@ -88,25 +128,25 @@ static int fill(const struct plan *plan, const struct ids *ids, bool keep_own, c
 
     if (plan->writable_root && fchown(trees->root, root_id, root_id) < 0)
         return err_at(e, errno, STEP_ROOT, 0, "/");
-    for (size_t i = 0; i < plan->n_entries; i++) {
+    struct above above = { .dir = -1 };
+    int r = 0;
+    for (size_t i = 0; i < plan->n_entries && r == 0; i++) {
         const struct plan_entry *entry = &plan->entry[i];
-        int dir = entry->on_scratch ? trees->scratch : trees->root;
+        int tree = entry->on_scratch ? trees->scratch : trees->root;
         if (entry->on_scratch && plan->store >= 0) {
-            int made = make_on_store(plan, trees->scratch, entry);
-            if (made < 0)
-                return err_set(e, -made, STEP_ROOT, "%s among the box's kept files", entry->path);
+            r = make_on_store(plan, tree, entry);
+            if (r < 0)
+                r = err_set(e, -r, STEP_ROOT, "%s among the box's kept files", entry->path);
             continue;
         }
-        int r = make_entry(dir, entry);
-
-        if (r == 0 && entry->owner == OWNER_BOX_USER)
-            r = fchownat(dir, entry->path, user, group, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
-        else if (r == 0 && entry->owner == OWNER_BOX_ROOT)
-            r = fchownat(dir, entry->path, root_id, root_id, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
+        bool of_user = entry->owner == OWNER_BOX_USER, of_root = entry->owner == OWNER_BOX_ROOT;
+        r = make_owned(&above, tree, entry, of_user ? user : of_root ? root_id : (uid_t)-1,
+                       of_user ? group : of_root ? root_id : (gid_t)-1);
         if (r < 0)
-            return err_at(e, -r, STEP_ROOT, i, entry->path);
+            r = err_at(e, -r, STEP_ROOT, i, entry->path);
     }
-    return 0;
+    fd_close(above.dir);
+    return r;
 }
 
 /* One inode for each block would let empty files take as much kernel memory as the limit gives to data. */

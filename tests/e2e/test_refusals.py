@@ -73,6 +73,26 @@ def test_a_link_as_source_of_a_mount(caller):
     assert_refused(caller.run("--mount", f"{folder}/link:/x", TRUE), "symbolic link")
 
 
+def test_a_mount_below_a_link_of_the_box_makes_nothing_on_the_host(caller):
+    name, source, folder = f"carrel-test-{os.getpid()}", caller.file(caller.home / "f", "x"), caller.folder("d")
+    for from_, target in ((source, f"/var/run/{name}"), (folder, f"/var/run/{name}"), (source, f"/var/run/{name}/deep"), (folder, f"/bin/{name}")):
+        assert_refused(caller.run("--mount", f"{from_}:{target}", TRUE), target)
+        assert not os.path.lexists(f"/run/{name}") and not os.path.lexists(f"/usr/bin/{name}")
+
+
+def test_a_mount_below_a_link_of_another_root_makes_nothing_on_the_host(caller):
+    top, outside = caller.folder("root"), caller.folder("outside")
+    caller.folder("root/usr")
+    (top / "out").symlink_to(outside)
+    (top / "up").symlink_to("../" * 20 + str(outside)[1:])
+    (top / "srv").symlink_to("out")
+    (top / "var").symlink_to(outside)
+    for from_ in (caller.file(caller.home / "f", "x"), caller.folder("d")):
+        for target in ("/out/x", "/up/x", "/srv/x", "/srv/x/y", "/var/x", "/var/tmp/x", "/var/run/x"):
+            assert_refused(caller.run("--root", top, "--mount", f"{from_}:{target}", TRUE), target)
+            assert os.listdir(outside) == []
+
+
 def test_a_socket_or_fifo_as_source_of_a_mount(caller):
     folder = caller.folder("data")
     os.mkfifo(folder / "fifo")

@@ -177,6 +177,21 @@ static void test_a_directory_cannot_cover_a_file_of_the_box(void **state)
     assert_int_equal(plan_make(&spec, &host, &plan, &e), -EISDIR);
 }
 
+static void test_nothing_is_made_below_a_link_or_a_file_of_the_box(void **state)
+{
+    static const char *const targets[] = { "/var/run/x", "/var/run/deep/x", "/bin/x", "/etc/passwd/x" };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof targets / sizeof *targets * 2; i++) {
+        struct box_spec spec = plain();
+        const char *target = targets[i / 2];
+        spec.mount[spec.n_mounts++] =
+            (struct mount_spec){ .source = "/x", .target = target, .is_file = i % 2 };
+        assert_int_equal(plan_make(&spec, &host, &plan, &e), -ENOTDIR);
+        assert_non_null(strstr(e.what, target));
+    }
+}
+
 static void test_a_terminal_is_there_only_if_asked_for(void **state)
 {
     struct box_spec spec = plain();
@@ -252,6 +267,7 @@ int main(void)
         cmocka_unit_test(test_strict_shows_only_processes_in_proc),
         cmocka_unit_test(test_a_box_that_cannot_make_nodes_binds_the_host_s),
         cmocka_unit_test(test_a_directory_cannot_cover_a_file_of_the_box),
+        cmocka_unit_test(test_nothing_is_made_below_a_link_or_a_file_of_the_box),
         cmocka_unit_test(test_a_terminal_is_there_only_if_asked_for),
         cmocka_unit_test(test_a_writable_root_is_an_overlay_of_the_box_s_own),
         cmocka_unit_test(test_a_plan_prints_its_steps_in_order),
