@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <linux/sched.h>
 #include <poll.h>
 #include <signal.h>
@@ -117,14 +118,14 @@ int box_make_leaf(struct box_host *host, struct box *box, const struct cgroup_li
     return r;
 }
 
-/* A program may open /dev/stdout, which is the pipe by name: it must belong to the box's user. Only pipes: nothing else
- * is given away. */
+/* A program may open /dev/stdout, which is the pipe by name: it must belong to the box's user. Only pipes without a
+ * name: nothing else is given away, and no FIFO of the host's. */
 void box_give_pipes(const struct box *box, const int stdio[3])
 {
-    struct stat status;
+    struct statfs status;
 
     for (int i = 0; i < 3; i++)
-        if (stdio[i] >= 0 && fstat(stdio[i], &status) == 0 && S_ISFIFO(status.st_mode))
+        if (stdio[i] >= 0 && fstatfs(stdio[i], &status) == 0 && status.f_type == PIPEFS_MAGIC)
             (void)!fchown(stdio[i], ids_outside(&box->ids, box->uid, box->keep_own),
                           ids_outside(&box->ids, box->gid, box->keep_own));
 }

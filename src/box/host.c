@@ -87,6 +87,7 @@ int box_host_open(struct box_host *ret, struct err *e)
     if (host->self < 0)
         return err_at(e, errno, STEP_HOST, 0, "pidfd_open");
     umask(0);
+    process_spare_only_self();
     host->caller_uid = getuid();
     host->caller_gid = getgid();
     host->rootless = rootless_needed();

@@ -82,7 +82,8 @@ static int attach(const struct plan *plan, const struct trees *trees, size_t i)
         break;
     }
     case FROM_DEVPTS: {
-        static const char *const options[] = { "newinstance", NULL, "ptmxmode", "0666", "mode", "0620", NULL };
+        static const char *const options[] = { "newinstance", NULL, "ptmxmode", "0666", "mode", "0620",
+                                               "max", "64", NULL };     /* the host has 4096 for all */
         r = mountfd_new("devpts", options, mount->flags, &made);
         break;
     }

@@ -10,6 +10,7 @@
 #include <linux/securebits.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -18,6 +19,15 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+
+static bool spared;      /* this process has a negative oom_score_adj */
+
+void process_spare_only_self(void)
+{
+    char text[16];
+
+    spared = fd_read_file(AT_FDCWD, "/proc/self/oom_score_adj", text, sizeof text) > 0 && text[0] == '-';
+}
 
 static int clone_plain(uint64_t flags, int cgroup, struct process *ret)
 {
@@ -31,8 +41,12 @@ static int clone_plain(uint64_t flags, int cgroup, struct process *ret)
     long pid = syscall(SYS_clone3, &args, sizeof args);
     if (pid < 0)
         return -errno;
-    if (pid == 0)
+    if (pid == 0) {
+        /* As long as it has our rights, because only they raise the least that it may write later, too. */
+        if (spared && !(flags & CLONE_NEWUSER))
+            (void)!fd_write_file(AT_FDCWD, "/proc/self/oom_score_adj", "0");
         return 0;
+    }
     *ret = (struct process){ .pid = (pid_t)pid, .pidfd = pidfd };
     return 1;
 }
@@ -98,7 +112,7 @@ int process_clone(uint64_t flags, int cgroup, int pid_namespace, struct process 
  * files, and so do the capabilities: if we are killed just then, the death signals of all our children are sent with
  * our rights of that moment. Changing ids also disarms our own death signal and makes us undumpable; the first is put
  * right again, the second is welcome. The child's new user namespace resets the bits. */
-int process_clone_for(uid_t owner, uint64_t flags, struct process *ret, struct err *e)
+static int clone_for(uid_t owner, uint64_t flags, struct process *ret, struct err *e)
 {
     int r, death_signal = 0;
     pid_t parent = getppid();
@@ -128,6 +142,19 @@ int process_clone_for(uid_t owner, uint64_t flags, struct process *ret, struct e
     }
     if (prctl(PR_SET_SECUREBITS, bits, 0, 0, 0) < 0)
         _exit(125);
+    return r;
+}
+
+int process_clone_for(uid_t owner, uint64_t flags, struct process *ret, struct err *e)
+{
+    char path[48];
+    int r = clone_for(owner, flags, ret, e);
+
+    /* In its new user namespace it has not the rights for that itself. */
+    if (r > 0 && spared) {
+        snprintf(path, sizeof path, "/proc/%d/oom_score_adj", (int)ret->pid);
+        (void)!fd_write_file(AT_FDCWD, path, "0");
+    }
     return r;
 }
 

@@ -20,6 +20,10 @@ struct process_end {
     uint64_t peak_bytes;
 };
 
+/* If the kernel is told to spare this process when memory runs out, then not its children: from now on they are born
+ * with an oom_score_adj of 0, and cannot go below it. Called once, early. */
+void process_spare_only_self(void);
+
 /* clone3 with a copied address space. flags are CLONE_NEW* bits; cgroup is a v2 directory to be born in, or -1;
  * pid_namespace an fd of a descendant pid namespace to be born in, or -1. Returns 0 in the child, 1 in the parent, or
  * -errno. */

@@ -317,3 +317,19 @@ def test_help_lists_every_option(root):
     for option in ("--memory --pids --cpus --disk --timeout --output-limit --root --writable-root --mount --env --env-file --pass-env --workdir "
                    "--hostname --user --profile --net -i -t --json --report --trace").split():
         assert option in result.text, option
+
+
+def test_a_box_is_not_spared_when_memory_runs_out(root):
+    """Though its keeper may be."""
+    def spare():
+        with open("/proc/self/oom_score_adj", "w") as f:
+            f.write("-500")
+
+    try:
+        subprocess.run(["true"], preexec_fn=spare, check=True)
+    except (OSError, subprocess.SubprocessError):
+        pytest.skip("this host does not let us")
+    script = "cat /proc/self/oom_score_adj /proc/1/oom_score_adj; echo -1 2>/dev/null >/proc/self/oom_score_adj || echo no"
+    for profile in ("strict", "standard", "system"):
+        result = root.sh(script, "--profile", profile, preexec_fn=spare)
+        assert result.text == "0\n0\nno\n", (profile, result)

@@ -141,6 +141,12 @@ def test_t_without_a_terminal_of_ours(caller):
     assert caller.run("-t", ["cat"]).status == 0
 
 
+def test_a_box_cannot_take_all_terminals_of_the_host(caller):
+    script = "import os\nn = 0\ntry:\n    while n < 200:\n        os.open('/dev/ptmx', os.O_RDWR | os.O_NOCTTY)\n        n += 1\nexcept OSError:\n    pass\nprint(n)"
+    result = caller.run("-t", ["python3", "-c", script])
+    assert result.status == 0 and int(result.stdout) == 63, result      # and its own
+
+
 def test_a_missing_command_with_a_terminal_is_told(caller, terminal):
     for _ in range(5):
         process = terminal.start(caller, "-it", "--", "/not/there")

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -76,6 +77,26 @@ static void test_without_stdio_there_is_dev_null(void **state)
     assert_int_equal(told.event.result, 0);
     struct event end = front_expect(EVENT_ENDED, 0, 0).event;
     assert_int_equal(end.code, 0);
+    box_end(0);
+}
+
+static void test_a_fifo_of_the_host_stays_its_owner_s(void **state)
+{
+    (void)state;
+    char path[64];
+    struct stat status;
+
+    snprintf(path, sizeof path, "/tmp/carrel-engine-fifo-%d", (int)getpid());
+    assert_int_equal(mkfifo(path, 0600), 0);
+    int fifo = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(fifo >= 0);
+    assert_int_equal(unlink(path), 0);
+    box_make(0, NULL);
+    assert_int_equal(box_run(0, 0, (struct run){ .script = "true", .in = fifo, .out = fifo }).event.result, 0);
+    front_expect(EVENT_ENDED, 0, 0);
+    assert_int_equal(fstat(fifo, &status), 0);
+    assert_int_equal(status.st_uid, geteuid());
+    close(fifo);
     box_end(0);
 }
 
@@ -343,6 +364,7 @@ const struct CMUnitTest box_tests[] = {
     TEST(test_a_box_runs_payloads_one_after_the_other),
     TEST(test_payloads_at_once_have_their_own_stdio),
     TEST(test_without_stdio_there_is_dev_null),
+    TEST(test_a_fifo_of_the_host_stays_its_owner_s),
     TEST(test_a_terminal_arrives_works_and_resizes),
     TEST(test_a_command_that_cannot_run_says_why),
     TEST(test_outcomes_are_told_apart),
