@@ -25,6 +25,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -470,6 +471,13 @@ int box_start(struct box *box, const struct start *start, struct payload *ret, s
     return 0;
 }
 
+/* The master side of a PTY, and nothing else that a payload could hand to whoever reads it. */
+static bool is_terminal(int fd)
+{
+    struct stat status;
+    return fd >= 0 && fstat(fd, &status) == 0 && S_ISCHR(status.st_mode) && status.st_rdev == makedev(5, 2);
+}
+
 int payload_started(struct payload *payload, struct err *e)
 {
     struct note note;
@@ -478,21 +486,25 @@ int payload_started(struct payload *payload, struct err *e)
 
     if (r == 0)
         return 0;
-    if (r == 1 && note.kind == NOTE_TERMINAL) {
+    /* Each once: one that repeats itself would fill our table of descriptors, or keep us busy. */
+    if (r == 1 && note.kind == NOTE_TERMINAL && payload->terminal < 0 && is_terminal(fd)) {
         payload->terminal = fd;
         return 0;
     }
     fd_close(fd);
-    if (r == 1 && note.kind == NOTE_READY)
+    if (r == 1 && note.kind == NOTE_READY && !payload->ready) {
+        payload->ready = true;
         return 0;       /* sealed, and about to take its command */
+    }
     payload->link = fd_close(payload->link);
     if (r == 1 && note.kind == NOTE_STARTED)
         return 1;       /* nothing was exec'd: a child of a zygote runs */
-    if (r == 1) {
+    if (r == 1 && note.kind == NOTE_FAILED && note.err.code > 0) {
         *e = note.err;
+        e->what[sizeof e->what - 1] = '\0';
         return -note.err.code;
     }
-    return r == -EPIPE ? 1 : err_at(e, -r, STEP_PROTOCOL, 0, "payload");
+    return r == -EPIPE ? 1 : err_at(e, r < 0 ? -r : EPROTO, STEP_PROTOCOL, 0, "payload");
 }
 
 int payload_reap(struct payload *payload, struct process_end *ret)

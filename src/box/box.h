@@ -49,6 +49,7 @@ struct payload {
     int            link;        /* owned; seqpacket to the child until exec closes the other end */
     int            terminal;    /* owned; master side of its PTY, once started, or -1 */
     bool           waiting;     /* sealed, without a command yet */
+    bool           born, ready; /* what it says only once, and has said */
 };
 
 struct family;

@@ -32,6 +32,9 @@ void family_reap(struct family *family)
 {
     siginfo_t info;
 
+    /* By its own number first: until its setsid it is in our group, and one that ended before is not found by its. */
+    if (family->zygote.pidfd >= 0)
+        (void)!process_reap(&family->zygote, 0, &family->zygote_end);
     for (;;) {
         info.si_pid = 0;
         if (family->group == 0)
@@ -93,7 +96,8 @@ int family_fork(struct box *box, struct payload *ret, struct err *e)
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return err_at(e, errno, STEP_CLONE, 0, "payload link");
     FD ours = pair[0], theirs = pair[1];
-    if (setsockopt(ours, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) < 0)
+    /* One that does not read must not stop the keeper. */
+    if (setsockopt(ours, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) < 0 || fcntl(ours, F_SETFL, O_NONBLOCK) < 0)
         return err_at(e, errno, STEP_CLONE, 0, "payload link");
 
     fds[ZYGOTE_USER] = box->ns.user;
@@ -191,8 +195,10 @@ static int take_word(struct box *box, struct payload *payload, struct err *e)
     }
     if (r < 0)
         return err_at(e, EPROTO, STEP_PROTOCOL, 0, "the zygote's child");
-    if (note.kind == NOTE_BORN)
+    if (note.kind == NOTE_BORN && !payload->born) {
+        payload->born = true;
         return put_into_cgroup(box, payload->link, pid, e);
+    }
     if (note.kind == NOTE_FAILED && note.err.code > 0 && note.err.step < STEP_COUNT) {
         *e = note.err;
         e->what[sizeof e->what - 1] = '\0';

@@ -174,6 +174,9 @@ void box_release(struct box_host *host, struct box *box)
     int *const fds[] = { &box->link,    &box->ns.user, &box->ns.mount, &box->ns.pid,
                          &box->ns.ipc,  &box->ns.uts,  &box->ns.net,   &box->scratch, &box->oom };
 
+    /* All of the box have ended; a zygote that put itself there would keep it, and us waiting. */
+    if (box->has_leaf && box->family)
+        cgroup_kill_members(&box->leaf);
     if (box->has_leaf)
         (void)!cgroup_remove(box_cgroups(host, box), &box->leaf);
     box->has_leaf = false;

@@ -136,24 +136,28 @@ void keeper_look_at_families(struct keeper *keeper)
     }
 }
 
-/* Whoever is a child of ours and known. */
-static bool is_ours(const struct keeper *keeper, pid_t pid)
+/* In how many places a child of ours is known. */
+static unsigned count_known(const struct keeper *keeper, pid_t pid)
 {
+    unsigned n = keeper->host.janitor_process.pid == pid;
+
     for (const struct kept_family *f = keeper->families; f; f = f->next)
-        if (f->family.zygote.pid == pid || f->family.box.init.pid == pid)
-            return true;
+        n += (f->family.zygote.pid == pid) + (f->family.box.init.pid == pid);
     for (uint32_t i = 0; i < KEEPER_BOXES; i++) {
         const struct kept_box *box = keeper->box[i];
         if (!box)
             continue;
-        if (box->box.init.pid == pid || box->box.first.process.pid == pid
-            || (box->waiting && box->waiting->job.process.pid == pid))
-            return true;
+        n += (box->box.init.pid == pid) + (box->box.first.process.pid == pid)
+           + (box->waiting && box->waiting->job.process.pid == pid);
         for (unsigned k = 0; k < KEEPER_PAYLOADS; k++)
-            if (box->payload[k] && box->payload[k]->payload.process.pid == pid)
-                return true;
+            n += box->payload[k] && box->payload[k]->payload.process.pid == pid;
     }
-    return keeper->host.janitor_process.pid == pid;
+    return n;
+}
+
+static bool is_ours(const struct keeper *keeper, pid_t pid)
+{
+    return count_known(keeper, pid) > 0;
 }
 
 static bool is_known(pid_t pid, void *arg)
@@ -424,7 +428,10 @@ void keeper_fork_speaks(struct keeper *keeper, struct kept_box *box, unsigned sl
 
     if (r == 0)
         return;
-    if (r > 0) {
+    /* Of one child for two forks only the first would learn the end; the second would hold a stranger's number. */
+    if (r > 0 && count_known(keeper, p->payload.process.pid) > 1)
+        r = err_at(&e, EPERM, STEP_RIGHTS, 0, "the zygote's child was refused: it is another command already");
+    else if (r > 0) {
         struct start start = { .packed = p->order[0], .stdio = { p->order[1], p->order[2], p->order[3] } };
         r = family_order(&box->box, &p->payload, &start, &e);
         if (r == 0)

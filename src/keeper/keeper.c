@@ -21,7 +21,8 @@
 #include "base/fd.h"
 #include "box/payload.h"
 
-enum { EVENTS = 64, FRAME_MAX = sizeof(struct request_create), FRONT_PATIENCE_S = 5, DRAIN_MAX = 8 };
+enum { EVENTS = 64, FRAME_MAX = sizeof(struct request_create), FRONT_PATIENCE_S = 5 };
+enum { DRAIN_MAX = 8, CATCH_UP_MAX = 256 };
 
 static uint64_t key(enum watch what, uint32_t box, uint32_t payload)
 {
@@ -51,6 +52,13 @@ static int reap_watched(struct keeper *keeper, struct process *process, enum wat
 {
     keeper_unwatch(keeper, process->pidfd);
     int r = process_reap(process, 0, ret);
+    if (r == -ECHILD) {
+        /* Somebody else has reaped it: how it ended is lost, and its number may be a stranger's by now. */
+        *ret = (struct process_end){ .code = -1, .signal = SIGKILL };
+        process->pidfd = fd_close(process->pidfd);
+        process->pid = 0;
+        r = 1;
+    }
     if (r <= 0 && process->pidfd >= 0)
         (void)!keeper_watch(keeper, process->pidfd, what, box, payload);
     return r;
@@ -272,6 +280,9 @@ static void payload_ended(struct keeper *keeper, struct kept_box *box, unsigned 
     /* All that it said, up to the end of the link: its last word may be why it never ran. */
     for (int i = 0; i < DRAIN_MAX && p->payload.link >= 0; i++)
         payload_speaks(keeper, box, slot);
+    /* Whoever else kept the other end has nothing to say. */
+    keeper_unwatch(keeper, p->payload.link);
+    p->payload.link = fd_close(p->payload.link);
     p->ended = true;
     p->deadline_us = 0;
     if (p->end.type != EVENT_FAILED) {
@@ -519,6 +530,19 @@ static void raise_descriptors(void)
     }
 }
 
+/* One round. How many events it had, or -errno. */
+static int serve(struct keeper *keeper, int wait_ms)
+{
+    struct epoll_event events[EVENTS];
+    int n = epoll_wait(keeper->epoll, events, EVENTS, wait_ms);
+
+    if (n < 0)
+        return errno == EINTR ? 0 : -errno;
+    for (int i = 0; i < n; i++)
+        dispatch(keeper, events[i].data.u64);
+    return n;
+}
+
 int keeper_run(struct keeper *keeper, int front, int listener, uid_t front_uid, struct err *e)
 {
     keeper->front = front;
@@ -542,14 +566,16 @@ int keeper_run(struct keeper *keeper, int front, int listener, uid_t front_uid, 
         keeper_tell_all(keeper);
 
     while (!keeper->stopping) {
-        struct epoll_event events[EVENTS];
-        int n = epoll_wait(keeper->epoll, events, EVENTS, keeper_keep_families(keeper, keeper_keep_deadlines(keeper)));
-        if (n < 0 && errno != EINTR) {
-            r = err_at(e, errno, STEP_WAIT, 0, "epoll");
+        /* If it was us who were slow, what came in time lies there: it is heard before anybody is called late. */
+        int n = keeper->deadline_us && keeper->deadline_us <= clock_monotonic_us() ? 1 : 0;
+        for (int i = 0; n > 0 && i < CATCH_UP_MAX; i++)
+            n = serve(keeper, 0);
+        if (n >= 0 && !keeper->stopping)
+            n = serve(keeper, keeper_keep_families(keeper, keeper_keep_deadlines(keeper)));
+        if (n < 0) {
+            r = err_at(e, -n, STEP_WAIT, 0, "epoll");
             break;
         }
-        for (int i = 0; i < n; i++)
-            dispatch(keeper, events[i].data.u64);
     }
     end_all(keeper);
     keeper->front = fd_close(keeper->front);

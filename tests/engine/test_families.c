@@ -56,7 +56,8 @@ static void remove_layer(void)
 static int make_layer(void)
 {
     static const char *const names[] = { "zygote", "zygote-inside", "zygote-strangers", "zygote-unsealed",
-                                         "zygote-hang", "zygote-die", "zygote-mute", "zygote-refuse" };
+                                         "zygote-hang", "zygote-die", "zygote-mute", "zygote-refuse",
+                                         "zygote-born", "zygote-twice", "zygote-terminals", "zygote-squat" };
     const char *program = getenv("CARREL_ZYGOTE");
 
     assert_non_null(program);
@@ -443,6 +444,90 @@ static void test_a_zygote_that_hangs_does_not_hold_the_keeper_up(void **state)
     family_end(SLOT);
 }
 
+static void assert_keeper_serves(uint32_t box)
+{
+    char out[64];
+
+    box_make(box, NULL);
+    box_sh(box, 0, "echo served", out, sizeof out);
+    assert_string_equal(out, "served\n");
+    box_end(box);
+}
+
+/* It is refused at once, whether or not the keeper has to answer such words on this host. */
+static void test_a_zygote_that_floods_and_never_reads_does_not_hold_the_keeper_up(void **state)
+{
+    (void)state;
+    family_make(SLOT, "zygote-born");
+    struct event event = make_in_family(1, SLOT);
+    assert_true(event.result == -EPROTO || event.result == -EPERM);
+    front_expect(EVENT_FAMILY_GONE, SLOT, -1);
+    assert_keeper_serves(2);
+}
+
+static void test_one_child_for_two_forks_is_refused(void **state)
+{
+    (void)state;
+    pid_t left[16];
+
+    family_make(SLOT, "zygote-twice");
+    must_make(1, SLOT);
+    assert_int_equal(box_run(1, 0, (struct run){ .argv = echo_here, .way = START_FORK }).event.result, 0);
+    assert_int_equal(box_run(1, 1, (struct run){ .argv = echo_here, .way = START_FORK }).event.result, 0);
+    struct event failed = front_expect(EVENT_FAILED, 1, 1).event;
+    assert_int_equal(failed.result, -EPERM);
+    front_expect(EVENT_ENDED, 1, 0);
+    front_expect(EVENT_GONE, 1, -1);
+    front_expect(EVENT_FAMILY_GONE, SLOT, -1);
+    wait_for(keeper_children(left, 16) <= 1);
+    assert_keeper_serves(2);
+}
+
+static void test_descriptors_that_a_child_sends_do_not_stay(void **state)
+{
+    (void)state;
+    int out[2];
+
+    family_make(SLOT, "zygote-terminals");
+    must_make(1, SLOT);
+    assert_return_code(pipe2(out, O_CLOEXEC), errno);
+    int fds = keeper_fds();
+    struct run run = { .argv = echo_here, .way = START_FORK, .out = out[1] };
+    assert_int_equal(box_run(1, 0, run).event.result, 0);
+    close(out[1]);
+    read_until(out[0], "gave\n");
+    close(out[0]);
+    assert_keeper_serves(2);
+    assert_true(keeper_fds() < fds + 16);
+    box_end(1);
+    family_end(SLOT);
+}
+
+/* Before it has a session of its own, it is in the keeper's process group. */
+static void test_a_zygote_that_ends_at_its_birth_is_reaped(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 30; i++) {
+        struct request_head end = { .type = REQUEST_FAMILY_END, .box = SLOT };
+        uint32_t make = family_ask(SLOT, "zygote");
+        uint32_t serial = front_send(&end, sizeof end, NULL, 0);
+        (void)front_answer(make);
+        assert_int_equal(front_answer(serial).event.result, 0);
+    }
+    assert_keeper_serves(2);
+}
+
+static void test_a_zygote_in_a_boxs_cgroup_does_not_keep_it(void **state)
+{
+    (void)state;
+    family_make(SLOT, "zygote-squat");
+    int leaves = cgroups_of(front.keeper);
+    must_make(1, SLOT);
+    box_end(1);
+    wait_for(cgroups_of(front.keeper) <= leaves);
+    assert_keeper_serves(2);
+}
+
 static void test_the_next_front_hears_of_families(void **state)
 {
     (void)state;
@@ -498,6 +583,11 @@ const struct CMUnitTest family_tests[] = {
     TEST(test_zygotes_that_never_become_ready),
     TEST(test_hostile_zygotes_harm_nobody_else),
     TEST(test_a_zygote_that_hangs_does_not_hold_the_keeper_up),
+    TEST(test_a_zygote_that_floods_and_never_reads_does_not_hold_the_keeper_up),
+    TEST(test_one_child_for_two_forks_is_refused),
+    TEST(test_descriptors_that_a_child_sends_do_not_stay),
+    TEST(test_a_zygote_that_ends_at_its_birth_is_reaped),
+    TEST(test_a_zygote_in_a_boxs_cgroup_does_not_keep_it),
     cmocka_unit_test_setup_teardown(test_the_next_front_hears_of_families, setup_family_listening, teardown_family),
     TEST(test_a_killed_keeper_leaves_no_family),
 };

@@ -330,6 +330,34 @@ static void test_100_boxes_at_once(void **state)
     assert_int_equal(cgroups_of(front.keeper), 0);
 }
 
+/* What came in time is in time, however late the keeper looks. */
+static void test_a_keeper_that_was_stopped_calls_nobody_late(void **state)
+{
+    (void)state;
+    int in[2], out[2];
+    char text[8];
+
+    box_make(1, NULL);
+    assert_return_code(pipe2(in, O_CLOEXEC) | pipe2(out, O_CLOEXEC), errno);
+    struct run run = { .script = "echo runs; read x; exit 3", .in = in[0], .out = out[1], .timeout_ms = 10000 };
+    uint64_t start = clock_monotonic_us();
+    assert_int_equal(box_run(1, 0, run).event.result, 0);
+    close(in[0]);
+    close(out[1]);
+    read_until(out[0], "runs\n");
+    kill(front.keeper, SIGSTOP);
+    assert_int_equal(write(in[1], "\n", 1), 1);
+    assert_int_equal(read_some(out[0], text, sizeof text, DEADLINE_MS), 0);
+    wait_for(clock_monotonic_us() > start + 10100000);
+    kill(front.keeper, SIGCONT);
+    struct event ended = front_expect(EVENT_ENDED, 1, 0).event;
+    assert_int_equal(ended.outcome, OUTCOME_ERROR);
+    assert_int_equal(ended.code, 3);
+    close(in[1]);
+    close(out[0]);
+    box_end(1);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup_private, teardown)
 const struct CMUnitTest life_tests[] = {
     TEST(test_a_frozen_box_stands_still_and_goes_on),
@@ -346,5 +374,6 @@ const struct CMUnitTest life_tests[] = {
     TEST(test_the_keeper_ends_with_its_front),
     TEST(test_500_boxes_leave_no_trace_in_the_keeper),
     TEST(test_100_boxes_at_once),
+    TEST(test_a_keeper_that_was_stopped_calls_nobody_late),
 };
 const size_t n_life_tests = sizeof life_tests / sizeof *life_tests;

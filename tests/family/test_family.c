@@ -5,14 +5,18 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
 #include "box/family.h"
+#include "box/init.h"
 
 enum { BOXES = 8, ROUNDS = 40, PATIENCE_MS = 60000 };
 
@@ -149,6 +153,39 @@ static void test_a_box_takes_forked_and_executed_payloads(void)
     box_destroy(&host, &box, &end);
 }
 
+/* Each such word is answered where the cgroup is of v2; a plain folder stands in for one. */
+static void test_a_helper_is_born_once(void)
+{
+    static struct box box;
+    struct payload payload = { .process.pidfd = -1, .terminal = -1 };
+    struct note born = { .kind = NOTE_BORN };
+    char folder[] = "/tmp/test-family-XXXXXX";
+    int pair[2], on = 1;
+
+    expect(mkdtemp(folder) != NULL, "folder");
+    FD dir = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    FD file = openat(dir, "cgroup.procs", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    expect(file >= 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0, "link");
+    expect(setsockopt(pair[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof on) == 0, "link");
+    pid_t pid = fork();
+    if (pid == 0) {
+        for (int i = 0; i < 2; i++)
+            (void)!send(pair[1], &born, sizeof born, MSG_NOSIGNAL);
+        for (;;)
+            pause();
+    }
+    box.leaf.v2 = dir;
+    payload.link = pair[0];
+    int r = family_forked(&box, &payload, PATIENCE_MS, &e);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    unlinkat(dir, "cgroup.procs", 0);
+    rmdir(folder);
+    close(pair[0]);
+    close(pair[1]);
+    expect(payload.born && r == -EPROTO, "a helper is born once");
+}
+
 static int by_size(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -202,6 +239,7 @@ int main(int argc, char **argv)
     make_family(argv[1]);
     test_boxes_of_one_family_are_apart();
     test_a_box_takes_forked_and_executed_payloads();
+    test_a_helper_is_born_once();
     measure();
     test_a_dead_zygote_is_noticed();
     family_destroy(&host, &family);

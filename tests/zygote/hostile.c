@@ -26,6 +26,8 @@ static int                   fds[ZYGOTE_FDS];
 static char                 *stack, *thread_stack;
 static struct box            box;
 static struct err            ignored;
+static int                   twin[2] = { -1, -1 };      /* to the child that is to be two */
+static int                   n_served;
 
 static bool is(const char *name)
 {
@@ -88,6 +90,36 @@ static void seal_badly(void)
         (void)!rights_filter_calls(filter->code, filter->length);
 }
 
+/* A good child that gets the link of the next fork too, says that it is ready there, and ends as it is told. */
+static _Noreturn void be_twice(void)
+{
+    struct command_spec command;
+    int stdio[3], next;
+    char byte;
+
+    (void)!payload_receive(fds[ZYGOTE_LINK], &command, stdio, &ignored);
+    if (link_receive(twin[1], &byte, 1, &next, 1, true) == 1) {
+        struct note note = { .kind = NOTE_READY };
+        (void)!send(next, &note, sizeof note, MSG_NOSIGNAL);
+    }
+    wait_for_ever();
+}
+
+/* Hands over one descriptor after the other, as terminals. */
+static _Noreturn void give_terminals(void)
+{
+    struct note note = { .kind = NOTE_TERMINAL };
+    struct command_spec command;
+    int stdio[3];
+
+    (void)!payload_receive(fds[ZYGOTE_LINK], &command, stdio, &ignored);
+    for (int i = 0; i < 3000; i++)
+        if (link_send(fds[ZYGOTE_LINK], &note, sizeof note, &fds[ZYGOTE_LINK], 1) < 0)
+            break;
+    (void)!write(stdio[1], "gave\n", 5);
+    wait_for_ever();
+}
+
 static int help(void *unused)
 {
     static const int types[] = { CLONE_NEWUSER, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWIPC, CLONE_NEWUTS, CLONE_NEWNET };
@@ -110,6 +142,10 @@ static int help(void *unused)
     if (syscall(SYS_clone, flags, NULL, NULL, NULL, 0) == 0) {
         seal_badly();
         say(NOTE_READY);
+        if (is("twice"))
+            be_twice();
+        if (is("terminals"))
+            give_terminals();
         if (is("inside") || is("strangers") || is("early") || is("hidden")) {
             struct command_spec command;
             int stdio[3] = { -1, -1, -1 };
@@ -130,6 +166,11 @@ static void serve_once(void)
         say(NOTE_FAILED);
     else if (is("liar"))
         say(NOTE_READY);            /* itself, not a child in the box */
+    else if (is("born"))
+        for (int i = 0; i < 100000; i++)
+            say(NOTE_BORN);         /* and never reads */
+    else if (is("twice") && twin[0] >= 0 && n_served++ > 0)
+        (void)!link_send(twin[0], "l", 1, &fds[ZYGOTE_LINK], 1);
     else if (is("die"))
         _exit(3);
     else if (is("hang"))
@@ -144,6 +185,9 @@ static void serve_once(void)
     else {
         if (is("strangers"))
             make_strangers();
+        if (is("squat"))
+            for (size_t i = 0; i < request.n_tasks; i++)
+                (void)!write(fds[ZYGOTE_TASKS + i], "0", 1);
         (void)!clone(help, stack + STACK_BYTES, CLONE_VM | CLONE_VFORK | CLONE_PARENT, NULL);
     }
     for (size_t i = 0; i < ZYGOTE_FDS; i++)
@@ -157,6 +201,8 @@ int hostile_serve(const char *which)
     habit = which;
     stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     thread_stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (is("twice"))
+        (void)!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, twin);
     if (is("mute"))
         _exit(2);
     /* Of a process that hides, an ordinary user's keeper cannot see the namespaces once it has ended. */
