@@ -127,6 +127,8 @@ int family_fork(struct box *box, struct payload *ret, struct err *e)
     return 0;
 }
 
+static pid_t last_child = 1000;     /* each is another */
+
 int family_forked(struct box *box, struct payload *payload, int timeout_ms, struct err *e)
 {
     HOLDS(box->family && timeout_ms == 0 && payload->process.pidfd < 0);
@@ -134,7 +136,7 @@ int family_forked(struct box *box, struct payload *payload, int timeout_ms, stru
         return 0;
     if (whim % 4 == 1)
         return err_at(e, whim & 4 ? EPERM : EAGAIN, STEP_RIGHTS, 0, "the zygote's child");
-    payload->process = (struct process){ .pid = 3, .pidfd = new_fd() };
+    payload->process = (struct process){ .pid = ++last_child, .pidfd = new_fd() };
     return 1;
 }
 
