@@ -65,21 +65,32 @@ def test_closing_a_stream_ends_the_command(box):
     assert command.wait().outcome == "killed"
 
 
-def interrupts_when_it_runs(box):
-    """Ctrl-C as soon as there is a command."""
+def interrupts_when(condition, what):
+    """Ctrl-C as soon as it is true."""
     def interrupt():
-        wait_for(lambda: any(e.running for e in box.execs()), "the command runs")
+        wait_for(condition, what)
         os.kill(os.getpid(), signal.SIGINT)
     thread = threading.Thread(target=interrupt)
     thread.start()
     return thread
 
 
-@pytest.mark.parametrize("data", [None, b"\xff"])
-def test_ctrl_c_ends_the_command(box, data):
-    thread = interrupts_when_it_runs(box)
+def has_begun(box):
+    """Its input has reached it, so the call that started it is over."""
+    try:
+        return box.files.stat("/tmp/begun").size == 1
+    except sdk.NotFound:
+        return False
+
+
+@pytest.mark.parametrize("data, line, condition", [
+    (None, "exec sleep 1000", lambda box: any(e.running for e in box.execs())),
+    (b"\xff", "head -c 1 >/tmp/begun; exec sleep 1000", has_begun),
+])
+def test_ctrl_c_ends_the_command(box, data, line, condition):
+    thread = interrupts_when(lambda: condition(box), "the command runs")
     with pytest.raises(KeyboardInterrupt) as caught:
-        box.exec(["sleep", "1000"], stdin=data)
+        box.exec(["sh", "-c", line], stdin=data)
     thread.join(60)
     command, = box.execs()
     wait_for(lambda: not command.refresh().running, "the command is over")
