@@ -8,11 +8,14 @@ import pwd
 import re
 import shutil
 import subprocess
-import tempfile
+import sys
 import time
 from dataclasses import dataclass, field
 
 import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "attack"))
+from folders import tmp_path  # noqa: E402,F401
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 CARREL = os.environ.get("CARREL", str(REPOSITORY / "build/carrel"))
@@ -152,16 +155,6 @@ def for_everybody(folder, name):
         if parent.stat().st_uid == os.getuid():
             parent.chmod(parent.stat().st_mode | 0o755)
     return shutil.copy(ZYGOTE, folder / name)
-
-
-@pytest.fixture
-def tmp_path():
-    """Not below pytest's own folder: another pytest that starts closes that for other users."""
-    with tempfile.TemporaryDirectory(prefix="carrel-family-", ignore_cleanup_errors=True) as above:
-        os.chmod(above, 0o755)
-        path = pathlib.Path(above, "folder")
-        path.mkdir()
-        yield path
 
 
 @pytest.fixture

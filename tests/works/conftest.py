@@ -1,29 +1,18 @@
-import os
 import pathlib
 import sys
-import tempfile
 
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "attack"))
 
 import harness  # noqa: E402
+from folders import tmp_path  # noqa: E402,F401
 
 
 @pytest.fixture(autouse=True)
 def no_box_outlives_its_test():
     yield
     harness.end_started()
-
-
-@pytest.fixture
-def tmp_path():
-    """Not below pytest's own folder: another pytest that starts closes that for other users."""
-    with tempfile.TemporaryDirectory(prefix="carrel-works-", ignore_cleanup_errors=True) as above:
-        os.chmod(above, 0o755)
-        path = pathlib.Path(above, "folder")
-        path.mkdir()
-        yield path
 
 
 def pytest_sessionfinish():
