@@ -222,6 +222,20 @@ def test_an_interrupt_right_after_the_word_that_it_is_busy_ends_the_cell(kernel)
         assert [m["content"]["ename"] for m in kernel.collect(msg_id) if m["msg_type"] == "error"] == ["KeyboardInterrupt"]
 
 
+HOOKS = ["os.kill(os.getpid(), signal.SIGINT)",
+         "class Deaf:\n        def __del__(self): os.kill(os.getpid(), signal.SIGINT)\n    Deaf()"]
+
+
+@pytest.mark.parametrize("hook", HOOKS, ids=["callback", "finalizer"])
+@pytest.mark.parametrize("event", ["pre_execute", "pre_run_cell"])
+def test_an_interrupt_before_the_code_of_a_cell_ends_it_once(kernel, event, hook):
+    kernel.run("import os, signal\ndef hook(*_):\n    get_ipython().events.unregister('%s', hook)\n    %s\n"
+               "get_ipython().events.register('%s', hook)" % (event, hook, event))
+    ran = kernel.run("ran = True; import time; time.sleep(1000)")
+    assert [m["content"]["ename"] for m in ran.messages if m["msg_type"] == "error"] == ["KeyboardInterrupt"]
+    assert kernel.run("'ran' in globals()").text == "False"
+
+
 def test_an_interrupt_between_cells_is_none(kernel):
     for _ in range(3):
         kernel.interrupt()

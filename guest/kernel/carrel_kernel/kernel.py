@@ -262,15 +262,22 @@ class BoxKernel(IPythonKernel):
                 return
             if time.monotonic() - told < 0.05:
                 return
+        self._interrupted_early = self._begins
         if self._interruptible and self._link is not None and self._link.may_raise():
             raise KeyboardInterrupt
-        if self._begins:
-            self._interrupted_early = True
 
-    _begins = False         # whoever knows that a cell has begun may interrupt it, also while it is not yet executed
+    # Whoever knows that a cell has begun may interrupt it, also while none of its code runs yet. What runs then may be deaf to exceptions:
+    # IPython's, a finalizer, a callback of a weak reference.
+    _begins = False
     _interrupted_early = False
     _cell = None            # the future of an asynchronous cell
     _cell_told = 0.0
+
+    def code_begins(self):
+        self._begins = False
+        if self._interrupted_early:
+            self._interrupted_early = False
+            raise KeyboardInterrupt
 
     def _cancel_cell(self, cell):
         self._cell_told = 0.0
@@ -340,7 +347,6 @@ class BoxKernel(IPythonKernel):
         before = self.execution_count
         try:
             self._interruptible = True      # before the cell is announced: whoever hears of it may interrupt it
-            self._begins = False
             if not silent:
                 self._publish_execute_input(code, parent, before)
             if self._interrupted_early:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+from IPython.core.events import EventManager, available_events
 from IPython.core.interactiveshell import InteractiveShellABC
 from IPython.core.profiledir import ProfileDir
 from ipykernel.zmqshell import ZMQInteractiveShell
@@ -46,7 +47,30 @@ class MemoryStore(dict):
         pass
 
 
+class Events(EventManager):
+    """What is called around cells. IPython shows an interrupt that came there and goes on; before a cell it is the cell that is meant."""
+
+    def trigger(self, event, *args, **kwargs):
+        if not event.startswith("pre_"):
+            super().trigger(event, *args, **kwargs)
+            return
+        for function in self.callbacks[event][:]:
+            try:
+                function(*args, **kwargs)
+            except Exception:
+                print("Error in callback %s (for %s):" % (function, event))
+                self.shell.showtraceback()
+
+
 class Shell(OnceTransformed, ZMQInteractiveShell):
+    def init_events(self):
+        self.events = Events(self, available_events)
+        self.events.register("pre_execute", self._clear_warning_registry)
+
+    async def run_code(self, *args, **kwargs):
+        self.kernel.code_begins()
+        return await super().run_code(*args, **kwargs)
+
     @observe("ipython_dir")
     def _ipython_dir_changed(self, change):
         pass                            # it would be made
