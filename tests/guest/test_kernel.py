@@ -180,14 +180,14 @@ def test_an_interrupt_ends_the_cell_and_keeps_the_state(kernel, code):
     assert kernel.run("kept").text == "7"
 
 
-def interrupt_until_it_replies(kernel):
+def interrupt_until_it_replies(kernel, patience=0.2):
     """Two signals to a process that stands still meanwhile are one, and one in the instant before a cell waits may be none."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         kernel.interrupt()
         try:
             while True:
-                m = kernel.receive(0.2)
+                m = kernel.receive(patience)
                 if m["msg_type"] == "execute_reply":
                     return m["content"]
         except TimeoutError:
@@ -212,14 +212,18 @@ def test_an_asynchronous_cell_that_does_not_wait_is_interrupted_by_the_second(ke
 
 
 def test_an_interrupt_right_after_the_word_that_it_is_busy_ends_the_cell(kernel):
+    """Python itself loses one that comes between its last look for signals and the system call that waits: rarely."""
+    lost = 0
     for _ in range(40):
         msg_id = kernel.submit("import time; time.sleep(1000)")
         while True:
             m = kernel.receive()
             if m["msg_type"] == "status" and m["content"]["execution_state"] == "busy" and m["parent_header"]["msg_id"] == msg_id:
                 break
-        kernel.interrupt()
-        assert [m["content"]["ename"] for m in kernel.collect(msg_id) if m["msg_type"] == "error"] == ["KeyboardInterrupt"]
+        began, patience = time.monotonic(), PATIENCE / 4
+        assert interrupt_until_it_replies(kernel, patience)["ename"] == "KeyboardInterrupt"
+        lost += time.monotonic() - began >= patience
+    assert lost < 3
 
 
 HOOKS = ["os.kill(os.getpid(), signal.SIGINT)",
