@@ -18,11 +18,11 @@ fail() {
     finish 1
 }
 
-# check WHAT COMMAND...: the command succeeds, within a minute; a box is asked for again and again while the front comes up.
+# check WHAT COMMAND...: the command succeeds, within five minutes; a box is asked for again and again while the front comes up.
 check() {
-    local what=$1 until=$((SECONDS + 60)) said
+    local what=$1 until=$((SECONDS + 300)) said
     shift
-    until said=$(timeout 30 "$@" 2>&1); do
+    until said=$(timeout 120 "$@" 2>&1); do
         [ $SECONDS -lt $until ] || fail "$what: $said"
         sleep 0.2
     done
