@@ -216,6 +216,17 @@ int run_main(int argc, char **argv)
     return r < 0 ? status_of_failure(&e) : status_of(&run);
 }
 
+/* What says how a run is told of, or where it is done, means nothing where nothing runs. */
+static int refuse_for_plan(const struct run_options *options, struct err *e)
+{
+    const char *name = options->json                    ? "--json"
+                     : options->report_path             ? "--report"
+                     : options->trace                   ? "--trace"
+                     : options->where == RUN_BY_SERVER  ? "--server" : NULL;
+
+    return name ? err_set(e, EINVAL, STEP_USAGE, "carrel plan runs nothing and has no %s; leave it out", name) : 0;
+}
+
 int plan_main(int argc, char **argv)
 {
     static struct run run;
@@ -226,6 +237,8 @@ int plan_main(int argc, char **argv)
         fputs(run_help, stdout);
         return 0;
     }
+    if (r == 0)
+        r = refuse_for_plan(&run.options, &e);
     if (r == 0)
         r = prepare(&run, &e);
     if (r < 0)

@@ -47,6 +47,11 @@ def test_plan_refuses_what_run_refuses(caller):
     assert_refused(caller.call("plan"), "no command")
 
 
+@pytest.mark.parametrize("words", [["--json"], ["--report", "/tmp/report.json"], ["--trace"], ["--server"]])
+def test_plan_refuses_what_only_a_run_can_do(root, words):
+    assert_refused(root.call("plan", *words, "--", "true"), "carrel plan runs nothing", words[0])
+
+
 def test_doctor_says_that_boxes_can_be_made(caller):
     result = caller.call("doctor")
     assert result.status == 0 and "Boxes can be made here" in result.text, result
