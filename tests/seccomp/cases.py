@@ -32,6 +32,17 @@ CASES = [
     ("socket", [socket.AF_INET, 6, 0], "eprotonosupport"),  # DCCP
     ("socket", [socket.AF_INET, 1, 262], "eprotonosupport"),  # MPTCP
     ("socket", [socket.AF_INET | HIGH, 1, 262 | HIGH], "eprotonosupport"),
+    *[("socket", [family, 1 | flags, protocol], "allow") for family in (2, 10) for flags in (0, 0o4000, 0o2000000) for protocol in (0, 6)],
+    *[("socket", [family, 2 | flags, protocol], "allow") for family in (2, 10) for flags in (0, 0o4000, 0o2000000) for protocol in (0, 17)],
+    ("socket", [socket.AF_INET6, 2 | 0o2000000, 58], "eprotonosupport allow allow"),  # ping
+    # A type with another's protocol: nobody has it, and the kernel would run modprobe to look for it.
+    *[("socket", [family, 1 | high, protocol | high], "eprotonosupport")
+      for high in (0, HIGH) for family in (2, 10) for protocol in (1, 17, 58, 136, 255, 256)],
+    *[("socket", [family, 2 | flags, protocol], "eprotonosupport")
+      for flags in (0, 0o2004000, HIGH) for family in (2, 10) for protocol in (6, 33, 132, 136, 255, 256, 262)],
+    ("socket", [socket.AF_INET, 2, 58], "eprotonosupport"),
+    ("socket", [socket.AF_INET6, 2, 1], "eprotonosupport"),
+    *[("socket", [family, kind, protocol], "eprotonosupport") for family in (2, 10) for kind in (0, 4, 7, 10, 15) for protocol in (0, 6, 17)],
     ("socket", [16, 3, 0], "eafnosupport allow allow"),  # route
     ("socket", [16, 3 | 0o2000000, 0], "eafnosupport allow allow"),
     *[("socket", [16, 3, protocol], "eafnosupport eprotonosupport eprotonosupport") for protocol in (4, 6, 9, 12, 15, 16, 21)],
@@ -56,6 +67,9 @@ CASES = [
       (0x540E, 0x40045431, 0x80045430, 0x5414, 0x5413, 0x5401, 0x5402, 0x5403, 0x5404, 0x540F, 0x5410, 0x541B, 0x5421, 0x5451, 0x5441)],
     ("ioctl", [0, 0x5460], "enotty allow allow"),  # FIOQSIZE
     ("ioctl", [0, 0x8912], "enotty allow allow"),  # SIOCGIFCONF
+    *[("ioctl", [3, value | high], "enotty") for high in (0, HIGH) for value in  # bridges, DLCIs, VLANs: each would run modprobe
+      (0x8940, 0x8941, 0x8980, 0x8981, 0x8982, 0x8983, 0x89A0, 0x89A1, 0x89A2, 0x89A3)],
+    *[("ioctl", [3, value], "enotty allow allow") for value in (0x8910, 0x8913, 0x8915, 0x8927, 0x8933)],  # SIOCGIFNAME FLAGS ADDR HWADDR INDEX
     ("ioctl", [0, 0x40049409], "enotty allow allow"),  # FICLONE
     ("ioctl", [0, 0x80086601], "enotty allow allow"),  # FS_IOC_GETFLAGS
     *[("ioctl", [0, value | high], "enotty") for high in (0, HIGH) for value in

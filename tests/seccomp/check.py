@@ -200,7 +200,7 @@ class Intent(unittest.TestCase):
     def test_constants_are_those_of_the_headers(self):
         own = {"CLONE_NAMESPACES", "SECCOMP_REFUSED_FLAGS", "PERSONALITY_ASK", "SOCK_TYPE_MASK", "SET_ID_BITS", "MAKES_A_FILE"}
         headers = """sched.h sys/socket.h netinet/in.h netinet/tcp.h linux/udp.h linux/netlink.h asm/termbits.h asm/ioctls.h linux/fs.h
-                  linux/fiemap.h fcntl.h sys/stat.h linux/prctl.h linux/seccomp.h linux/personality.h linux/keyctl.h"""
+                  linux/fiemap.h linux/sockios.h fcntl.h sys/stat.h linux/prctl.h linux/seccomp.h linux/personality.h linux/keyctl.h"""
         lines = [f"#include <{h}>" for h in headers.split()]
         for name, value in table.constants.items():
             if name not in own:

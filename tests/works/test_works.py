@@ -91,6 +91,30 @@ asyncio.run(main())
 """) == "HELLO\nsub\n"
 
 
+def test_sockets_as_programs_open_them_work():
+    """With the protocol named or not, with flags in the type, as getaddrinfo says it; a multipath one falls back, as Go's does."""
+    assert python("""
+import errno, fcntl, socket
+for host in '127.0.0.1', '::1':
+    for kind, protocols in (socket.SOCK_STREAM, (0, socket.IPPROTO_TCP)), (socket.SOCK_DGRAM, (0, socket.IPPROTO_UDP)):
+        for family, kind, protocol, _, address in [i for p in protocols for i in socket.getaddrinfo(host, 0, 0, kind, p)]:
+            with socket.socket(family, kind | socket.SOCK_NONBLOCK, protocol) as here, socket.socket(family, kind, protocol) as there:
+                here.bind(address)
+                if kind == socket.SOCK_STREAM:
+                    here.listen()
+                there.connect(here.getsockname())
+                there.send(b'x')
+                here.settimeout(50)
+                assert (here.accept()[0] if kind == socket.SOCK_STREAM else here).recv(9) == b'x'
+def answer(call, *arguments):
+    try: call(*arguments)
+    except OSError as e: return errno.errorcode[e.errno]
+    return 'done'
+print(answer(socket.socket, socket.AF_INET, socket.SOCK_STREAM, 262), answer(socket.socket, socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_TCP))
+print({answer(fcntl.ioctl, socket.socket(), request, b'\\0' * 64) for request in (0x8940, 0x8941, 0x8982, 0x8983, 0x89a0, 0x89a1)})
+""") == "EPROTONOSUPPORT EPROTONOSUPPORT\n{'ENOTTY'}\n"
+
+
 def test_python_sqlite_works():
     assert python("import sqlite3\nc = sqlite3.connect('/home/box/x.db'); c.execute('pragma journal_mode=wal')\n"
                   "c.execute('create table t(a)'); c.executemany('insert into t values (?)', [(i,) for i in range(1000)]); c.commit()\n"
