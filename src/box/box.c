@@ -105,7 +105,7 @@ struct cgroup_limits box_leaf_limits(const struct box_host *host, const struct b
 
 const struct cgroup_host *box_cgroups(const struct box_host *host, const struct box *box)
 {
-    return box->family && host->can_join ? &host->joining : &host->cgroups;
+    return box->family ? &box->family->cgroups : &host->cgroups;
 }
 
 int box_make_leaf(struct box_host *host, struct box *box, const struct cgroup_limits *limits, struct err *e)

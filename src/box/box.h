@@ -76,6 +76,7 @@ struct box {
     int                   keeper;       /* borrowed: pidfd of the keeper */
     struct family        *family;       /* borrowed: whose zygote forks its payloads; NULL: a plain box */
     int zygote_tasks[CG_CONTROLLERS];   /* owned: what its zygote joins the leaf with on v1, then -1 */
+    uint32_t              family_pids;  /* by which the bound of its family was raised for it */
     /* What a payload needs of the plan. */
     enum profile          profile;
     bool                  shares;       /* a folder of the caller's is mounted for writing */

@@ -28,7 +28,7 @@
 #include "box/payload.h"
 #include "box/tree.h"
 
-enum { CONTROL_BYTES = 8 << 20 };
+enum { CONTROL_BYTES = 8 << 20, PIDS_MOST = 4194304 /* the kernel takes no larger limit */ };
 
 void family_plan(struct plan *plan)
 {
@@ -111,6 +111,43 @@ static int raise_tree(struct box_host *host, struct box *box, struct err *e)
     return 0;
 }
 
+/* On v1 the leaf's pids directory becomes the bound of the whole family. The zygote has one in it, with the limit that
+ * it was given, and so has every box. */
+static int make_bound(struct box_host *host, struct family *family, struct err *e)
+{
+    struct cgroup *leaf = &family->box.leaf;
+
+    family->cgroups = host->can_join ? host->joining : host->cgroups;
+    if (leaf->dir[CG_PIDS] < 0)
+        return 0;
+    family->cgroups.v1[CG_PIDS] = leaf->dir[CG_PIDS];
+    struct cgroup_host inside = family->cgroups;
+    inside.mode = CGROUP_V1;
+    inside.v2 = -1;
+    inside.v2_controllers = false;
+    int r = cgroup_create(&inside, host->next++, &(struct cgroup_limits){ .pids = family->box.limits.pids },
+                          &family->own, e);
+    if (r < 0)
+        return r;
+    fd_close(leaf->tasks[CG_PIDS]);
+    leaf->tasks[CG_PIDS] = TAKE_FD(family->own.tasks[CG_PIDS]);
+    family->pids = family->box.limits.pids;
+    return 0;
+}
+
+int family_bound_pids(struct box *box, uint32_t pids, struct err *e)
+{
+    struct family *family = box->family;
+
+    if (!family || family->pids == 0 || pids == box->family_pids)
+        return 0;
+    family->pids += pids;
+    family->pids -= box->family_pids;
+    box->family_pids = pids;
+    struct cgroup_limits sum = { .pids = family->pids < PIDS_MOST ? (uint32_t)family->pids : PIDS_MOST };
+    return cgroup_update(&family->cgroups, &family->box.leaf, &sum, e);
+}
+
 static int start_zygote(struct family *family, const struct start *start, struct err *e)
 {
     int link[2], control[2];
@@ -148,7 +185,8 @@ int family_create(struct box_host *host, const struct plan *plan, const int *sou
 {
     struct family *family = ret;
 
-    *family = (struct family){ .zygote.pidfd = -1, .zygote_link = -1, .control = -1 };
+    *family = (struct family){ .zygote.pidfd = -1, .zygote_link = -1, .control = -1,
+                               .own = { .v2 = -1, .dir = CG_NONE, .tasks = CG_NONE } };
     if (!host->joining_known) {
         host->joining_known = true;
         host->can_join = cgroup_host_for_joining(&host->cgroups, &host->joining);
@@ -156,6 +194,8 @@ int family_create(struct box_host *host, const struct plan *plan, const int *sou
     int r = make_tree(host, plan, source, &family->box, e);
     if (r == 0)
         r = raise_tree(host, &family->box, e);
+    if (r == 0)
+        r = make_bound(host, family, e);
     if (r == 0)
         r = start_zygote(family, zygote, e);
     if (r < 0) {
@@ -242,6 +282,8 @@ int family_release(struct box_host *host, struct family *family)
         family_sweep(&family->box);
         return 0;
     }
+    if (family->own.dir[CG_PIDS] >= 0)
+        (void)!cgroup_remove(&family->cgroups, &family->own);
     box_release(host, &family->box);
     return 1;
 }

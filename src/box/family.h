@@ -27,6 +27,9 @@ struct family {
     pid_t              group;           /* process group of the zygote and of the helpers between it and its children */
     unsigned           filters;         /* seccomp filters that a sealed child has at least */
     struct process_end zygote_end;      /* once zygote.pidfd is -1 */
+    struct cgroup_host cgroups;         /* where leaves of its boxes are made; borrowed */
+    struct cgroup      own;             /* on v1: of the zygote's processes, within the leaf that bounds them all */
+    uint64_t           pids;            /* that bound: what the zygote and all boxes may have; 0: there is none */
 };
 
 /* The plan of a family for boxes of this plan: the same root without the caller's mounts, with a whole /proc, which the
@@ -67,6 +70,10 @@ void           family_destroy(struct box_host *host, struct family *family);
 void           family_box_sweep(struct box *box);
 /* Reaps those dead children of ours of whom is_known says that they are nobody's. */
 void           family_sweep_unknown(bool (*is_known)(pid_t pid, void *arg), void *arg);
+/* For life.c: this box of a family may have so many processes from now on (0: it is gone). On v1 a zygote can move its
+ * processes into its boxes' cgroups, and the kernel lets them in above the limit; so all of the family are in one pids
+ * cgroup, which has the sum. */
+MUST_CHECK int family_bound_pids(struct box *box, uint32_t pids, struct err *e);
 /* For box.c: box_ready's last step. */
 MUST_CHECK int family_box_forked(struct box *box, bool block, struct err *e);
 

@@ -219,6 +219,8 @@ static int lend_leaf(struct box_host *host, const struct family *family, struct 
     uint32_t owner = ids_outside(&family->box.ids, family->box.uid, family->box.keep_own);
     int r = box_make_leaf(host, box, &limits, e);
 
+    if (r == 0)
+        r = family_bound_pids(box, box->limits.pids, e);
     for (size_t i = 0; r == 0 && i < CG_CONTROLLERS; i++)
         if (box->leaf.tasks[i] >= 0 && fchownat(box->leaf.dir[i], "tasks", owner, (gid_t)-1, 0) < 0)
             r = err_at(e, errno, STEP_CGROUP, i, "tasks");

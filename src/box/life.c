@@ -59,7 +59,7 @@ int box_update_limits(struct box_host *host, struct box *box, const struct limit
         box->limits.pids = limits->pids;
     if (limits->cpu_milli)
         box->limits.cpu_milli = limits->cpu_milli;
-    return 0;
+    return family_bound_pids(box, box->limits.pids, e);
 }
 
 static void read_disk(const struct box *box, struct box_usage *ret)
@@ -180,6 +180,8 @@ void box_release(struct box_host *host, struct box *box)
     if (box->has_leaf)
         (void)!cgroup_remove(box_cgroups(host, box), &box->leaf);
     box->has_leaf = false;
+    struct err ignored;
+    (void)!family_bound_pids(box, 0, &ignored);
     payload_done(&box->first);
     for (size_t i = 0; i < CG_CONTROLLERS; i++)
         box->zygote_tasks[i] = fd_close(box->zygote_tasks[i]);

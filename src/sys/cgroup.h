@@ -2,8 +2,8 @@
  * hierarchy.
  *
  * A leaf is a directory directly below the base of each hierarchy, called carrel-<pid namespace>-<owner pid>-<owner
- * start time>-<n>. The owner is the process that made it. A leaf whose owner is gone is nobody's and may be swept by
- * anybody.
+ * start time>-<n>. (In the pids hierarchy of v1 those of a family's boxes are within the family's.) The owner is the
+ * process that made it. A leaf whose owner is gone is nobody's and may be swept by anybody.
  *
  * Joining must not stall: on v1 the payload, while single-threaded, writes "0" to `tasks` (35 us; `cgroup.procs` takes
  * 10 ms after idleness); on v2 it is born inside with CLONE_INTO_CGROUP. */

@@ -5,6 +5,8 @@
  * has it started at another time, or it is only a zombie. When in doubt (/proc hides the process, /proc belongs to
  * another pid namespace) the owner is alive.
  *
+ * In the pids directory of a leaf there may be more of them: those of a family, which it bounds. They are whose it is.
+ *
  * All leaves are killed first and removed afterwards, so that the dying overlap and one deadline is enough for all. */
 #include "sys/cgroup_impl.h"
 
@@ -147,11 +149,37 @@ static void open_leaf(const struct cgroup_host *host, const char *name, struct c
             ret->dir[c] = openat(host->v1[c], name, O_PATH | O_DIRECTORY | O_CLOEXEC);
 }
 
+/* The leaves in a leaf's pids directory, which is their base. */
+static void collect_inside(const struct cgroup *leaf, struct cgroup_host *ret_base, struct stale_list *list)
+{
+    struct cgroup_owner owner;
+    struct dirent *entry;
+
+    *ret_base = (struct cgroup_host){ .mode = CGROUP_V1, .v2 = -1, .v1 = CG_NONE };
+    ret_base->v1[CG_PIDS] = leaf->dir[CG_PIDS];
+    int fd = leaf->dir[CG_PIDS] < 0 ? -1 : openat(leaf->dir[CG_PIDS], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir) {
+        fd_close(fd);
+        return;
+    }
+    while ((entry = readdir(dir)))
+        if (parse_name(entry->d_name, &owner) && add_name(list, entry->d_name, owner.pid) < 0)
+            break;
+    closedir(dir);
+}
+
 static void end_leaf(const struct cgroup_host *host, const char *name)
 {
+    struct stale_list inside = { 0 };
+    struct cgroup_host base;
     struct cgroup leaf;
 
     open_leaf(host, name, &leaf);
+    collect_inside(&leaf, &base, &inside);
+    for (size_t i = 0; i < inside.count; i++)
+        end_leaf(&base, inside.item[i].name);
+    free(inside.item);
     if (leaf.dir[CG_FREEZER] >= 0 || leaf.v2 < 0 || fd_write_file(leaf.v2, "cgroup.kill", "1") < 0)
         cgroup_kill_each(&leaf);
     cgroup_close(&leaf);
@@ -159,11 +187,17 @@ static void end_leaf(const struct cgroup_host *host, const char *name)
 
 static int remove_leaf(const struct cgroup_host *host, const char *name, uint64_t deadline_us)
 {
+    struct stale_list inside = { 0 };
+    struct cgroup_host base;
     struct cgroup leaf;
     bool is_late;
     int r;
 
     open_leaf(host, name, &leaf);
+    collect_inside(&leaf, &base, &inside);
+    for (size_t i = 0; i < inside.count; i++)
+        (void)!remove_leaf(&base, inside.item[i].name, deadline_us);
+    free(inside.item);
     do {
         uint64_t now = clock_monotonic_us();
         is_late = now >= deadline_us;

@@ -261,6 +261,36 @@ static void test_leaf_in_one_hierarchy_only_is_removed(void **state)
     (void)state;
 }
 
+/* A family's boxes have theirs within the family's, where all of them are counted together. */
+static void test_leaves_within_a_leaf_are_ended_with_it(void **state)
+{
+    volatile uint64_t *shared = shared_new();
+    struct process guest;
+    char name[80], path[200];
+
+    if (host.v1[CG_PIDS] < 0)
+        skip();
+    int dead = dead_pid();
+    snprintf(name, sizeof name, "carrel-%" PRIu64 "-%d-1-1", host.owner.pid_namespace, dead);
+    snprintf(path, sizeof path, "%s/carrel-%" PRIu64 "-%d-1-2", name, host.owner.pid_namespace, dead);
+    assert_return_code(mkdirat(host.v1[CG_PIDS], name, 0755), errno);
+    assert_return_code(mkdirat(host.v1[CG_PIDS], path, 0755), errno);
+    FD dir = openat(host.v1[CG_PIDS], path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    FD tasks = openat(dir, "tasks", O_WRONLY | O_CLOEXEC);
+    assert_true(tasks >= 0);
+    int r = process_clone(0, -1, -1, &guest);
+    if (r == 0) {
+        if (write(tasks, "0", 1) != 1)
+            _exit(1);
+        work_count(shared);
+    }
+    wait_for(shared[0] > 0);
+    assert_true(cgroup_sweep(&host, 0) >= 1);
+    assert_int_equal(places(name), 0);
+    reap(&guest);
+    (void)state;
+}
+
 /* A leaf made after a fork is the child's own, though the child inherited its parent's struct cgroup_host. */
 static void test_forked_maker_owns_what_it_makes(void **state)
 {
@@ -291,6 +321,7 @@ const struct CMUnitTest sweep_tests[] = {
     cmocka_unit_test(test_names_of_other_pid_namespaces_and_other_forms_are_left_alone),
     cmocka_unit_test(test_pid_with_a_new_bearer_is_no_owner),
     cmocka_unit_test(test_leaf_in_one_hierarchy_only_is_removed),
+    cmocka_unit_test(test_leaves_within_a_leaf_are_ended_with_it),
     cmocka_unit_test(test_forked_maker_owns_what_it_makes),
 };
 const size_t n_sweep_tests = sizeof sweep_tests / sizeof *sweep_tests;

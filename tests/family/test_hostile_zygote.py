@@ -33,6 +33,12 @@ def test_children_that_nobody_asked_for_are_reaped(hostile, habit):
     assert (result.status, result.stdout) == (0, "ran\n"), result.stderr
 
 
+def test_processes_that_move_into_the_box_are_still_counted(hostile):
+    """Where joining is the zygote's own to do, it can put as many into its box as it likes: all of them together are bounded."""
+    result = run(COMMAND, zygote=hostile("crowd"))
+    assert (result.status, result.stdout) == (0, "ran\n"), result.stderr
+
+
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("habit", ["hidden", "unsealed", "capabilities", "early", "inside", "idle"])
 def test_an_ordinary_users_keeper_reaps_them_too(hostile, habit, user):

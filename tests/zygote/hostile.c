@@ -5,11 +5,14 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -18,7 +21,7 @@
 #include "box/zygote_proto.h"
 #include "sys/rights.h"
 
-enum { STACK_BYTES = 256 << 10 };
+enum { STACK_BYTES = 256 << 10, CROWD = 1000 };
 
 static const char           *habit;
 static struct zygote_request request;
@@ -64,6 +67,27 @@ static void make_strangers(void)
                 _exit(0);
             wait_for_ever();
         }
+}
+
+/* As many processes as it gets by moving each of them into the box's cgroup, where its own limit does not count them.
+ * Returns how many there were; none of them is left. */
+static int make_crowd(void)
+{
+    static pid_t pid[CROWD];
+    char text[16];
+    int n = 0;
+
+    /* They share one stack: all of them only wait, in the same place. */
+    for (; n < CROWD && (pid[n] = clone(idle, thread_stack + STACK_BYTES, CLONE_VM | SIGCHLD, NULL)) > 0; n++) {
+        snprintf(text, sizeof text, "%d", (int)pid[n]);
+        for (size_t i = 0; i < request.n_tasks; i++)
+            (void)!write(fds[ZYGOTE_TASKS + i], text, strlen(text));
+    }
+    for (int i = 0; i < n; i++) {
+        (void)!kill(pid[i], SIGKILL);
+        (void)!waitpid(pid[i], NULL, 0);
+    }
+    return n;
 }
 
 /* Each leaves one step of sealing out, in the child that it hands over. */
@@ -146,7 +170,7 @@ static int help(void *unused)
             be_twice();
         if (is("terminals"))
             give_terminals();
-        if (is("inside") || is("strangers") || is("early") || is("hidden")) {
+        if (is("inside") || is("strangers") || is("early") || is("hidden") || is("crowd")) {
             struct command_spec command;
             int stdio[3] = { -1, -1, -1 };
             if (payload_receive(fds[ZYGOTE_LINK], &command, stdio, &ignored) == 0
@@ -171,6 +195,8 @@ static void serve_once(void)
             say(NOTE_BORN);         /* and never reads */
     else if (is("twice") && twin[0] >= 0 && n_served++ > 0)
         (void)!link_send(twin[0], "l", 1, &fds[ZYGOTE_LINK], 1);
+    else if (is("crowd") && make_crowd() == CROWD)
+        say(NOTE_FAILED);           /* nothing has stopped it */
     else if (is("die"))
         _exit(3);
     else if (is("hang"))
