@@ -11,9 +11,28 @@
 #include <sys/socket.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/fd.h"
+#include "client/heed.h"
 
 enum { HEAD_OUT_MAX = 64 << 10 };
+
+/* What poll says, > 0; or -errno. A signal finds a server that is there: it has one slice of time to answer first. */
+static int await(const struct exchange *x, short events)
+{
+    for (;;) {
+        struct pollfd p = { .fd = x->fd, .events = events };
+        int ready = poll(&p, 1, x->heeds_signals ? HEED_SLICE_MS : -1);
+        if (ready > 0)
+            return p.revents;
+        if (ready < 0 && errno != EINTR)
+            return -errno;
+        if (x->heeds_signals && heed_pending())
+            return -EINTR;
+        if (x->heeds_signals && x->until_us && clock_monotonic_us() >= x->until_us)
+            return -ETIMEDOUT;
+    }
+}
 
 static int send_all(struct exchange *x, const char *data, size_t size)
 {
@@ -28,10 +47,10 @@ static int send_all(struct exchange *x, const char *data, size_t size)
             continue;
         if (n < 0 && errno != EAGAIN)
             return errno == ECONNRESET ? -EPIPE : -errno;
-        struct pollfd p = { .fd = x->fd, .events = POLLIN | POLLOUT };
-        if (poll(&p, 1, -1) < 0 && errno != EINTR)
-            return -errno;
-        if (p.revents & POLLIN)
+        int r = await(x, POLLIN | POLLOUT);
+        if (r < 0)
+            return r;
+        if (r & POLLIN)
             return -EPIPE;
     }
     return 0;
@@ -74,6 +93,8 @@ int exchange_open_with(struct exchange *x, const struct server *s, const char *m
     x->over = false;
     x->chunks = (struct http_chunked){ 0 };
     x->sends_chunks = body_size == EXCHANGE_CHUNKED;
+    x->heeds_signals = s->heeds_signals;
+    x->until_us = s->until_us;
     x->fd = server_connect(s, e);
     if (x->fd < 0)
         return -e->code;
@@ -141,6 +162,9 @@ static ssize_t fill(struct exchange *x, bool wait)
         x->begin = 0;
     }
     for (;;) {
+        int r = wait && x->heeds_signals ? await(x, POLLIN) : 0;
+        if (r < 0)
+            return r;
         ssize_t n = recv(x->fd, x->data + x->end, sizeof x->data - x->end, wait ? 0 : MSG_DONTWAIT);
         if (n > 0)
             x->end += (size_t)n;

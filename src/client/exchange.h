@@ -17,6 +17,8 @@ struct server {
     char        port[8];
     char        url[300];       /* for messages */
     const char *token;          /* borrowed; NULL: none */
+    bool        heeds_signals;  /* a wait ends with -EINTR when one that is blocked has come */
+    uint64_t    until_us;       /* a wait ends with -ETIMEDOUT, where signals are heeded; 0: never */
 };
 
 /* "unix:/path", "/path", "http://host:port". */
@@ -33,7 +35,8 @@ enum { EXCHANGE_FDS = 16 };
 
 struct exchange {
     int                 fd;         /* owned; -1: closed */
-    bool                sends_chunks;
+    bool                sends_chunks, heeds_signals;
+    uint64_t            until_us;   /* as in struct server */
     struct http_head    head;       /* of the answer */
     int                 status;
     enum http_body      body;

@@ -80,7 +80,9 @@ int follow_start(struct follow *f, json_t *body)
     }
     int status = open_stream(f, "POST", target_box(f->box, "/exec"), text, &e);
     if (status < 0) {
-        (void)client_complain(&e);
+        f->interrupted = status == -EINTR;
+        if (!f->interrupted)
+            (void)client_complain(&e);
         return -1;
     }
     return status == 200 ? 0 : tell_refusal(f);
@@ -93,17 +95,24 @@ int follow_attach(struct follow *f, bool patience)
     struct err e = { 0 };
     int status;
 
+    f->interrupted = false;
     for (;;) {
         char rest[128];
         snprintf(rest, sizeof rest, "/exec/%.31s/output?offset=%llu&follow=%s", f->exec, (unsigned long long)f->offset,
                  f->follows ? "true" : "false");
         status = open_stream(f, "GET", target_box(f->box, rest), NULL, &e);
-        if ((status >= 0 && status != 503) || clock_monotonic_us() >= until)
+        if ((status >= 0 && status != 503) || status == -EINTR || clock_monotonic_us() >= until)
             break;
         nanosleep(&pause, NULL);
+        if (f->client->server.heeds_signals && heed_pending()) {
+            f->interrupted = true;
+            return -1;
+        }
     }
     if (status < 0) {
-        (void)client_complain(&e);
+        f->interrupted = status == -EINTR;
+        if (!f->interrupted)
+            (void)client_complain(&e);
         return -1;
     }
     return status == 200 ? 0 : tell_refusal(f);
@@ -111,8 +120,11 @@ int follow_attach(struct follow *f, bool patience)
 
 static bool put(struct follow *f, int fd, const char *data, size_t size)
 {
-    if (!f->capture)
-        return fd_write_all(fd, data, size) == 0;
+    if (!f->capture) {
+        int r = f->stop ? heed_write(fd, data, size, f->stop, f->stop_arg) : fd_write_all(fd, data, size);
+        f->stopped |= r == -EINTR;
+        return r == 0;
+    }
     buf_add(&f->capture[fd - STDOUT_FILENO], data, size);       /* that it is full shows in the buffer */
     return true;
 }
@@ -135,7 +147,7 @@ static void hand_on(struct follow *f, const json_t *event, int fd)
         data = (const char *)plain;
     }
     if (data && !put(f, fd, data, size))
-        f->cut = true;
+        f->cut = !f->stopped;
     free(plain);
 }
 
@@ -162,7 +174,7 @@ static int take_lines(struct follow *f)
 {
     size_t at = 0;
 
-    for (char *end; (end = memchr(f->line.data + at, '\n', f->line.length - at)) && !f->cut;
+    for (char *end; (end = memchr(f->line.data + at, '\n', f->line.length - at)) && !f->cut && !f->stopped;
          at = (size_t)(end + 1 - f->line.data)) {
         size_t size = (size_t)(end - f->line.data) - at;
         json_t *event = size ? json_loadb(f->line.data + at, size, JSON_ALLOW_NUL, NULL) : NULL;
@@ -201,7 +213,7 @@ int follow_step(struct follow *f, bool wait)
             fputs("carrel: the server's answer is malformed\n", stderr);
         return -1;
     }
-    return f->cut || (f->end && f->follows) ? 1 : 0;
+    return f->cut || f->stopped || (f->end && f->follows) ? 1 : 0;
 }
 
 /* What happened to a command that did not end by itself. */

@@ -4,6 +4,7 @@
 #define CARREL_CLIENT_FOLLOW_H
 
 #include "client/client.h"
+#include "client/heed.h"
 
 struct follow {
     const struct client *client;
@@ -13,6 +14,10 @@ struct follow {
     bool                 follows;       /* wait for the command's end */
     bool                 json;          /* lines as they are, instead of the output */
     bool                 cut;           /* our own output is closed */
+    heed_stop           *stop;          /* is asked while output is handed on; NULL: signals end us by themselves */
+    void                *stop_arg;
+    bool                 stopped;       /* stop wanted it */
+    bool                 interrupted;   /* a signal that waits to be taken broke off the last start or attach */
     struct buf          *capture;       /* borrowed: two, for what would go to standard output and error; NULL: none */
     struct exchange     *x;             /* owned; NULL: none */
     struct buf           line;
@@ -22,9 +27,9 @@ struct follow {
 void           follow_init(struct follow *f, const struct client *c, const char *box);
 void           follow_done(struct follow *f);
 
-/* Starts the command of this body. 0, or -1 after the reason was told. */
+/* Starts the command of this body. 0, or -1 after the reason was told, or for a signal that waits. */
 MUST_CHECK int follow_start(struct follow *f, json_t *body);
-/* Attaches at the offset. 0, or -1 after the reason was told; with patience the server may be away for some seconds. */
+/* Attaches at the offset. 0, or -1 as above; with patience the server may be away for some seconds. */
 MUST_CHECK int follow_attach(struct follow *f, bool patience);
 
 /* Hands on a piece of what there is. 1: that was all (f->end is set if the command has ended); 0: there will be more,

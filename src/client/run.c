@@ -16,6 +16,7 @@
 #include "base/parse.h"
 #include "client/client.h"
 #include "client/commands.h"
+#include "client/heed.h"
 #include "client/session.h"
 
 enum { REQUEST_MAX = 16 << 20, CAPTURE_MAX = 256 << 20, GRACE_US = 5000000 };
@@ -123,7 +124,7 @@ static int write_failure(const char *step, int code, const char *message, struct
     return jsonout_finish(&j);
 }
 
-/* Writes text where a report was asked for. 0 or EXIT_CLIENT. */
+/* Writes text where a report was asked for. 0, or the exit status if that could not be. */
 static int deliver(const struct run *run, struct buf *text, int r)
 {
     buf_add_char(text, '\n');
@@ -139,8 +140,13 @@ static int deliver(const struct run *run, struct buf *text, int r)
         if (r < 0)
             fprintf(stderr, "carrel: --report %s: %s\n", run->report_path, strerror(-r));
     }
-    if (r == 0 && run->json && (r = fd_write_all(STDOUT_FILENO, text->data, text->length)) < 0)
+    if (r == 0 && run->json &&
+        (r = heed_write(STDOUT_FILENO, text->data, text->length, heed_stop_for_signal, NULL)) < 0) {
+        int signal = r == -EINTR ? heed_pending() : 0;
+        if (signal)
+            return 128 + signal;
         fprintf(stderr, "carrel: standard output: %s\n", strerror(-r));
+    }
     return r < 0 ? EXIT_CLIENT : 0;
 }
 

@@ -1,7 +1,8 @@
 /* One poll loop: our signals, the output, standard input, the connection for input. Output comes as lines over one
  * connection, input goes over another one, as a body that is sent while it is typed. If the front goes away it is
  * looked for again, and the output goes on where it was. In a terminal session every key is the command's; otherwise
- * the first signal is handed on and the second one ends it all. */
+ * the first signal is handed on and the second one ends it all, also
+ * while nobody reads our output, or the server does not answer. */
 #define _GNU_SOURCE
 #include "client/session.h"
 
@@ -19,6 +20,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 
+enum { ORDER_US = 5000000, STALL_US = 5000000 };
 enum { END_OF_FILE = 4, POLL_SIGNALS = 0, POLL_OUTPUT, POLL_STDIN, POLL_INPUT, POLLS };
 
 /* ---- terminal ---- */
@@ -53,16 +55,26 @@ static void make_cooked(struct session *s)
     s->raw = false;
 }
 
-/* A small request about the command; if it fails, that shows soon enough elsewhere. */
-static void order(struct session *s, const char *method, const char *what, json_t *body)
+/* A small request about the command. The HTTP status; < 0: nobody answered in time, or before the next signal. */
+static int ask(struct session *s, const char *method, const char *what, json_t *body, json_t **ret)
 {
     char rest[80];
-    json_t *answer = NULL;
     struct err ignored;
 
     snprintf(rest, sizeof rest, "/exec/%.31s%s", s->follow.exec, what);
-    (void)!client_ask(&s->client, method, target_box(s->follow.box, rest), body, &answer, &ignored);
+    s->client.server.until_us = clock_monotonic_us() + ORDER_US;
+    int status = client_ask(&s->client, method, target_box(s->follow.box, rest), body, ret, &ignored);
+    s->client.server.until_us = 0;
+    return status;
+}
+
+static int order(struct session *s, const char *method, const char *what, json_t *body)
+{
+    json_t *answer = NULL;
+    int status = ask(s, method, what, body, &answer);
+
     json_decref(answer);
+    return status;
 }
 
 static void resize(struct session *s)
@@ -70,7 +82,7 @@ static void resize(struct session *s)
     int rows, columns;
 
     if (s->terminal && s->follow.exec[0] && window_size(&rows, &columns))
-        order(s, "POST", "/resize", json_pack("{s:i,s:i}", "rows", rows, "cols", columns));
+        (void)order(s, "POST", "/resize", json_pack("{s:i,s:i}", "rows", rows, "cols", columns));
 }
 
 /* ---- input ---- */
@@ -166,16 +178,43 @@ static bool take_signals(struct session *s)
             resize(s);
         } else if (s->caught || !s->follow.exec[0]) {
             if (s->follow.exec[0])
-                order(s, "DELETE", "", NULL);
+                (void)order(s, "DELETE", "", NULL);
             s->caught = s->caught ? s->caught : number;
             return true;
         } else {
             s->caught = number;
-            order(s, "POST", "/signal", json_pack("{s:i}", "signal", number));
+            if (order(s, "POST", "/signal", json_pack("{s:i}", "signal", number)) < 0)
+                return true;        /* nobody is there to hand it on */
             s->kill_at_us = s->grace_us ? clock_monotonic_us() + s->grace_us : 0;
         }
     }
     return false;
+}
+
+/* Ends a command that has not ended by the signal that was handed on. */
+static void end_if_late(struct session *s)
+{
+    if (!s->kill_at_us || clock_monotonic_us() < s->kill_at_us)
+        return;
+    s->kill_at_us = 0;
+    (void)order(s, "DELETE", "", NULL);
+}
+
+/* While output is handed on. Whoever has ended his command by a signal does not wait for a reader that does not read. */
+static bool on_stall(void *arg, uint64_t stalled_us)
+{
+    struct session *s = arg;
+    json_t *answer = NULL;
+
+    if (take_signals(s))
+        return true;
+    end_if_late(s);
+    if (!s->caught || stalled_us < STALL_US)
+        return false;
+    int status = ask(s, "GET", "", NULL, &answer);
+    bool is_over = status < 0 || status == 404 || strcmp(text_of(answer, "state"), "ended") == 0;
+    json_decref(answer);
+    return is_over;
 }
 
 /* The server went away in the middle. */
@@ -211,6 +250,16 @@ static int on_output(struct session *s)
     return r;
 }
 
+/* A signal broke a wait for the server off. If it could be handed on, we are where we were. */
+static int go_on(struct session *s)
+{
+    s->follow.interrupted = false;
+    if (take_signals(s))
+        return 1;
+    int r = find_again(s);
+    return r == 0 ? on_output(s) : r;
+}
+
 static int time_left_ms(const struct session *s)
 {
     uint64_t now = clock_monotonic_us();
@@ -232,10 +281,7 @@ static int one_round(struct session *s)
     int ready = poll(list, POLLS, time_left_ms(s));
     if (ready < 0)
         return errno == EINTR ? 0 : -1;
-    if (time_left_ms(s) == 0) {         /* also while output flows without a pause */
-        s->kill_at_us = 0;
-        order(s, "DELETE", "", NULL);
-    }
+    end_if_late(s);     /* also while output flows without a pause */
     if (list[POLL_SIGNALS].revents && take_signals(s))
         return 1;
     if (list[POLL_INPUT].revents & (POLLIN | POLLHUP | POLLERR))
@@ -249,12 +295,17 @@ static int one_round(struct session *s)
 
 int session_run(struct session *s)
 {
-    int r = open_signals(s) < 0 ? -1 : follow_start(&s->follow, s->body);
+    int r = open_signals(s);
 
+    s->client.server.heeds_signals = true;
+    s->follow.stop = on_stall;
+    s->follow.stop_arg = s;
+    if (r == 0)
+        r = follow_start(&s->follow, s->body);
     if (r == 0)
         r = on_output(s);       /* the first lines may have come with the head */
-    while (r == 0)
-        r = one_round(s);
+    while (r == 0 || (r < 0 && s->follow.interrupted))
+        r = r < 0 ? go_on(s) : one_round(s);
     make_cooked(s);
     return s->follow.end ? 0 : r < 0 ? -1 : 1;
 }

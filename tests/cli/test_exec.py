@@ -1,6 +1,8 @@
 import json
 import os
+import pathlib
 import pty
+import re
 import select
 import signal
 import struct
@@ -94,6 +96,75 @@ def test_a_client_that_is_killed_takes_its_command_along(server, box):
     running.kill()
     running.communicate()
     wait_for(lambda: server.request("GET", f"/v1/boxes/{box}")[1]["execs_running"] == 0, "the command is gone")
+
+
+def fill_pipe(running):
+    """Nobody reads what it writes, until nothing more goes in."""
+    def is_full():
+        waiting = struct.unpack("i", fcntl.ioctl(running.stdout, termios.FIONREAD, b"\0" * 4))[0]
+        return waiting > fcntl.fcntl(running.stdout, 1032) - 8192      # F_GETPIPE_SZ; what goes in is at most PIPE_BUF at once
+    wait_for(is_full, "the pipe is full")
+
+
+@pytest.mark.parametrize("command", [("exec", "one", "--", "yes"), ("run", "--server", "--", "yes")])
+def test_a_signal_counts_while_nobody_reads_the_output(server, box, command):
+    running = server.start_carrel(*command, stdout=subprocess.PIPE)
+    try:
+        fill_pipe(running)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(60) == 143
+    finally:
+        running.kill()
+        running.communicate()
+    wait_for(lambda: server.request("GET", f"/v1/boxes/{box}")[1]["execs_running"] == 0, "the command is gone")
+
+
+def test_the_second_signal_ends_it_all_also_while_nobody_reads(server, box):
+    running = server.start_carrel("exec", box, "--", "sh", "-c", "trap '' INT; echo trapped >&2; exec yes", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert running.stderr.readline() == b"trapped\n"
+        fill_pipe(running)
+        running.send_signal(signal.SIGINT)
+        pending = lambda: int(re.search(r"ShdPnd:\s*(\w+)", pathlib.Path(f"/proc/{running.pid}/status").read_text())[1], 16)
+        wait_for(lambda: pending() == 0, "the first one is taken")
+        running.send_signal(signal.SIGINT)
+        assert running.wait(60) == 130
+    finally:
+        running.kill()
+        running.communicate()
+    wait_for(lambda: server.request("GET", f"/v1/boxes/{box}")[1]["execs_running"] == 0, "the command is gone")
+
+
+def test_a_signal_ends_a_report_that_nobody_reads(server, box):
+    running = server.start_carrel("run", "--server", "--json", "--", "seq", "100000", stdout=subprocess.PIPE)
+    try:
+        fill_pipe(running)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(60) == 143
+    finally:
+        running.kill()
+        running.communicate()
+
+
+@pytest.mark.parametrize("away", ["gone", "deaf"])
+def test_a_signal_ends_the_client_of_a_server_that_does_not_answer(make_server, away):
+    server = make_server()
+    assert server.carrel("create", "--name", "one").returncode == 0
+    running = server.start_carrel("exec", "one", "--", "sh", "-c", "echo ready; sleep 1000", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    front = server.pid_of("front")
+    stopped = server.process.pid if away == "gone" else front      # who would start another front
+    try:
+        assert running.stdout.readline() == "ready\n"
+        os.kill(stopped, signal.SIGSTOP)
+        if away == "gone":
+            os.kill(front, signal.SIGKILL)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(60) == 143
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+        running.kill()
+        running.communicate()
+    wait_for(server.ready, "the server is there again")
 
 
 class Terminal:
