@@ -200,7 +200,7 @@ static void end_if_late(struct session *s)
     (void)order(s, "DELETE", "", NULL);
 }
 
-/* While output is handed on. Whoever has ended his command by a signal does not wait for a reader that does not read. */
+/* While output is handed on. A reader that does not read is not waited for once a signal has ended the command. */
 static bool on_stall(void *arg, uint64_t stalled_us)
 {
     struct session *s = arg;

@@ -97,6 +97,30 @@ def test_ctrl_c_ends_the_command(box, data, line, condition):
     assert caught.tb is not None        # which kept everything that the call had
 
 
+@pytest.mark.parametrize("moment", ["before the answer", "with the answer"])
+def test_ctrl_c_while_a_command_with_bytes_is_started_ends_it(box, monkeypatch, moment):
+    opens = sdk.transport.Transport.open
+    interrupted = threading.Event()
+
+    def open_(self, method, path, **options):
+        starts = method == "POST" and path.endswith("/exec")
+        if starts and moment == "before the answer":
+            os.kill(os.getpid(), signal.SIGINT)
+            interrupted.wait(60)
+        answer = opens(self, method, path, **options)
+        if starts and moment == "with the answer":
+            os.kill(os.getpid(), signal.SIGINT)
+        return answer
+
+    monkeypatch.setattr(sdk.transport.Transport, "open", open_)
+    threads = threading.active_count()
+    with pytest.raises(KeyboardInterrupt):
+        box.exec(["sleep", "1000"], stdin=b"\xff")
+    interrupted.set()
+    wait_for(lambda: threading.active_count() <= threads, "nothing of the call is left")
+    wait_for(lambda: not any(e.running for e in box.execs()), "no command is left")
+
+
 def test_background_commands(box):
     command = box.spawn("echo a; read x; echo b", stdin=True)
     assert command.running and [e.id for e in box.execs()] == [command.id]

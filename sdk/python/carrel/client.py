@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import socket
+import threading
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Union, cast
@@ -15,7 +16,7 @@ from .cells import Answer, Collector, Kernel, Result, checked, result_of, run_bo
 from .errors import CarrelError, Conflict, ExecFailed, NotFound
 from .files import Files
 from .ports import Ports
-from .transport import Transport, segment
+from .transport import Transport, decode, encode, segment
 
 Raw = Dict[str, Any]
 Mount = Union[str, Mapping[str, Any]]
@@ -121,6 +122,57 @@ class Exec:
 
     def resize(self, rows: int, cols: int) -> None:
         self._box._transport.call("POST", self._path + "/resize", json_body={"rows": rows, "cols": cols})
+
+
+class _Start:
+    """Starts a command in a thread of its own. Ctrl-C comes to the main thread only, so it cannot come between the server's answer and
+    us who hear of it: whichever is later, the answer or undo(), ends the command."""
+
+    def __init__(self, box: "Box", body: Raw):
+        self._box = box
+        self._body = body
+        self._lock = threading.Lock()
+        self._undone = False
+        self._command: Exec | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)       # no daemon: the interpreter does not end before it
+
+    def command(self) -> Exec:
+        try:
+            self._thread.start()
+        except RuntimeError:        # none can be had, at the interpreter's end for example
+            self._run()
+        else:
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return cast(Exec, self._command)
+
+    def _run(self) -> None:
+        try:
+            data, headers = encode(self._body, None)
+            # A connection that is not kept: this thread has no use for it afterwards.
+            answer = self._box._transport.open("POST", self._box._path + "/exec", body=data, headers=headers, fresh=True)
+            command = Exec(self._box, decode(answer.all()))
+            with self._lock:
+                self._command = command
+                undone = self._undone
+            if undone:
+                self._end(command)
+        except BaseException as e:
+            self._error = e
+
+    def undo(self) -> None:
+        with self._lock:
+            self._undone = True
+            command = self._command
+        if command is not None:
+            self._end(command)
+
+    @staticmethod
+    def _end(command: Exec) -> None:
+        with contextlib.suppress(CarrelError):
+            command.kill()
 
 
 def _envelope(fd: int) -> int:
@@ -250,8 +302,9 @@ class Box:
 
     def _exec_bytes(self, argv: Sequence[str] | str, stdin: bytes, options: Mapping[str, Any]) -> ExecResult:
         """With input that need not be text."""
-        command = self.spawn(argv, stdin=True, **options)
+        start = _Start(self, {**command_body(argv, stdin=True, **options), "background": True})
         try:
+            command = start.command()
             try:
                 command.write(stdin, close=True)
             except Conflict:
@@ -259,8 +312,7 @@ class Box:
             return command.wait()
         except BaseException:
             # Ctrl-C, for example: nobody else knows of the command.
-            with contextlib.suppress(CarrelError):
-                command.kill()
+            start.undo()
             raise
 
     def run(self, code: str, *, timeout: str | float | None = None, context: str | None = None, env: Mapping[str, str] | None = None,
