@@ -1,5 +1,5 @@
-/* Times that the keeper keeps: of payloads, and of boxes that wait for a zygote. One number says when the next of them
- * is over, so that a loop without any costs nothing. */
+/* Times that the keeper keeps: of payloads, and of boxes that wait for a zygote or for their mounts. One number says
+ * when the next of them is over, so that a loop without any costs nothing. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <limits.h>
@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "keeper/keeper.h"
+#include "keeper/opener.h"
 
 void keeper_note_deadline(struct keeper *keeper, uint64_t deadline_us)
 {
@@ -30,11 +31,27 @@ static void payload_is_late(struct keeper *keeper, struct kept_box *box, unsigne
     (void)!process_signal(&p->payload.process, SIGKILL);
 }
 
+static void mounts_are_late(struct keeper *keeper, struct kept_box *box)
+{
+    struct err late = { 0 };
+
+    (void)err_at(&late, ETIMEDOUT, STEP_TREE, 0, "what is to be mounted does not answer");
+    keeper_end_box(keeper, box, &late);
+    keeper_free_create(keeper, box);
+    keeper_bury_box(keeper, box);
+}
+
 /* Returns the next deadline in this box, or UINT64_MAX. */
 static uint64_t keep_deadlines_of(struct keeper *keeper, struct kept_box *box, uint64_t now)
 {
     uint64_t next = UINT64_MAX;
 
+    if (box->waiting && box->waiting->deadline_us) {
+        if (box->waiting->deadline_us > now)
+            return box->waiting->deadline_us;
+        mounts_are_late(keeper, box);
+        return next;
+    }
     if (box->deadline_us && box->deadline_us <= now) {
         struct err late = { 0 };
         (void)err_at(&late, ETIMEDOUT, STEP_CLONE, 0, "the zygote gave no child in time");

@@ -141,6 +141,8 @@ static unsigned count_known(const struct keeper *keeper, pid_t pid)
 {
     unsigned n = keeper->host.janitor_process.pid == pid;
 
+    for (size_t i = 0; i < KEEPER_OPENERS; i++)
+        n += keeper->opener[i].process.pid == pid;
     for (const struct kept_family *f = keeper->families; f; f = f->next)
         n += (f->family.zygote.pid == pid) + (f->family.box.init.pid == pid);
     for (uint32_t i = 0; i < KEEPER_BOXES; i++) {

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "box/payload.h"
+#include "keeper/opener.h"
 
 enum { EVENTS = 64, FRAME_MAX = sizeof(struct request_create), FRONT_PATIENCE_S = 5 };
 enum { DRAIN_MAX = 8, CATCH_UP_MAX = 256 };
@@ -143,6 +144,8 @@ void keeper_end_box(struct keeper *keeper, struct kept_box *box, const struct er
         box_kill(&box->box);
     else if (box->waiting->job.process.pidfd >= 0)
         (void)!process_signal(&box->waiting->job.process, SIGKILL);
+    else if (box->waiting->opener)
+        (void)!process_signal(&box->waiting->opener->process, SIGKILL);
     for (unsigned i = 0; i < KEEPER_PAYLOADS; i++)
         if (box->payload[i] && box->payload[i]->is_helper && !box->payload[i]->ended)
             (void)!process_signal(&box->payload[i]->payload.process, SIGKILL);
@@ -453,8 +456,15 @@ static void dispatch(struct keeper *keeper, uint64_t what)
             payload_ended(keeper, box, slot);
         break;
     case WATCH_STORE:
-        if (box && box->waiting)
+        if (box && box->waiting && box->waiting->job.process.pidfd >= 0)
             keeper_store_ended(keeper, box);
+        break;
+    case WATCH_MOUNTS:
+        if (box && box->waiting && box->waiting->deadline_us)
+            keeper_mounts_opened(keeper, box);
+        break;
+    case WATCH_OPENER:
+        keeper_opener_ended(keeper, slot);
         break;
     case WATCH_FAMILY:
         keeper_look_at_families(keeper);

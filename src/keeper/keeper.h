@@ -11,7 +11,7 @@
 #include "box/store.h"
 #include "keeper/proto.h"
 
-enum { KEEPER_ROOTS = 64, KEEPER_LAYERS = 16 };
+enum { KEEPER_ROOTS = 64, KEEPER_LAYERS = 16, KEEPER_OPENERS = 64, KEEPER_OPENERS_EACH = 8 };
 
 /* How a payload came to be; EVENT_STARTED tells it in code. */
 enum way { WAY_EXECUTED, WAY_FORKED, WAY_PARKED };
@@ -35,8 +35,18 @@ struct kept_payload {
     struct event   end;                             /* told to a front that comes later */
 };
 
-/* What a box is to be made of when its store is mounted. */
+/* A child that looks at what a caller wants mounted (opener.c). */
+struct opener {
+    struct process process;
+    int            link;                    /* owned while it is held */
+    bool           is_held;                 /* a box waits for it, or for its store */
+    uid_t          uid;                     /* the caller */
+};
+
+/* What a box is to be made of when its mounts are opened and its store is mounted. */
 struct kept_create {
+    struct opener        *opener;               /* NULL: it has no mounts */
+    uint64_t              deadline_us;          /* for the opener; 0: it has answered */
     struct store_job      job;
     struct request_create frame;
     int                   fds[KEEPER_MOUNTS];   /* owned */
@@ -99,6 +109,7 @@ struct keeper {
     const char      *root[KEEPER_ROOTS];        /* root number i+1 */
     size_t           n_templates;
     struct kept_template template[KEEPER_TEMPLATES];    /* template number i+1 */
+    struct opener    opener[KEEPER_OPENERS];
     struct kept_family *families;
     struct kept_family *family[KEEPER_FAMILIES];
 };
@@ -116,6 +127,8 @@ enum watch {
     WATCH_SIGNALS,
     WATCH_MEMORY,
     WATCH_STORE,
+    WATCH_MOUNTS,
+    WATCH_OPENER,
     WATCH_FAMILY
 };
 
@@ -139,6 +152,8 @@ void           keeper_tell_all(struct keeper *keeper);
 void           keeper_bury_box(struct keeper *keeper, struct kept_box *box);
 /* The child that mounts a box's store has ended: makes the box, or tells why not. */
 void           keeper_store_ended(struct keeper *keeper, struct kept_box *box);
+/* The child that opens a box's mounts has spoken. */
+void           keeper_mounts_opened(struct keeper *keeper, struct kept_box *box);
 /* Forgets what a box waits for, once the child has ended or is about to. */
 void           keeper_free_create(struct keeper *keeper, struct kept_box *box);
 /* Earlier than what is known? Then it is the next deadline. */

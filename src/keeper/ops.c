@@ -8,14 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
 #include "files/serve.h"
-#include "keeper/envelope.h"
 #include "keeper/keeper.h"
+#include "keeper/opener.h"
 
 struct call {
     struct keeper      *keeper;
@@ -97,31 +96,6 @@ static int read_spec(const struct keeper *keeper, const struct request_create *q
     return 0;
 }
 
-/* Whose the mounts are is what their envelopes say; all must be of one caller. What they are, the descriptors say. */
-static int open_mounts(const struct keeper *keeper, struct request_create *q, int *fds, struct err *e)
-{
-    struct stat status;
-
-    for (size_t i = 0; i < q->n_mounts; i++) {
-        uid_t uid;
-        gid_t gid;
-        int r = envelope_open(&fds[i], keeper->host.rootless, &uid, &gid, e);
-        if (r < 0)
-            return r;
-        /* Without root the place is opened again and used with our own rights, which are nobody else's. */
-        if (keeper->host.rootless && uid != geteuid())
-            return err_at(e, EPERM, STEP_TREE, i, "a server without root mounts only what its own user has opened");
-        if (i > 0 && uid != q->owner_uid)
-            return err_at(e, EPERM, STEP_TREE, i, "mounts of two callers");
-        if (fstat(fds[i], &status) < 0 || (!S_ISDIR(status.st_mode) && !S_ISREG(status.st_mode)))
-            return err_at(e, EINVAL, STEP_TREE, i, "only directories and plain files can be mounted");
-        q->owner_uid = uid;
-        q->owner_gid = gid;
-        q->mount[i].is_file = S_ISREG(status.st_mode);
-    }
-    return 0;
-}
-
 static int make_plan(struct keeper *keeper, const struct request_create *q, const int *fds, size_t n_fds,
                      struct plan *plan, int *source, struct err *e)
 {
@@ -190,44 +164,57 @@ void keeper_free_create(struct keeper *keeper, struct kept_box *box)
         (void)!store_ready(&keeper->stores, &w->job, &tree, &ignored);
     for (size_t i = 0; i < w->n_fds; i++)
         fd_close(w->fds[i]);
+    if (w->opener)
+        keeper_free_opener(keeper, w->opener);
     free(w);
     box->waiting = NULL;
 }
 
 /* A child mounts the store; the box is made when it has. */
-static int mount_store(struct call *c, struct kept_box *box, struct err *e)
+static int mount_store(struct keeper *keeper, struct kept_box *box, const struct request_create *q, struct err *e)
 {
-    static struct plan plan;
-    const struct request_create *q = c->frame;
-    struct keeper *keeper = c->keeper;
-    int source[KEEPER_LAYERS + KEEPER_MOUNTS];
 
     for (uint32_t i = 0; i < KEEPER_BOXES; i++)
         if (keeper->box[i] && keeper->box[i]->store == q->store)
             return err_at(e, EBUSY, STEP_USAGE, 0, "the box's files are in use");
-    int r = make_plan(keeper, q, c->fds, c->n_fds, &plan, source, e);
-    if (r < 0)
-        return r;
-    struct kept_create *w = box->waiting = calloc(1, sizeof *w);
-    if (!w)
-        return err_at(e, ENOMEM, STEP_MEMORY, 0, "box");
-    w->frame = *q;
-    w->job.link = -1;
-    w->job.process.pidfd = -1;
-    r = store_prepare(&keeper->stores, keeper->host.self, q->store, q->limits.disk_bytes, &w->job, e);
+    struct kept_create *w = box->waiting;
+    if (!w) {
+        w = box->waiting = calloc(1, sizeof *w);
+        if (!w)
+            return err_at(e, ENOMEM, STEP_MEMORY, 0, "box");
+        w->frame = *q;
+        w->job.link = w->job.process.pidfd = -1;
+    }
+    int r = store_prepare(&keeper->stores, keeper->host.self, q->store, q->limits.disk_bytes, &w->job, e);
     if (r == 0 && (r = keeper_watch(keeper, w->job.process.pidfd, WATCH_STORE, box->slot, 0)) < 0) {
         (void)!process_signal(&w->job.process, SIGKILL);
         r = err_at(e, -r, STEP_MEMORY, 0, "watching the box");
     }
-    if (r < 0) {
-        keeper_free_create(keeper, box);
+    if (r < 0)
         return r;
-    }
-    for (; w->n_fds < c->n_fds; w->n_fds++)
-        w->fds[w->n_fds] = TAKE_FD(c->fds[w->n_fds]);
     box->store = q->store;
     box->box.state = BOX_MAKING;
     return 0;
+}
+
+void keeper_mounts_opened(struct keeper *keeper, struct kept_box *box)
+{
+    const struct kept_create *w = box->waiting;
+    const struct request_create *q = &w->frame;
+    struct err e = { 0 };
+    int r = keeper_take_mounts(keeper, box, &e);
+
+    if (r == 0)
+        return;
+    if (r > 0 && !box->dying)
+        r = q->store ? mount_store(keeper, box, q, &e) : raise_box(keeper, box, q, w->fds, w->n_fds, -1, &e);
+    if (r == 0 && q->store)
+        return;
+    if (r < 0)
+        keeper_end_box(keeper, box, &e);
+    keeper_free_create(keeper, box);
+    if (box->dying)
+        keeper_bury_box(keeper, box);
 }
 
 void keeper_store_ended(struct keeper *keeper, struct kept_box *box)
@@ -249,17 +236,24 @@ void keeper_store_ended(struct keeper *keeper, struct kept_box *box)
         keeper_bury_box(keeper, box);
 }
 
+/* What can be refused at once is, before anybody is asked to open the mounts. */
+static int check_create(struct keeper *keeper, const struct request_create *q, const int *fds, size_t n_fds,
+                        struct err *e)
+{
+    static struct plan plan;
+    int source[KEEPER_LAYERS + KEEPER_MOUNTS];
+    struct kept_family *family;
+    int r = make_plan(keeper, q, fds, n_fds, &plan, source, e);
+
+    return r == 0 && q->family ? keeper_find_family(keeper, q, &family, e) : r;
+}
+
 static int do_create(struct call *c, struct err *e)
 {
-    static struct request_create frame;     /* with what the envelopes say filled in */
-    const struct request_create *q = &frame;
+    const struct request_create *q = c->frame;
     struct keeper *keeper = c->keeper;
+    int r = q->store || q->n_mounts ? check_create(keeper, q, c->fds, c->n_fds, e) : 0;
 
-    memcpy(&frame, c->frame, sizeof frame);
-    c->frame = &frame;
-    if (frame.n_mounts > KEEPER_MOUNTS || frame.n_mounts != c->n_fds)
-        return err_at(e, EINVAL, STEP_PROTOCOL, 0, "create");
-    int r = open_mounts(keeper, &frame, c->fds, e);
     if (r < 0)
         return r;
     struct kept_box *box = calloc(1, sizeof *box);
@@ -268,7 +262,12 @@ static int do_create(struct call *c, struct err *e)
     box_clear(&box->box);
     box->slot = q->head.box;
     box->token = q->token;
-    r = q->store ? mount_store(c, box, e) : raise_box(keeper, box, q, c->fds, c->n_fds, -1, e);
+    if (q->n_mounts)
+        r = keeper_open_mounts(keeper, box, q, c->fds, e);
+    else
+        r = q->store ? mount_store(keeper, box, q, e) : raise_box(keeper, box, q, c->fds, c->n_fds, -1, e);
+    if (r < 0 && box->waiting)
+        keeper_free_create(keeper, box);
     if (r < 0) {
         free(box);
         return r;

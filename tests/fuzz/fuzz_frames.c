@@ -201,16 +201,52 @@ void box_clear(struct box *ret)
                          .first = { .process.pidfd = -1, .link = -1, .terminal = -1 } };
 }
 
-/* What is inside is a directory of whoever it was. */
-int envelope_open(int *fd, bool trusting, uid_t *ret_uid, gid_t *ret_gid, struct err *e)
+/* What is inside is a directory of whoever it was, when the opener is heard. */
+int keeper_open_mounts(struct keeper *keeper, struct kept_box *box, const struct request_create *q, int *fds,
+                       struct err *e)
 {
-    HOLDS(!trusting);
+    HOLDS(q->n_mounts > 0 && q->n_mounts <= KEEPER_MOUNTS && !box->waiting);
+    for (size_t i = 0; i < q->n_mounts; i++)
+        fds[i] = fd_close(fds[i]);
     if (whim % 16 == 9)
         return err_at(e, EPERM, STEP_TREE, 0, "envelope");
-    fd_close(*fd);
-    *fd = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    *ret_uid = *ret_gid = whim % 16 == 10 ? (uid_t)*fd : 7;
+    struct kept_create *w = box->waiting = calloc(1, sizeof *w);
+    HOLDS(w);
+    w->frame = *q;
+    w->job.link = w->job.process.pidfd = -1;
+    w->opener = &keeper->opener[box->slot];
+    w->opener->process.pidfd = new_fd();
+    w->deadline_us = whim % 16 == 11 ? 1 : UINT64_MAX;
+    keeper_note_deadline(keeper, w->deadline_us);
+    box->box.state = BOX_MAKING;
     return 0;
+}
+
+int keeper_take_mounts(struct keeper *keeper, struct kept_box *box, struct err *e)
+{
+    struct kept_create *w = box->waiting;
+
+    HOLDS(w->opener == &keeper->opener[box->slot] && w->n_fds == 0);
+    if (whim % 4 == 0)
+        return 0;
+    w->deadline_us = 0;
+    if (whim % 4 == 1)
+        return err_at(e, EPERM, STEP_TREE, 0, "envelope");
+    for (; w->n_fds < w->frame.n_mounts; w->n_fds++)
+        w->fds[w->n_fds] = new_fd();
+    w->frame.owner_uid = w->frame.owner_gid = 7;
+    return 1;
+}
+
+void keeper_free_opener(struct keeper *keeper, struct opener *opener)
+{
+    (void)keeper;
+    opener->process.pidfd = fd_close(opener->process.pidfd);
+}
+
+void keeper_opener_ended(struct keeper *keeper, unsigned place)
+{
+    HOLDS(place < KEEPER_OPENERS && keeper);
 }
 
 int store_prepare(const struct stores *stores, int keeper, uint64_t number, uint64_t bytes, struct store_job *ret,
@@ -487,9 +523,9 @@ static bool send_frame(struct keeper *keeper, const uint8_t *data, size_t size)
 static void happen(struct keeper *keeper, uint8_t what, uint8_t slots)
 {
     static const enum watch kinds[] = { WATCH_INIT, WATCH_BOX_LINK, WATCH_PAYLOAD_LINK, WATCH_PAYLOAD_END,
-                                        WATCH_STORE, WATCH_FAMILY, WATCH_FIRST_END };
+                                        WATCH_STORE, WATCH_FAMILY, WATCH_FIRST_END, WATCH_MOUNTS };
     uint32_t box = slots % 3u;
-    enum watch kind = kinds[what % 7];
+    enum watch kind = kinds[what % 8];
 
     if (kind == WATCH_FIRST_END && (!keeper->box[box] || keeper->box[box]->box.first.process.pidfd < 0))
         return;
