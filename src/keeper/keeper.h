@@ -11,7 +11,7 @@
 #include "box/store.h"
 #include "keeper/proto.h"
 
-enum { KEEPER_ROOTS = 64, KEEPER_LAYERS = 16, KEEPER_OPENERS = 64, KEEPER_OPENERS_EACH = 8 };
+enum { KEEPER_ROOTS = 64, KEEPER_LAYERS = 16, KEEPER_OPENERS = 1024 };
 
 /* How a payload came to be; EVENT_STARTED tells it in code. */
 enum way { WAY_EXECUTED, WAY_FORKED, WAY_PARKED };

@@ -29,7 +29,7 @@
 #include "keeper/opener.h"
 #include "sys/rights.h"
 
-enum { PATIENCE_MS = 10000 };
+enum { PATIENCE_MS = 10000, MOST_OF_CALLER = 128, MOST_STUCK_OF_CALLER = 8 };
 
 /* The opener's word; with it come the places. */
 struct opened {
@@ -108,7 +108,7 @@ static int find_caller(bool rootless, int fd, uid_t *ret, struct err *e)
 /* A free place in the table for one more of this caller. */
 static int find_place(struct keeper *keeper, uid_t uid, struct opener **ret, struct err *e)
 {
-    unsigned n_of_caller = 0;
+    unsigned n_of_caller = 0, n_stuck = 0;
 
     *ret = NULL;
     for (size_t i = 0; i < KEEPER_OPENERS; i++) {
@@ -117,12 +117,16 @@ static int find_place(struct keeper *keeper, uid_t uid, struct opener **ret, str
             keeper_opener_ended(keeper, (unsigned)i);
         if (o->process.pid == 0 && !o->is_held)
             *ret = o;
-        else
-            n_of_caller += o->uid == uid;
+        else if (o->uid == uid) {
+            n_of_caller++;
+            n_stuck += !o->is_held;
+        }
     }
-    if (*ret && n_of_caller < KEEPER_OPENERS_EACH)
-        return 0;
-    return err_set(e, EAGAIN, STEP_TREE, "mounts are being opened already that do not answer; try again");
+    if (n_stuck >= MOST_STUCK_OF_CALLER)
+        return err_set(e, EAGAIN, STEP_TREE, "%u mounts of user %u do not answer; end what serves them", n_stuck, uid);
+    if (!*ret || n_of_caller >= MOST_OF_CALLER)
+        return err_set(e, EAGAIN, STEP_TREE, "too many mounts are being opened; try again");
+    return 0;
 }
 
 static int start(struct keeper *keeper, struct opener *o, int *fds, size_t n, struct err *e)
