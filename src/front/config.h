@@ -11,6 +11,7 @@ struct config_quota {
     uint32_t boxes;             /* 0: no limit */
     uint64_t memory_bytes;
     uint32_t cpu_milli;
+    uint64_t buffer_bytes;      /* of the front's memory */
 };
 
 enum { CONFIG_ROOTS = 64, CONFIG_ORIGINS = 16, CONFIG_POOL = 128, CONFIG_TEMPLATES = 32 };

@@ -203,6 +203,9 @@ static struct exec *exec_new(struct box *box)
 static void exec_free(struct exec *x)
 {
     exec_streams_close(x);
+    x->state = EXEC_ENDED;
+    if (x->on_stdin)
+        x->on_stdin(x, x->stdin_arg);   /* what waited for it is dropped */
     fd_close(x->log);
     fd_close(x->link);
     json_decref(x->argv);

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/budget.h"
 #include "front/boxes.h"
 #include "front/config.h"
 #include "front/execs.h"
@@ -48,6 +49,7 @@ struct front {
     struct http_router *router;
     struct boxes        boxes;
     struct kernel      *kernels;        /* all of them, newest first */
+    struct budgets      memory;         /* what is kept for each identity and its boxes, in bytes */
     struct metrics      metrics;
     int                 execs_dir;      /* owned: directory of the logs */
     int64_t             started_ms;

@@ -97,6 +97,7 @@ void kernel_link_close(struct kernel_link *l)
     free_outs(&l->kept);
     l->queue_end = &l->queue;
     l->kept_end = &l->kept;
+    (void)share_move_bytes(&l->share, l->queued + l->kept_bytes, 0);
     l->queued = l->sent = l->kept_bytes = 0;
     l->n_queued = 0;
     l->keep = false;
@@ -109,6 +110,7 @@ void kernel_link_confirm(struct kernel_link *l)
     l->keep = false;
     free_outs(&l->kept);
     l->kept_end = &l->kept;
+    (void)share_move_bytes(&l->share, l->queued + l->kept_bytes, l->queued);
     l->kept_bytes = 0;
     if (l->watch.fd >= 0)
         flush(l);
@@ -173,6 +175,8 @@ static void flush(struct kernel_link *l)
             l->kept_bytes += o->message->size;
             continue;
         }
+        size_t rest = l->queued + l->kept_bytes;
+        (void)share_move_bytes(&l->share, rest + o->message->size, rest);
         kernel_message_unref(o->message);
         free(o);
     }
@@ -183,9 +187,14 @@ int kernel_link_send(struct kernel_link *l, struct kernel_message *m)
 {
     if (l->queue && (l->queued + m->size > QUEUE_BYTES_MOST || l->n_queued >= QUEUE_MOST))
         return -ENOBUFS;
+    size_t before = l->queued + l->kept_bytes;
+    if (!share_move_bytes(&l->share, before, before + m->size))
+        return -EDQUOT;
     struct kernel_out *o = malloc(sizeof *o);
-    if (!o)
+    if (!o) {
+        (void)share_move_bytes(&l->share, before + m->size, before);
         return -ENOMEM;
+    }
     *o = (struct kernel_out){ .message = m };
     kernel_message_ref(m);
     *l->queue_end = o;

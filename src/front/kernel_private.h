@@ -2,6 +2,7 @@
 #ifndef CARREL_FRONT_KERNEL_PRIVATE_H
 #define CARREL_FRONT_KERNEL_PRIVATE_H
 
+#include "base/budget.h"
 #include "base/jsonscan.h"
 #include "front/kernels.h"
 #include "http/loop.h"
@@ -38,6 +39,7 @@ struct kernel_link {
     bool                   keep;        /* what is sent is kept: it may have to be sent again to somebody else */
     struct kernel_out     *kept, **kept_end;
     size_t                 kept_bytes;
+    struct share           share;       /* for the queue and what is kept */
     void (*on_message)(struct kernel_link *l, struct kernel_message *m);     /* m is lent */
     /* The other side broke the rules, or closed (outcome NULL). It is not read any more. */
     void (*on_broken)(struct kernel_link *l, const char *outcome, const char *why);
@@ -51,7 +53,7 @@ void           kernel_link_confirm(struct kernel_link *l);
 void           kernel_link_rewind(struct kernel_link *l);
 /* Drops what was not sent and what is half there. */
 void           kernel_link_close(struct kernel_link *l);
-/* -ENOBUFS: too much waits already. */
+/* -ENOBUFS: too much waits already. -EDQUOT: for the owner, here and elsewhere. */
 MUST_CHECK int kernel_link_send(struct kernel_link *l, struct kernel_message *m);
 void           kernel_link_hold(struct kernel_link *l, bool hold);
 /* Reads what is there, up to a bound. */

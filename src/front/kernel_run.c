@@ -29,6 +29,7 @@ static void run_free(struct kernel_run *run)
     loop_timer_cancel(front->loop, &run->timer);
     loop_task_cancel(front->loop, &run->end_task);
     boxes_cancel(front, run);
+    share_leave(&run->share);
     free((char *)(uintptr_t)run->options.code);
     free(run);
 }
@@ -332,6 +333,7 @@ static int send_request(struct kernel_run *run, struct err *e)
     int r = jsonout_finish(&j) < 0 ? err_at(e, ENOMEM, STEP_MEMORY, 0, "code")
                                    : kernel_send(k, KERNEL_SHELL, part, NULL, 0, e);
     buf_done(&content);
+    share_leave(&run->share);
     free((char *)(uintptr_t)run->options.code);
     run->options.code = NULL;
     return r;
@@ -397,6 +399,13 @@ int kernel_run_start(struct kernel *k, const struct kernel_run_options *o, struc
         free(code);
         return n >= KERNEL_RUNS_MOST ? err_set(e, EAGAIN, STEP_USAGE, "%u runs wait for this kernel already", n)
                                      : err_at(e, ENOMEM, STEP_MEMORY, 0, "run");
+    }
+    if (share_join(&run->share, &k->front->memory, k->box->owner) < 0 ||
+        !share_move_bytes(&run->share, 0, o->code_size)) {
+        share_leave(&run->share);
+        free(run);
+        free(code);
+        return err_set(e, EDQUOT, STEP_USAGE, SHARE_FULL);
     }
     memcpy(code, o->code, o->code_size);
     run->options = *o;

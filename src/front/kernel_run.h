@@ -3,6 +3,7 @@
 #ifndef CARREL_FRONT_KERNEL_RUN_H
 #define CARREL_FRONT_KERNEL_RUN_H
 
+#include "base/budget.h"
 #include "front/kernels.h"
 #include "http/loop.h"
 
@@ -25,6 +26,7 @@ struct kernel_run_options {
 struct kernel_run {
     struct kernel_run        *next;         /* the next in turn */
     struct kernel_run_options options;      /* code: owned copy; NULL once it is sent */
+    struct share              share;        /* for the code */
     struct kernel_client      client;
     struct kernel            *kernel;       /* NULL: it is over there */
     struct box               *box;

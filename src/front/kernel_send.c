@@ -33,8 +33,9 @@ static int hand_over(struct kernel *k, struct kernel_message *m, struct err *e)
         (k->state == KERNEL_STARTING || k->state == KERNEL_RESTARTING))
         p->cell_waits = true;
     if (r == 0 && (r = kernel_link_send(&p->link, m)) < 0)
-        r = r == -ENOBUFS ? err_set(e, ENOBUFS, STEP_USAGE, "the kernel does not read what is sent to it")
-                          : err_at(e, -r, STEP_MEMORY, 0, "message");
+        r = r == -EDQUOT    ? err_set(e, EDQUOT, STEP_USAGE, SHARE_FULL)
+            : r == -ENOBUFS ? err_set(e, ENOBUFS, STEP_USAGE, "the kernel does not read what is sent to it")
+                            : err_at(e, -r, STEP_MEMORY, 0, "message");
     kernel_message_unref(m);
     if (r == 0) {
         k->activity_ms = front_now_ms();

@@ -260,6 +260,7 @@ static void on_free(struct loop_task *t)
 
     loop_task_cancel(k->front->loop, &p->run_task);
     kernel_link_close(&p->link);
+    share_leave(&p->link.share);
     ring_drop(p, p->n_ring);
     free(p->ring);
     free(p->parent);
@@ -363,6 +364,8 @@ static struct kernel *make(struct box *box, const struct kernel_options *o)
         make_id(k->id);
     front_make_id('s', p->session);
     kernel_link_init(&p->link, box->front->loop);
+    if (share_join(&p->link.share, &box->front->memory, box->owner) < 0)
+        abort();
     p->link.on_message = on_message;
     p->link.on_broken = on_broken;
     p->close_timer.on_expire = on_close_timer;

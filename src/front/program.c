@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
@@ -114,6 +115,17 @@ static void measure_host(struct config *c)
     }
     if (!c->host_cpu_milli)
         c->host_cpu_milli = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN) * 1000;
+}
+
+/* A connection takes one descriptor, a command up to four. Who starts us by hand often has a soft limit of 1,024. */
+static void raise_descriptors(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)!setrlimit(RLIMIT_NOFILE, &limit);
+    }
 }
 
 static int become(uint32_t uid, uint32_t gid, struct err *e)
@@ -258,6 +270,7 @@ static int open_all(struct server *server, const struct front_options *o, struct
 
     signal(SIGPIPE, SIG_IGN);
     umask(077);
+    raise_descriptors();
     measure_host(&front->config);
     layers_find_guest(front->config.guest, sizeof front->config.guest);
     int r = config_check(&front->config, e);
@@ -273,6 +286,7 @@ static int open_all(struct server *server, const struct front_options *o, struct
         r = err_at(e, -r, STEP_HOST, 0, "event loop");
     if (r < 0)
         return r;
+    front->memory.most = front->config.quota.buffer_bytes;
     front->started_ms = front_now_ms();
     front->owner_uid = o->owner_uid;
     boxes_init(front);
@@ -327,6 +341,10 @@ int front_main(int argc, char **argv)
     pool_free(&server.front);
     keeper_link_free(server.front.keeper);
     boxes_free(&server.front);
+#ifdef __SANITIZE_ADDRESS__
+    if (!budgets_are_empty(&server.front.memory))       /* as the sanitizers speak, and for whoever reads that */
+        front_log("error", "runtime error: memory is still charged to somebody at the end", NULL);
+#endif
     store_close(server.front.store);
     return 0;
 }

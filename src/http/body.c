@@ -168,6 +168,11 @@ static void collect_fail(struct http_request *r, int status, const char *text)
         http_request_abort(r);
 }
 
+static void collect_fail_memory(struct http_request *r, int why)
+{
+    collect_fail(r, why == -EDQUOT ? 429 : 503, why == -EDQUOT ? SHARE_FULL : "out of memory");
+}
+
 static int collect_grow(struct http_request_state *q)
 {
     size_t size = q->collected_room ? q->collected_room * 2 : COLLECT_FIRST;
@@ -176,9 +181,13 @@ static int collect_grow(struct http_request_state *q)
         size = (size_t)length;
     if (size > q->collected_max + 1)
         size = q->collected_max + 1;        /* one more, to see that there is more */
+    if (!share_move_bytes(&q->request.share, q->collected_room, size))
+        return -EDQUOT;
     char *grown = realloc(q->collected, size + 1);
-    if (!grown)
+    if (!grown) {
+        (void)share_move_bytes(&q->request.share, size, q->collected_room);
         return -ENOMEM;
+    }
     q->collected = grown;
     q->collected_room = size;
     return 0;
@@ -190,8 +199,9 @@ static void collect(struct http_request *r)
     for (;;) {
         char probe;
         bool full = q->collected_size == q->collected_room && q->body_done;
-        if (!full && q->collected_size == q->collected_room && collect_grow(q) < 0) {
-            collect_fail(r, 503, "out of memory");
+        int grown = !full && q->collected_size == q->collected_room ? collect_grow(q) : 0;
+        if (grown < 0) {
+            collect_fail_memory(r, grown);
             return;
         }
         ssize_t n = full ? http_body_read(r, &probe, 1)
@@ -221,8 +231,9 @@ void http_body_collect(struct http_request *r, size_t max_bytes,
     q->collected_max = max_bytes;
     r->body_max_bytes = max_bytes;
     r->on_body = collect;
-    if (collect_grow(q) < 0)
-        collect_fail(r, 503, "out of memory");
+    int grown = collect_grow(q);
+    if (grown < 0)
+        collect_fail_memory(r, grown);
     else
         collect(r);
 }

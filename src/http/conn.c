@@ -133,7 +133,7 @@ void conn_refuse(struct http_conn *c, int status, const char *text)
     c->phase = CONN_ACTIVE;
     c->state->close_after = true;
     c->state->body_done = true;
-    if (status == 503)
+    if (status == 503 || status == 429)
         (void)http_reply_header(r, "Retry-After", "1");
     if (http_reply_text(r, status, "%s\n", text) < 0)
         c->aborted = true;

@@ -74,6 +74,7 @@ struct http_conn {
     struct http_request_state *state;   /* NULL while idle */
     struct http_conn *next, *back;
     struct http_peer peer;
+    struct share source, caller;        /* it counts one there: where it comes from, who asked last */
     enum conn_phase phase;
     enum conn_wait wait;
     bool readable;      /* a read may give something */
@@ -88,6 +89,7 @@ struct http_server {
     struct http_listener *listeners;
     struct http_conn conns;             /* head of a ring */
     unsigned n_conns, n_refusals;
+    struct budgets sources, callers;    /* of connections */
     struct http_request_state *spares;
     unsigned n_spares;
     struct loop_timer drain_timer, accept_timer;

@@ -16,6 +16,7 @@
 #define DIRECT_BYTES    16384       /* from here on, sending beats copying */
 #define FILE_TURN_BYTES (1 << 20)   /* of a file in one turn of the loop */
 #define PIECES_MAX      16
+#define EXACT_BYTES     (1 << 20)   /* a larger buffer is as large as it must be */
 
 /* ---- the output buffer ---- */
 
@@ -28,10 +29,16 @@ static int out_reserve(struct http_request_state *q, size_t size)
         memmove(q->out, q->out + q->out_at, pending);
     } else {
         size_t room = q->out_size;
-        while (room - pending < size)
+        while (room - pending < size && room < EXACT_BYTES)
             room *= 2;
-        char *grown = malloc(room);
+        if (room - pending < size)
+            room = pending + size + DIRECT_BYTES;
+        /* Who may not have so much is cut, as if there were none: part of the answer may be out. */
+        bool may = share_move_bytes(&q->request.share, q->out_size, room);
+        char *grown = may ? malloc(room) : NULL;
         if (!grown) {
+            if (may)
+                (void)share_move_bytes(&q->request.share, room, q->out_size);
             http_request_abort(&q->request);
             return -ENOMEM;
         }
@@ -163,6 +170,7 @@ int reply_flush(struct http_request_state *q)
         q->out_at = q->out_end = 0;
         if (q->out != q->out_first && q->raw) {     /* an idle WebSocket should not keep a large buffer */
             free(q->out);
+            (void)share_move_bytes(&q->request.share, q->out_size, 0);
             q->out = q->out_first;
             q->out_size = sizeof q->out_first;
         }

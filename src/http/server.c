@@ -78,6 +78,7 @@ void server_state_give(struct http_server *s, struct http_request_state *q)
         free(q->head_in);
     if (q->out != q->out_first)
         free(q->out);
+    share_leave(&q->request.share);
     if (s->n_spares == SPARE_REQUESTS) {
         free(q);
         return;
@@ -134,22 +135,57 @@ void server_conn_free(struct http_conn *c)
         s->n_refusals--;
     else
         s->n_conns--;
+    share_leave(&c->source);
+    share_leave(&c->caller);
     free(c);
     if (s->draining && s->n_conns + s->n_refusals == 0)
         loop_task_add(s->loop, &s->drained_task);
 }
 
+/* A user of this machine, an IPv4 address, or an IPv6 network as a site gets it: who has one has all its addresses. */
+static bool count_source(struct http_conn *c)
+{
+    const unsigned char *a = c->peer.address.sin6_addr.s6_addr;
+    char name[48];
+
+    if (c->peer.family == AF_UNIX) {
+        snprintf(name, sizeof name, "uid:%u", (unsigned)c->peer.credentials.uid);
+    } else if (c->peer.family == AF_INET) {
+        struct sockaddr_in v4;
+        memcpy(&v4, &c->peer.address, sizeof v4);
+        snprintf(name, sizeof name, "4:%08x", (unsigned)v4.sin_addr.s_addr);
+    } else {
+        int at = snprintf(name, sizeof name, "6:");
+        for (int i = 0; i < (IN6_IS_ADDR_V4MAPPED(&c->peer.address.sin6_addr) ? 16 : 8); i++)
+            at += snprintf(name + at, sizeof name - (size_t)at, "%02x", a[i]);
+    }
+    return share_join(&c->source, &c->server->sources, name) == 0 && share_move(&c->source, 0, 1);
+}
+
+bool http_request_claim(struct http_request *r, struct budgets *all, const char *owner)
+{
+    struct http_conn *c = r->conn;
+    bool is_ours = share_is_of(&c->caller, owner) && c->caller.held;
+
+    if (!is_ours) {
+        share_leave(&c->caller);
+        is_ours = share_join(&c->caller, &c->server->callers, owner) == 0 && share_move(&c->caller, 0, 1);
+    }
+    if (!is_ours)
+        r->state->close_after = true;
+    return share_join(&r->share, all, owner) == 0 && is_ours;
+}
+
 static int conn_new(struct http_listener *l, int fd, const struct sockaddr_in6 *address)
 {
     struct http_server *s = l->server;
-    bool refusal = s->n_conns >= s->config.max_connections;
-    struct http_conn *c = refusal && s->n_refusals >= REFUSED_MAX ? NULL : calloc(1, sizeof *c);
+    bool full = s->n_conns >= s->config.max_connections;
+    struct http_conn *c = full && s->n_refusals >= REFUSED_MAX ? NULL : calloc(1, sizeof *c);
     if (!c) {
         fd_close(fd);
         return -ENOMEM;
     }
     c->server = s;
-    c->is_refusal = refusal;
     c->peer.family = l->family;
     c->peer.tag = l->tag;
     c->peer.credentials = (struct ucred){ .pid = 0, .uid = (uid_t)-1, .gid = (gid_t)-1 };
@@ -164,20 +200,27 @@ static int conn_new(struct http_listener *l, int fd, const struct sockaddr_in6 *
     } else {
         c->peer.address = *address;
     }
+    bool alone = r == 0 && !full && !count_source(c);
+    if (alone && s->n_refusals >= REFUSED_MAX)
+        r = -EAGAIN;
     if (r == 0)
         r = loop_fd_add(s->loop, &c->watch, fd, EPOLLIN | EPOLLRDHUP);
     if (r < 0) {
         fd_close(fd);
+        share_leave(&c->source);
         free(c);
         return r;
     }
+    c->is_refusal = full || alone;
     c->next = &s->conns;
     c->back = s->conns.back;
     c->back->next = c;
     s->conns.back = c;
-    *(refusal ? &s->n_refusals : &s->n_conns) += 1;
-    if (refusal)
+    *(c->is_refusal ? &s->n_refusals : &s->n_conns) += 1;
+    if (full)
         conn_refuse(c, 503, "too many connections; try again");
+    else if (alone)
+        conn_refuse(c, 429, "you have too many connections; close some");
     else
         conn_start(c);
     return 0;
@@ -320,6 +363,8 @@ static void apply_defaults(struct http_server_config *c)
             *fields[i].value = fields[i].preset;
     if (c->low_water_bytes > c->high_water_bytes)
         c->low_water_bytes = c->high_water_bytes;
+    if (!c->max_from_one)
+        c->max_from_one = c->max_connections / 2 + c->max_connections % 2;
 }
 
 int http_server_new(struct loop *l, const struct http_server_config *config, struct http_server **ret)
@@ -336,6 +381,7 @@ int http_server_new(struct loop *l, const struct http_server_config *config, str
     s->config = *config;
     apply_defaults(&s->config);
     s->conns.next = s->conns.back = &s->conns;
+    s->sources.most = s->callers.most = s->config.max_from_one;
     s->drain_timer.on_expire = on_drain_deadline;
     s->accept_timer.on_expire = on_accept_pause_over;
     s->drained_task.on_run = drained;

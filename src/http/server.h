@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "base/budget.h"
 #include "http/arena.h"
 #include "http/loop.h"
 #include "http/parse.h"
@@ -51,6 +52,7 @@ struct http_server_config {
     void *owner;
     /* 0 means the default. */
     unsigned max_connections;       /* 10,000; more get 503 */
+    unsigned max_from_one;          /* half of them: from one uid or address; more get 429. See http_request_claim() */
     uint32_t idle_ms;               /* 75,000: between requests, and before the first byte */
     uint32_t head_ms;               /* 10,000: for a whole head from its first byte; then 408 */
     uint32_t body_ms;               /* 30,000: body_min_bytes must come in this time while the handler waits */
@@ -81,6 +83,8 @@ struct http_request {
     uint64_t body_max_bytes;        /* http_body_read() gives -EFBIG beyond; UINT64_MAX at first */
     bool may_dawdle;                /* no deadline for the body: a terminal's keystrokes, for example */
     bool may_half_close;            /* after an upgrade: a client that has sent its last byte still reads */
+    struct share share;             /* of the caller's budget of memory: what is received and not sent yet is charged
+                                     * here; the handler may charge more, and need not give it back at the end */
 
     struct http_conn *conn;
     struct http_request_state *state;
@@ -100,6 +104,10 @@ void http_server_drain(struct http_server *s, uint64_t grace_ms);
 void http_server_free(struct http_server *s);
 
 unsigned http_server_connections(const struct http_server *s);
+
+/* It is known who asks: the request is charged to this owner in all, and the connection counts as its own. False: it
+ * has max_from_one connections already (or there is no memory); the connection is closed after the answer. */
+bool http_request_claim(struct http_request *r, struct budgets *all, const char *owner) MUST_CHECK;
 
 /* ---- the request's body ---- */
 

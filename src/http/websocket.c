@@ -24,6 +24,7 @@ struct websocket {
     struct loop_task task;
     enum phase phase;
     bool paused, heard, asked;
+    size_t charged;                 /* of what has come of a message, to the request */
     uint8_t *kept;                  /* read while paused, not yet looked at */
     size_t kept_at, kept_size;
     const char *protocol;           /* one of config.protocols */
@@ -139,8 +140,18 @@ static void on_frame(struct websocket *w, int opcode, const char *data, size_t s
 
 static const char *error_text(int code)
 {
-    return code == WS_TOO_BIG ? "message too big" : code == WS_BAD_DATA ? "not UTF-8"
+    return code == WS_TRY_LATER ? "the server keeps as much for you as it may (quota.buffers)"
+         : code == WS_TOO_BIG ? "message too big" : code == WS_BAD_DATA ? "not UTF-8"
          : code == WS_INTERNAL ? "out of memory" : "protocol error";
+}
+
+/* A message in pieces may become large. It has by now, by one step; the next one must not come. */
+static int charge(struct websocket *w)
+{
+    if (!share_move_bytes(&w->request->share, w->charged, w->reader.room))
+        return -WS_TRY_LATER;
+    w->charged = w->reader.room;
+    return 0;
 }
 
 /* Returns how many bytes were looked at: all, unless paused or at the end meanwhile. */
@@ -152,6 +163,9 @@ static size_t take_bytes(struct websocket *w, const uint8_t *in, size_t size)
         const char *data = NULL;
         int r = wsreader_take(&w->reader, in + at, size - at, &taken, &data, &n);
         at += taken;
+        int charged = charge(w);
+        if (charged < 0)
+            r = charged;
         if (r == 0)
             break;
         if (r > 0) {

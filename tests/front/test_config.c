@@ -74,7 +74,7 @@ static void test_whole_file(void **state)
              "defaults:\n  memory: 256M\n  disk: 2G\n  pids: 99\n  cpus: 1.5\n  output: 5M\n  ttl: 1h\n  idle: none\n"
              "limits: { memory: 4Gi, disk: 20G }\n"
              "host:\n  memory: auto\n  cpus: 3\n"
-             "quota:\n  boxes: 12\n  memory: 2G\n  cpus: 2\n"
+             "quota:\n  boxes: 12\n  memory: 2G\n  cpus: 2\n  buffers: 8M\n"
              "jupyter:\n  cull_idle: 1h\n  cull_interval: 30s\n  cull_busy: true\n  max_kernels: 9\n"
              "  client_envs: [HTTP_PROXY, MODEL]\n"),
         0);
@@ -99,6 +99,7 @@ static void test_whole_file(void **state)
     assert_int_equal(config.host_cpu_milli, 3000);
     assert_int_equal(config.quota.boxes, 12);
     assert_int_equal(config.quota.cpu_milli, 2000);
+    assert_int_equal(config.quota.buffer_bytes, 8 << 20);
     assert_int_equal(config.jupyter.cull_idle_s, 3600);
     assert_int_equal(config.jupyter.cull_interval_s, 30);
     assert_true(config.jupyter.cull_busy);

@@ -523,6 +523,7 @@ int main(int argc, char **argv)
     struct { const char *name; uint32_t *value; } numbers[] = {
         { "--max-connections", &config.max_connections }, { "--idle-ms", &config.idle_ms },
         { "--head-ms", &config.head_ms }, { "--body-ms", &config.body_ms }, { "--send-ms", &config.send_ms },
+        { "--max-from-one", &config.max_from_one },
         { "--connect-ms", &app.connect_ms }, { "--reply-ms", &app.reply_ms }, { "--drain-ms", &app.drain_ms },
     };
     setvbuf(stdout, NULL, _IOLBF, 0);

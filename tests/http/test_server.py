@@ -288,13 +288,29 @@ def test_a_client_that_never_reads_is_dropped(start):
 
 
 def test_connections_beyond_the_bound_get_503(start):
-    s = start("--max-connections", 10)
+    s = start("--max-connections", 10, "--max-from-one", 10)
     held = [s.connect() for _ in range(10)]
     for c in held:
         c.sendall(get("/hello"))
         assert Answer(c.makefile("rb")).status == 200
     a = s.ask(get("/hello"))
     assert (a.status, a.head["retry-after"]) == (503, "1")
+    held.pop().close()
+    end = time.monotonic() + DEADLINE
+    while s.ask(get("/hello")).status != 200:
+        assert time.monotonic() < end
+    for c in held:
+        c.close()
+
+
+def test_connections_of_one_source_beyond_half_of_them_get_429(start):
+    s = start("--max-connections", 10)
+    held = [s.connect() for _ in range(5)]
+    for c in held:
+        c.sendall(get("/hello"))
+        assert Answer(c.makefile("rb")).status == 200
+    a = s.ask(get("/hello"))
+    assert (a.status, a.head["retry-after"], a.head["connection"]) == (429, "1", "close")
     held.pop().close()
     end = time.monotonic() + DEADLINE
     while s.ask(get("/hello")).status != 200:

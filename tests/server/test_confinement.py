@@ -6,6 +6,7 @@ import os
 import pathlib
 import platform
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -46,6 +47,20 @@ def test_the_front_is_nobody(server):
     assert status["NoNewPrivs"].strip() == "1"
     assert status["Seccomp"].strip() == "2" and int(status["Seccomp_filters"]) >= 1
     assert ids(server.keeper(), "Uid") == [0] * 4
+
+
+def test_a_front_that_is_started_with_few_descriptors_takes_what_it_may_have():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, hard), hard))
+    try:
+        s = Server()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    try:
+        line = re.search(r"Max open files +(\d+) +(\d+)", pathlib.Path(f"/proc/{s.front()}/limits").read_text())
+        assert line and line.groups() == (str(hard), str(hard))
+    finally:
+        s.stop()
 
 
 def test_the_front_has_no_network(server):

@@ -103,6 +103,11 @@ static bool let_in(struct call *c, unsigned scope)
         answer_fail(c, status, "%s", why);
         return false;
     }
+    if (!http_request_claim(c->r, &c->front->memory, c->who.name)) {
+        (void)http_reply_header(c->r, "Retry-After", "1");
+        answer_fail(c, 429, "%s has too many connections; close some", c->who.name);
+        return false;
+    }
     if (c->who.scopes & SCOPE_ADMIN)
         c->who.scopes |= SCOPE_ALL;
     if ((c->who.scopes & scope) != scope) {

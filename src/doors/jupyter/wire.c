@@ -47,6 +47,7 @@ struct wire {
     unsigned             n_seen;
     struct queued       *queue, *queue_last;
     size_t               queue_bytes;
+    struct share         share;             /* for the queue */
     uint64_t             last;              /* number of the last message that went out */
     struct loop_timer    stall;
 };
@@ -86,6 +87,7 @@ static void wire_leave(struct wire *w)
         free(q);
     }
     w->queue = NULL;
+    share_leave(&w->share);
     if (!d->client.kernel && !d->wires)
         loop_task_add(w->loop, &d->task);
     w->desk = NULL;
@@ -101,7 +103,8 @@ static void enqueue(struct wire *w, struct kernel_message *m)
 {
     struct queued *q = malloc(sizeof *q);
 
-    if (!q || w->queue_bytes + m->size > QUEUE_HARD) {
+    if (!q || w->queue_bytes + m->size > QUEUE_HARD ||
+        !share_move_bytes(&w->share, w->queue_bytes, w->queue_bytes + m->size)) {
         free(q);
         wire_close(w, WS_TRY_LATER, "the client does not read");
         return;
@@ -199,6 +202,7 @@ static void on_writable(struct websocket *s, void *owner)
         if (q->message->number)
             w->last = q->message->number;
         w->queue = q->next;
+        (void)share_move_bytes(&w->share, w->queue_bytes, w->queue_bytes - q->message->size);
         w->queue_bytes -= q->message->size;
         kernel_message_unref(q->message);
         free(q);
@@ -473,5 +477,7 @@ void wire_open(struct call *c)
         return;
     }
     w->is_v1 = websocket_protocol(w->socket) != NULL;
+    if (share_join(&w->share, &c->front->memory, c->who.name) < 0)
+        abort();        /* as everywhere where a few bytes are missing */
     attach(w, d);
 }

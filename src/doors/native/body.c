@@ -23,6 +23,7 @@ static void parse(struct ask *a)
         root = json_loadb(a->body, a->body_size, JSON_REJECT_DUPLICATES, &where);
     free(a->body);
     a->body = NULL;
+    /* The charge stays as long as what was read of it is there. */
     if (!root) {
         reply_fail(a, 400, "invalid_json", "the body is not JSON: %s (line %d, column %d)", where.text, where.line,
                    where.column);
@@ -32,6 +33,8 @@ static void parse(struct ask *a)
         a->on_json(a, root);
     }
     json_decref(root);
+    (void)share_move_bytes(&a->r->share, a->body_room, 0);
+    a->body_room = 0;
 }
 
 static void too_large(struct ask *a)
@@ -39,17 +42,21 @@ static void too_large(struct ask *a)
     reply_fail(a, 413, "too_large", "the body may have %zu bytes here", a->body_max);
 }
 
-static bool grow(struct ask *a)
+static int grow(struct ask *a)
 {
     if (a->body_room - a->body_size > 1)
-        return true;
+        return 0;
     size_t room = a->body_room ? a->body_room * 2 : a->r->head.length > 0 ? (size_t)a->r->head.length + 2 : 4096;
+    if (!share_move_bytes(&a->r->share, a->body_room, room))
+        return -EDQUOT;
     char *grown = realloc(a->body, room);
-    if (!grown)
-        return false;
+    if (!grown) {
+        (void)share_move_bytes(&a->r->share, room, a->body_room);
+        return -ENOMEM;
+    }
     a->body = grown;
     a->body_room = room;
-    return true;
+    return 0;
 }
 
 static void on_body(struct http_request *r)
@@ -57,8 +64,13 @@ static void on_body(struct http_request *r)
     struct ask *a = r->owner;
 
     for (;;) {
-        if (!grow(a)) {
-            reply_fail(a, 503, "out_of_memory", "the body cannot be kept");
+        int grown = grow(a);
+        if (grown < 0) {
+            r->on_body = NULL;
+            if (grown == -EDQUOT)
+                reply_full(r);
+            else
+                reply_fail(a, 503, "out_of_memory", "the body cannot be kept");
             return;
         }
         ssize_t n = http_body_read(r, a->body + a->body_size, a->body_room - a->body_size - 1);

@@ -30,6 +30,7 @@ struct feed {
     struct exec_follower follower;      /* until a terminal is there */
     char                *data;          /* owned: what was not taken yet */
     size_t               at, size;
+    struct share         share;         /* of what the box's owner may have kept */
     bool                 busy;
     void (*on_room)(struct feed *f);    /* all was taken, or nobody takes it any more */
 };
@@ -37,8 +38,8 @@ struct feed {
 /* -EBUSY: somebody else is writing. */
 MUST_CHECK int feed_init(struct feed *f, struct exec *x, void (*on_room)(struct feed *f));
 void           feed_done(struct feed *f);
-/* Takes all of it: 0 if it is gone, -EAGAIN if on_room() will come, -EPIPE if nobody reads, -ENOMEM. Not while it is
- * busy. */
+/* Takes all of it: 0 if it is gone, -EAGAIN if on_room() will come, -EPIPE if nobody reads, -ENOMEM, -EDQUOT
+ * if no more may be kept. Not while it is busy. */
 MUST_CHECK int feed_write(struct feed *f, const char *data, size_t size);
 /* Sends it all and closes standard input then, whoever else goes away meanwhile. */
 MUST_CHECK int feed_all(struct exec *x, const char *data, size_t size);

@@ -47,6 +47,8 @@ void reply_fail(struct ask *a, int status, const char *code, const char *format,
 /* details is taken over; may be NULL. */
 void reply_error(struct http_request *r, int status, const char *code, const char *message, json_t *details);
 void reply_err(struct ask *a, const struct err *e);
+/* 429: the caller's budget of memory is used up. */
+void reply_full(struct http_request *r);
 /* Status and code of an errno. */
 int  reply_status(const struct err *e, const char **ret_code);
 /* A string member for an answer that is put together by hand: {"a":1} and {"b":2} become {"a":1,"b":2}. */

@@ -92,7 +92,7 @@ static void start(struct ask *a, json_t *root)
         r = command_start(&c, &x, &e);
     if (r == 0 && c.input && (r = feed_all(x, c.input, c.input_size)) < 0) {
         (void)!exec_signal(x, SIGKILL, &e);
-        r = err_at(&e, -r, STEP_MEMORY, 0, "stdin");
+        r = r == -EDQUOT ? err_set(&e, EDQUOT, STEP_USAGE, SHARE_FULL) : err_at(&e, -r, STEP_MEMORY, 0, "stdin");
     }
     if (r < 0) {
         reply_err(a, &e);
@@ -212,6 +212,13 @@ static void type(struct http_request *r)
             return;
         }
         int w = feed_write(&t->feed, data, (size_t)n);
+        if (w == -EDQUOT) {
+            feed_done(&t->feed);
+            a->on_end = NULL;
+            r->on_body = NULL;
+            reply_full(r);
+            return;
+        }
         if (w < 0 && w != -EAGAIN) {
             typing_finish(t, true);
             return;

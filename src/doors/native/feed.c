@@ -31,6 +31,7 @@ static void go_on(struct feed *f)
     f->busy = false;
     free(f->data);
     f->data = NULL;
+    share_leave(&f->share);
     f->on_room(f);
 }
 
@@ -70,6 +71,7 @@ void feed_done(struct feed *f)
     f->busy = false;
     free(f->data);
     f->data = NULL;
+    share_leave(&f->share);
 }
 
 int feed_write(struct feed *f, const char *data, size_t size)
@@ -85,9 +87,14 @@ int feed_write(struct feed *f, const char *data, size_t size)
     }
     if (size == 0)
         return 0;
-    f->data = malloc(size);
-    if (!f->data)
+    if (share_join(&f->share, &f->exec->box->front->memory, f->exec->box->owner) < 0)
         return -ENOMEM;
+    f->data = share_move_bytes(&f->share, 0, size) ? malloc(size) : NULL;
+    if (!f->data) {
+        bool is_full = f->share.held == 0 && !share_fits(&f->share, size);
+        share_leave(&f->share);
+        return is_full ? -EDQUOT : -ENOMEM;
+    }
     memcpy(f->data, data, size);
     f->at = 0;
     f->size = size;
@@ -119,5 +126,5 @@ int feed_all(struct exec *x, const char *data, size_t size)
         return 0;
     }
     all_sent(f);
-    return r == -ENOMEM ? r : 0;
+    return r == -ENOMEM || r == -EDQUOT ? r : 0;
 }

@@ -120,6 +120,11 @@ static bool let_in(struct ask *a, unsigned scope)
         reply_fail(a, status, status == 401 ? "unauthorized" : status == 403 ? "forbidden" : "internal", "%s", why);
         return false;
     }
+    if (!http_request_claim(a->r, &a->front->memory, a->who.name)) {
+        (void)http_reply_header(a->r, "Retry-After", "1");
+        reply_fail(a, 429, "too_many", "%s has too many connections; close some", a->who.name);
+        return false;
+    }
     if (a->who.scopes & SCOPE_ADMIN)
         a->who.scopes |= SCOPE_ALL;
     if (scope && !(a->who.scopes & scope)) {
@@ -169,6 +174,10 @@ static void ask_begin(struct http_request *r, const struct http_match *m, void *
     *a = (struct ask){ .front = owner, .r = r, .match = m };
     r->owner = a;
     r->on_end = on_end;
+    if (door->needs & OPEN && share_join(&r->share, &a->front->memory, "") < 0) {   /* all strangers are one */
+        http_request_abort(r);
+        return;
+    }
     if ((door->needs & OPEN || let_in(a, door->scope)) && (!(door->needs & BOX) || find_box(a))
         && (!(door->needs & EXEC) || find_exec(a)))
         door->handle(a);

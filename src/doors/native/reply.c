@@ -12,9 +12,12 @@
 
 #define JSON_TYPE "application/json"
 
+/* What the caller does not take at once is kept for it. */
 static void answer(struct http_request *r, int status, const char *data, size_t size)
 {
-    if (http_reply(r, status, JSON_TYPE, data, size) < 0)
+    if (size > SHARE_SMALL_BYTES && !share_fits(&r->share, size + SHARE_SMALL_BYTES))
+        reply_full(r);
+    else if (http_reply(r, status, JSON_TYPE, data, size) < 0)
         http_request_abort(r);
 }
 
@@ -94,6 +97,12 @@ void reply_error(struct http_request *r, int status, const char *code, const cha
         answer(r, 500, "{\"error\":{\"code\":\"internal\",\"message\":\"\",\"details\":{}}}", 57);
     else
         answer(r, status, text.data, text.length);
+}
+
+void reply_full(struct http_request *r)
+{
+    (void)http_reply_header(r, "Retry-After", "1");
+    reply_error(r, 429, "quota_exceeded", SHARE_FULL, NULL);
 }
 
 void reply_fail(struct ask *a, int status, const char *code, const char *format, ...)

@@ -19,6 +19,8 @@ struct running {
     uint64_t           own_box;     /* number of the box made for this run, which may be forgotten; 0: none */
     bool               stream;
     struct buf         pending;     /* lines that the client does not take yet */
+    size_t             charged;     /* to the request: for pending and answer */
+    bool               is_over;     /* the budget is used up: what comes is dropped, and that is the answer */
     struct run_answer  answer;
 };
 
@@ -31,6 +33,8 @@ static void done(struct running *w)
     w->root = NULL;
     buf_done(&w->pending);
     run_answer_done(&w->answer);
+    (void)share_move_bytes(&w->ask->r->share, w->charged, 0);
+    w->charged = 0;
     w->own_box = 0;
     if (box)
         (void)!box_delete(box, "run_over", NULL, NULL, &ignored);
@@ -50,13 +54,22 @@ static void on_end(struct ask *a, enum http_end how)
 
 /* ---- lines ---- */
 
+/* What is kept has this size now; false: it may not. */
+static bool charge(struct running *w, size_t bytes)
+{
+    if (!share_move_bytes(&w->ask->r->share, w->charged, bytes))
+        return false;
+    w->charged = bytes;
+    return true;
+}
+
 /* True: the client takes no more for now. */
 static bool put(struct running *w, const char *data, size_t size)
 {
     if (w->pending.length == 0 && http_reply_write(w->ask->r, data, size) == 0)
         return http_reply_room(w->ask->r) == 0;
     buf_add(&w->pending, data, size);
-    if (w->pending.failure)
+    if (w->pending.failure || !charge(w, w->pending.length))
         http_request_abort(w->ask->r);
     return true;
 }
@@ -69,6 +82,7 @@ static void on_writable(struct http_request *r)
         if (http_reply_write(r, w->pending.data, w->pending.length) < 0)
             return;
         buf_clear(&w->pending);
+        (void)charge(w, 0);
     }
     if (!w->run) {
         w->ask->on_end = NULL;
@@ -86,7 +100,13 @@ static bool on_message(struct kernel_run *run, struct kernel_message *m)
     bool full = false;
 
     if (!w->stream) {
-        run_answer_add(&w->answer, m);
+        if (!w->is_over)
+            run_answer_add(&w->answer, m);
+        if (!w->is_over && !charge(w, run_answer_bytes(&w->answer))) {
+            w->is_over = true;
+            run_answer_done(&w->answer);
+            (void)charge(w, 0);
+        }
         return false;
     }
     buf_init(&line, LINE_MOST);
@@ -111,7 +131,11 @@ static void on_over(struct kernel_run *run)
     w->run = NULL;
     if (!w->stream) {
         a->on_end = NULL;
-        run_answer_send(&w->answer, a, run);
+        (void)charge(w, 0);     /* it is the connection's from now on */
+        if (w->is_over)
+            reply_full(a->r);
+        else
+            run_answer_send(&w->answer, a, run);
         done(w);
         return;
     }
@@ -188,6 +212,8 @@ static void go(struct running *w, struct box *box)
         (void)start_stream(w, box);      /* no event comes from inside start_run */
     json_decref(w->root);
     w->root = NULL;
+    if (w->run)
+        (void)charge(w, 0);     /* nothing has come of the run yet */
 }
 
 static struct running *prepare(struct ask *a)
@@ -251,6 +277,8 @@ static void run_alone(struct ask *a, json_t *root)
     if (!w)
         return;
     int r = run_body_read(&w->body, root, &rest, &e);
+    if (r == 0 && !charge(w, w->body.options.code_size))    /* the root is kept until the box is there */
+        r = err_set(&e, EDQUOT, STEP_USAGE, SHARE_FULL);
     if (r == 0)
         r = settings_read(&c, rest, &e);
     json_decref(rest);

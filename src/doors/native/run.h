@@ -40,6 +40,7 @@ struct run_answer {
 };
 void           run_answer_init(struct run_answer *a);
 void           run_answer_done(struct run_answer *a);
+size_t         run_answer_bytes(const struct run_answer *a);
 void           run_answer_add(struct run_answer *a, const struct kernel_message *m);
 void           run_answer_send(struct run_answer *a, struct ask *ask, const struct kernel_run *run);
 

@@ -26,6 +26,11 @@ void run_answer_done(struct run_answer *a)
     buf_done(&a->error);
 }
 
+size_t run_answer_bytes(const struct run_answer *a)
+{
+    return a->text[0].length + a->text[1].length + a->results.length + a->error.length;
+}
+
 void run_answer_add(struct run_answer *a, const struct kernel_message *m)
 {
     struct jsonslice content = { .data = m->part[PART_CONTENT].iov_base, .size = m->part[PART_CONTENT].iov_len };

@@ -154,8 +154,11 @@ static void on_message(struct websocket *w, bool is_text, const char *data, size
                         t->has_feed ? "input begins with a byte 0" : "somebody else is writing to this command");
         return;
     }
-    if (feed_write(&t->feed, data + 1, size - 1) == -EAGAIN)
+    int r = feed_write(&t->feed, data + 1, size - 1);
+    if (r == -EAGAIN)
         websocket_pause(w);
+    else if (r == -EDQUOT)
+        websocket_close(w, WS_TRY_LATER, "the server keeps as much for you as it may (quota.buffers)");
 }
 
 static void on_close(struct websocket *w, int code, const char *reason, void *owner)

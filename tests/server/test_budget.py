@@ -1,0 +1,280 @@
+"""What the front keeps for one identity has a bound, others do not notice, and it is given back."""
+import http.client
+import json
+import os
+import pathlib
+import resource
+import shutil
+import socket
+import struct
+import tempfile
+
+import pytest
+
+from support import OTHER_UID, Server, WebSocket, make_box, resident_bytes, run, wait_for
+from test_connections import answer_of, head
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def narrow():
+    """A server that keeps little, and whose interpreters start quickly and do what a cell tells them to."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="carrel-fake-"))
+    folder.chmod(0o755)
+    shutil.copy(pathlib.Path(__file__).parents[1] / "kernels/fake.py", folder / "carrel_kernel")
+    (folder / "carrel_kernel").chmod(0o644)
+    s = Server("--set", "quota.buffers=8M", env={"CARREL_GUEST": str(folder)})
+    yield s
+    s.stop()
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def carol(narrow):
+    return narrow.token("carol")
+
+
+@pytest.fixture
+def dave(narrow):
+    return narrow.token("dave")
+
+
+def with_body(client, path, body, sent=None):
+    """A request on a socket of its own, of whose body only so much is sent."""
+    s = client.raw_socket()
+    data = json.dumps(body).encode()
+    s.sendall(head(client, "POST", path, f"Content-Length: {len(data)}") + data[:sent])
+    return s
+
+
+def refused(status, body):
+    return status == 429 and json.loads(body)["error"]["code"] == "quota_exceeded" and "quota.buffers" in json.loads(body)["error"]["message"]
+
+
+def test_input_that_no_command_reads(narrow, carol, dave):
+    box, other = make_box(carol), make_box(dave)
+    sleep = {"argv": ["sleep", "1000"], "stdin": "x" * 3 * MIB, "background": True}
+    started, last = [], None
+    for _ in range(10):
+        last = carol.post(box + "/exec", sleep)
+        if last.status != 202:
+            break
+        started.append(f"{box}/exec/{last.json['id']}")
+    assert refused(last.status, last.body) and last.headers["Retry-After"] == "1" and started
+    # Small things go on, others have their own, and what is ended is given back.
+    assert run(carol, box, "echo fine", stdin="abc")["stdout"] == "fine\n"
+    assert dave.post(other + "/exec", sleep).status == 202
+    for path in started:
+        assert carol.delete(path).status in (200, 202, 204)
+    assert wait_for(lambda: carol.post(box + "/exec", sleep).status == 202)
+    for client, path in ((carol, box), (dave, other)):
+        assert client.delete(path).status == 204
+    again = make_box(carol)
+    assert carol.post(again + "/exec", sleep).status == 202
+    assert carol.delete(again).status == 204
+
+
+def test_bodies_that_do_not_end(narrow, carol, dave):
+    box, other = make_box(carol), make_box(dave)
+    before = resident_bytes(narrow.front())
+    body = {"argv": ["cat"], "stdin": "x" * 3 * MIB}
+    slow = [with_body(carol, box + "/exec", body, 2 * MIB) for _ in range(2)]
+    assert wait_for(lambda: refused(*answer_of(with_body(carol, box + "/exec", body, 2 * MIB))))
+    assert len(dave.post(other + "/exec", body).json["stdout"]) == 3 * MIB
+    for s in slow:
+        s.close()
+    assert wait_for(lambda: carol.post(box + "/exec", body).status == 200)
+    assert resident_bytes(narrow.front()) - before < 64 * MIB
+    for client, path in ((carol, box), (dave, other)):
+        assert client.delete(path).status == 204
+
+
+def kernel_box(client):
+    return make_box(client, template="python", limits={"memory": "256M", "disk": "32M", "pids": 64})
+
+
+def say(bytes_, piece=100000):
+    return f"for _ in range({bytes_ // piece}): link.send('iopub', 'stream', {{'name': 'stdout', 'text': 'y' * {piece}}}, header)"
+
+
+def test_answers_of_runs_that_are_gathered(narrow, carol):
+    box = kernel_box(carol)
+    many = carol.post(box + "/run", {"code": say(12 * MIB), "output_limit": "64M"})
+    assert refused(many.status, many.body)
+    some = carol.post(box + "/run", {"code": say(2 * MIB), "output_limit": "64M"})
+    assert some.status == 200 and len(some.json["stdout"]) == 2 * MIB // 100000 * 100000
+    # As a stream nothing is gathered.
+    stream = carol.post(box + "/run?stream=true", {"code": say(12 * MIB), "output_limit": "64M"})
+    assert stream.status == 200 and len(stream.body) > 12 * MIB - 100000 and b'"outcome"' in stream.body[-2000:]
+    assert carol.delete(box).status == 204
+
+
+def test_answers_that_nobody_reads(narrow, carol, dave):
+    box = kernel_box(carol)
+    code = {"code": say(6 * MIB), "output_limit": "64M"}     # more than a socket takes
+    stuck = []
+    for _ in range(10):
+        s = carol.raw_socket()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        data = json.dumps(code).encode()
+        s.sendall(head(carol, "POST", box + "/run", f"Content-Length: {len(data)}") + data)
+        stuck.append(s)
+    assert wait_for(lambda: refused(*(lambda a: (a.status, a.body))(carol.post(box + "/run", code))))
+    other = kernel_box(dave)
+    assert dave.post(other + "/run", code).status == 200
+    for s in stuck:
+        s.close()
+    assert wait_for(lambda: carol.post(box + "/run", code).status == 200)
+    for client, path in ((carol, box), (dave, other)):
+        assert client.delete(path).status == 204
+
+
+def test_code_and_questions_that_wait_for_a_kernel(narrow, carol):
+    box = kernel_box(carol)
+    first = with_body(carol, box + "/run", {"code": "open('/tmp/runs', 'w'); time.sleep(1000)"})
+    assert wait_for(lambda: carol.get(box + "/files/tmp/runs").status == 200)
+    large = {"code": "#" + "x" * 2 * MIB, "timeout": "600s"}
+    waiting = [with_body(carol, box + "/run", large) for _ in range(3)]
+    assert wait_for(lambda: refused(*(lambda a: (a.status, a.body))(carol.post(box + "/run", {"code": "#" + "x" * 3 * MIB, "timeout": "1s"}))))
+    for s in waiting:
+        s.close()
+    # The same with messages: the kernel does not read them while it sleeps.
+    ask = {"type": "complete", "content": {"code": "x" * MIB, "cursor_pos": 1}, "timeout": "600s"}
+    asking = []
+
+    def one_more():
+        s = with_body(carol, box + "/kernels/default/ask", ask)
+        s.settimeout(0.2)
+        try:
+            return refused(*answer_of(s))
+        except TimeoutError:
+            asking.append(s)
+            return False
+    assert wait_for(one_more), len(asking)
+    assert len(asking) < 15
+    for s in [first, *asking]:
+        s.close()
+    assert carol.delete(box).status == 204
+    again = kernel_box(carol)
+    assert carol.post(again + "/run", large).status == 200
+    assert carol.delete(again).status == 204
+
+
+def jupyter_kernel(client):
+    made = client.post("/api/kernels", {"name": "python"})
+    assert made.status == 201, made.body
+    return made.json["id"]
+
+
+def test_a_message_in_pieces_over_a_websocket(narrow, carol):
+    kernel = jupyter_kernel(carol)
+    w = WebSocket(carol, f"/api/kernels/{kernel}/channels")
+    assert w.status == 101
+    w.sock.sendall(b"\x81\xff" + struct.pack(">Q", 24 * MIB) + bytes(4))
+    try:
+        w.sock.sendall(b" " * (23 * MIB))
+    except OSError:
+        pass        # it was closed before the end
+    try:
+        while w.receive() is not None:
+            pass
+    except (EOFError, ConnectionError):
+        w.closed = w.closed or (1013, "")
+    assert w.closed[0] == 1013
+    w = WebSocket(carol, f"/api/kernels/{kernel}/channels")
+    assert w.status == 101
+    w.close()
+    assert carol.delete(f"/api/kernels/{kernel}").status == 204
+
+
+def test_websockets_that_do_not_read(narrow, carol):
+    """Each would be told up to 4 MiB; together they may not have so much, and the kernel goes on."""
+    kernel = jupyter_kernel(carol)
+    before = resident_bytes(narrow.front())
+    stuck = []
+    for _ in range(8):
+        w = WebSocket(carol, f"/api/kernels/{kernel}/channels")
+        assert w.status == 101
+        stuck.append(w)
+    talker = WebSocket(carol, f"/api/kernels/{kernel}/channels")
+    message = {"header": {"msg_id": "one", "msg_type": "execute_request", "session": "s", "username": "u", "version": "5.3", "date": ""},
+               "parent_header": {}, "metadata": {}, "content": {"code": say(30 * MIB)}, "channel": "shell", "buffers": []}
+    talker.send(json.dumps(message))
+    while True:
+        said = json.loads(talker.receive())
+        if said["channel"] == "shell" and said["header"]["msg_type"] == "execute_reply":
+            break
+    assert resident_bytes(narrow.front()) - before < 64 * MIB
+    for w in [*stuck, talker]:
+        w.sock.close()
+    assert carol.delete(f"/api/kernels/{kernel}").status == 204
+
+
+# ---- connections ----
+
+def many(count):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < count + 1000:
+        pytest.skip("too few descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def is_served(client):
+    try:
+        return client.get("/v1/me").status == 200
+    except (OSError, http.client.HTTPException):    # refused before it had asked
+        return False
+
+
+def test_one_user_cannot_take_all_connections(narrow):
+    many(5100)
+    user = narrow.user(OTHER_UID)
+
+    def connect():
+        s = socket.socket(socket.AF_UNIX)       # without a timeout: then it waits where too many wait to be accepted
+        os.seteuid(OTHER_UID)
+        try:
+            s.connect(narrow.socket)
+        finally:
+            os.seteuid(0)
+        s.settimeout(60)
+        return s
+    socks = [connect() for _ in range(5000)]
+    try:
+        s = connect()
+        assert answer_of(s)[0] == 429 and s.recv(1) == b""
+        s.close()
+        socks[0].sendall(head(user, "GET", "/v1/me"))
+        assert answer_of(socks[0])[0] == 200
+        assert narrow.admin.get("/v1/me").status == 200
+    finally:
+        for s in socks:
+            s.close()
+    assert wait_for(lambda: is_served(user))
+
+
+def test_one_identity_cannot_take_all_connections(narrow, carol, dave):
+    """From however many addresses."""
+    many(5100)
+
+    def ask(client, source):
+        s = socket.create_connection(narrow.tcp, 60, (source, 0))
+        s.sendall(head(client, "GET", "/v1/me"))
+        return s, answer_of(s)[0]
+    socks = []
+    try:
+        for i in range(5000):
+            s, status = ask(carol, f"127.0.0.{2 + i % 2}")
+            socks.append(s)
+            assert status == 200
+        s, status = ask(carol, "127.0.0.4")
+        assert status == 429 and s.recv(1) == b""
+        s.close()
+        s, status = ask(dave, "127.0.0.4")
+        assert status == 200
+        s.close()
+    finally:
+        for s in socks:
+            s.close()
+    assert wait_for(lambda: is_served(carol))
