@@ -1,6 +1,7 @@
 /* A front that is taken over can talk to the keeper and to its clients, write its own state, and nothing else: Landlock
- * closes the file system but for its state and the keeper's socket, an empty network namespace leaves root's server
- * only the listeners it was given, seccomp takes what a server does not need. */
+ * closes the file system but for its state, an empty network namespace leaves root's server only the listeners it was
+ * given, seccomp takes what a server does not need. Connections are made by others: to the keeper by dial.c, into boxes
+ * by the keeper. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -26,6 +27,7 @@ enum {
     RIGHTS_NET = 3,                     /* ABI 4: TCP, both ways */
     SCOPES = 3,                         /* ABI 6: abstract unix sockets and signals, to others than oneself */
     X32_SYSCALLS = 0x40000000,
+    SOCKET_TYPES = 0xf,                 /* the rest are flags */
     UNKNOWN_SYSCALLS = 450,             /* what came later is of no use to a server, but may be to others */
 };
 
@@ -70,6 +72,8 @@ static int close_files(const char *state, struct err *e)
 static const int refused[] = {
     SYS_execve,
     SYS_execveat,
+    SYS_socket,     /* the listeners are there; to send to an address takes a socket of its own, too */
+    SYS_connect,
     SYS_ptrace,
     SYS_process_vm_readv,
     SYS_process_vm_writev,
@@ -133,24 +137,28 @@ static const int refused[] = {
 static int close_calls(struct err *e)
 {
     enum { N = sizeof refused / sizeof *refused };
-    struct sock_filter code[N + 12];
+    struct sock_filter code[N + 16];
     struct sock_fprog program = { .filter = code };
     unsigned n = 0;
 
-    /* Sockets of the unix family only: the listeners are there, and nowhere else is to be connected to. */
     code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch));
     code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0);
     code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
     code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
     /* The x32 ABI has the same architecture and other numbers for the same calls. */
-    code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, X32_SYSCALLS, N + 5, 0);
-    code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, UNKNOWN_SYSCALLS, N + 5, 0);
+    code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, X32_SYSCALLS, N + 9, 0);
+    code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, UNKNOWN_SYSCALLS, N + 9, 0);
     for (unsigned i = 0; i < N; i++)
         code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)refused[i],
-                                                 (unsigned char)(N - i + 3), 0);
-    code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 2);
+                                                 (unsigned char)(N - i + 7), 0);
+    /* Pairs, of the kinds that have no other peer than each other: one for datagrams could send to any address. */
+    code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socketpair, 0, 6);
     code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0]));
-    code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_UNIX, 0, 1);
+    code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_UNIX, 0, 5);
+    code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1]));
+    code[n++] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, SOCKET_TYPES);
+    code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SOCK_STREAM, 1, 0);
+    code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SOCK_SEQPACKET, 0, 1);
     code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
     code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS);
@@ -169,9 +177,8 @@ int front_leave_network(struct err *e)
     return 0;
 }
 
-int front_confine(const char *state, const char *keeper_socket, struct err *e)
+int front_confine(const char *state, struct err *e)
 {
-    (void)keeper_socket;        /* connecting to a socket needs no right of Landlock's */
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
         return err_at(e, errno, STEP_RIGHTS, 0, "front");
     int r = close_files(state, e);

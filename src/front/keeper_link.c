@@ -1,4 +1,4 @@
-/* A connection has three moments: down (a timer tries to connect), syncing (the keeper tells what it has), up. Requests
+/* A connection has three moments: down (a timer has it tried), syncing (the keeper tells what it has), up. Requests
  * are taken at all times; while the link is not up they fail from the loop, so that a caller sees one way of failing
  * only. */
 #define _GNU_SOURCE
@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "front/dial.h"
 #include "front/front.h"
 
 enum { RETRY_MS = 50, FDS_MAX = 32 };
@@ -35,7 +35,9 @@ struct outgoing {
 struct keeper_link {
     struct loop           *loop;
     struct keeper_handlers handlers;
-    char                   path[108];
+    const char            *path;        /* borrowed */
+    struct loop_fd         helper;      /* owned; who connects */
+    bool                   asked;       /* the helper was */
     uid_t                  owner;       /* who runs the server */
     struct loop_fd         socket;
     bool                   synced, told_foreign;
@@ -240,17 +242,14 @@ static void on_socket(struct loop_fd *w, uint32_t events)
             ;
 }
 
-static int connect_once(struct keeper_link *link)
+static int adopt(struct keeper_link *link, int socket)
 {
-    struct sockaddr_un address = { .sun_family = AF_UNIX };
     struct ucred peer;
     socklen_t size = sizeof peer;
+    FD fd = socket;
 
-    memcpy(address.sun_path, link->path, sizeof address.sun_path);
-    FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) < 0 ||
-        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
-        return -errno;
+    if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
+        return -EBADF;
     /* What boxes are and do, the keeper says; callers' files go to it. */
     if (peer.uid != 0 && peer.uid != link->owner) {
         if (!link->told_foreign)
@@ -265,26 +264,56 @@ static int connect_once(struct keeper_link *link)
     return 0;
 }
 
+/* Without it the keeper can never be reached again; the next front has another one. */
+static _Noreturn void helper_is_gone(void)
+{
+    front_log("error", "the process that connects to the keeper is gone; so this one ends", NULL);
+    _exit(125);
+}
+
+static void on_helper(struct loop_fd *w, uint32_t events)
+{
+    struct keeper_link *link = (struct keeper_link *)((char *)w - offsetof(struct keeper_link, helper));
+    int code = 0, socket = -1;
+    (void)events;
+
+    int r = dial_answer(link->helper.fd, &code, &socket);
+    if (r == -EAGAIN)
+        return;
+    if (r < 0)
+        helper_is_gone();
+    link->asked = false;
+    if (code || link->socket.fd >= 0 || adopt(link, socket) < 0)
+        loop_timer_set(link->loop, &link->retry, RETRY_MS);
+}
+
 static void on_retry(struct loop_timer *timer)
 {
     struct keeper_link *link = (struct keeper_link *)((char *)timer - offsetof(struct keeper_link, retry));
 
-    if (connect_once(link) < 0)
-        loop_timer_set(link->loop, &link->retry, RETRY_MS);
+    if (link->asked || link->socket.fd >= 0)
+        return;
+    if (dial_ask(link->helper.fd) < 0)
+        helper_is_gone();
+    link->asked = true;
 }
 
-int keeper_link_new(struct loop *loop, const char *path, uid_t owner, const struct keeper_handlers *handlers,
-                    struct keeper_link **ret, struct err *e)
+int keeper_link_new(struct loop *loop, int helper, const char *path, uid_t owner,
+                    const struct keeper_handlers *handlers, struct keeper_link **ret, struct err *e)
 {
     struct keeper_link *link = calloc(1, sizeof *link);
+    FD theirs = helper;
 
     if (!link)
         return err_at(e, ENOMEM, STEP_MEMORY, 0, "keeper link");
-    if (strlen(path) >= sizeof link->path) {
+    link->helper.on_event = on_helper;
+    int r = loop_fd_add(loop, &link->helper, theirs, EPOLLIN);
+    if (r < 0) {
         free(link);
-        return err_set(e, ENAMETOOLONG, STEP_USAGE, "the keeper's socket %s has too long a path", path);
+        return err_at(e, -r, STEP_HOST, 0, "keeper link");
     }
-    memcpy(link->path, path, strlen(path));
+    link->helper.fd = TAKE_FD(theirs);
+    link->path = path;
     link->loop = loop;
     link->owner = owner;
     link->handlers = *handlers;
@@ -293,8 +322,7 @@ int keeper_link_new(struct loop *loop, const char *path, uid_t owner, const stru
     link->fail.on_run = on_fail;
     link->pending_end = &link->pending;
     link->queue_end = &link->queue;
-    if (connect_once(link) < 0)
-        loop_timer_set(loop, &link->retry, RETRY_MS);
+    on_retry(&link->retry);
     *ret = link;
     return 0;
 }
@@ -307,6 +335,8 @@ void keeper_link_free(struct keeper_link *link)
     loop_task_cancel(link->loop, &link->fail);
     loop_fd_remove(link->loop, &link->socket);
     fd_close(link->socket.fd);
+    loop_fd_remove(link->loop, &link->helper);
+    fd_close(link->helper.fd);
     while (link->queue) {
         struct outgoing *o = link->queue;
         link->queue = o->next;

@@ -24,9 +24,10 @@ struct keeper_handlers {
     void *arg;
 };
 
-/* owner: who runs the server. A keeper is root's or that user's; one of somebody else is not spoken to. */
-MUST_CHECK int keeper_link_new(struct loop *loop, const char *path, uid_t owner, const struct keeper_handlers *handlers,
-                               struct keeper_link **ret, struct err *e);
+/* helper: who connects (dial.h); taken over, also on failure. owner: who runs the server. A keeper is root's or that
+ * user's; one of somebody else is not spoken to. path: for messages. */
+MUST_CHECK int keeper_link_new(struct loop *loop, int helper, const char *path, uid_t owner,
+                               const struct keeper_handlers *handlers, struct keeper_link **ret, struct err *e);
 void           keeper_link_free(struct keeper_link *link);
 bool           keeper_link_is_up(const struct keeper_link *link);
 

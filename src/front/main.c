@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/title.h"
 #include "client/commands.h"
 #include "front/program.h"
 #include "front/supervise.h"
@@ -38,6 +39,7 @@ static const struct {
 
 int main(int argc, char **argv)
 {
+    title_remember(argc, argv);
     for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof *commands; i++)
         if (strcmp(argv[1], commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);

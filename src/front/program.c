@@ -21,6 +21,7 @@
 #include "doors/jupyter/jupyter.h"
 #include "doors/native/native.h"
 #include "front/auth.h"
+#include "front/dial.h"
 #include "front/families.h"
 #include "front/front.h"
 #include "front/keeper_link.h"
@@ -267,6 +268,7 @@ static int open_all(struct server *server, const struct front_options *o, struct
 {
     struct front *front = &server->front;
     sigset_t signals;
+    FD helper = -1;
 
     signal(SIGPIPE, SIG_IGN);
     umask(077);
@@ -278,6 +280,8 @@ static int open_all(struct server *server, const struct front_options *o, struct
         r = front_leave_network(e);
     if (r == 0)
         r = become(o->uid, o->gid, e);
+    if (r == 0)
+        r = dial_start(o->keeper, &helper, e);      /* early: it has a copy of what this process knows */
     if (r == 0)
         r = open_state(front, e);
     if (r == 0)
@@ -308,8 +312,8 @@ static int open_all(struct server *server, const struct front_options *o, struct
     const struct keeper_handlers handlers = {
         .on_event = on_keeper_event, .on_synced = on_synced, .on_lost = on_lost, .arg = front
     };
-    r = keeper_link_new(front->loop, o->keeper, o->owner_uid, &handlers, &front->keeper, e);
-    return r < 0 ? r : front_confine(front->config.state, o->keeper, e);
+    r = keeper_link_new(front->loop, TAKE_FD(helper), o->keeper, o->owner_uid, &handlers, &front->keeper, e);
+    return r < 0 ? r : front_confine(front->config.state, e);
 }
 
 int front_main(int argc, char **argv)

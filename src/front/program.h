@@ -11,8 +11,8 @@ int front_main(int argc, char **argv);
 /* confine.c: an empty network namespace; before the rights for it are given up. */
 MUST_CHECK int front_leave_network(struct err *e);
 
-/* From here on this process can connect nowhere, open nothing outside these directories, and call little of the kernel.
+/* From here on this process can connect nowhere, open nothing outside this directory, and call little of the kernel.
  */
-MUST_CHECK int front_confine(const char *state, const char *keeper_socket, struct err *e);
+MUST_CHECK int front_confine(const char *state, struct err *e);
 
 #endif

@@ -233,10 +233,10 @@ class Server:
         return found
 
     def orphans(self):
-        """What runs and is neither front nor keeper nor of this keeper: left by an earlier one."""
+        """What runs and is neither front nor keeper nor of these two: left by an earlier one."""
         keeper, front = self.note_keeper(), self.front()
         everything = processes()        # one look, or what ends between two would be in the first alone
-        return descendants(self.process.pid, everything) - {front, keeper} - descendants(keeper or -1, everything)
+        return descendants(self.process.pid, everything) - {front, keeper} - descendants(keeper or -1, everything) - descendants(front or -1, everything)
 
     def surplus(self):
         """Boxes that nobody knows of: more cgroups or first processes than there are boxes and places in the pool. Falsy: none."""

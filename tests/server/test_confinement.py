@@ -14,7 +14,7 @@ import sys
 
 import pytest
 
-from support import Server, descriptors, make_box, run, status_of, wait_for
+from support import Server, descriptors, make_box, processes, run, status_of, wait_for
 
 PTRACE_ATTACH, PTRACE_SEIZE = 16, 0x4206
 
@@ -132,6 +132,7 @@ def test_a_box_cannot_reach_the_server(server, alice, new_box):
 # ---- a front that was taken over: it makes the calls itself ----
 
 AT_FDCWD, O_RDWR, O_CREAT, CLONE_FS, CLONE_NEWUSER = -100, 2, 0o100, 0x200, 0x10000000
+CONNECT, SOCKETPAIR = 42, 53
 READ, OPEN, CLOSE, SOCKET, CLONE, FORK, VFORK, EXECVE, KILL, RENAME, UNLINK, MKNOD, PTRACE, SETUID, MOUNT = 0, 2, 3, 41, 56, 57, 58, 59, 62, 82, 87, 133, 101, 105, 165
 X32 = 0x40000000
 
@@ -157,7 +158,8 @@ def test_a_front_that_is_taken_over_reaches_nothing_but_its_state(victim):
     calls = {
         # What it may do, so that the other results mean something.
         "its database": ([OPEN, state + "/state.db", 0, 0], 0),
-        "a unix socket": ([SOCKET, socket.AF_UNIX, 1, 0], 0),
+        "a pair of sockets": ([SOCKETPAIR, socket.AF_UNIX, 1 | socket.SOCK_CLOEXEC, 0, {"bytes": "00" * 8}], 0),
+        "a pair for packets": ([SOCKETPAIR, socket.AF_UNIX, 5, 0, {"bytes": "00" * 8}], 0),
         # Files of others, also of those that everybody may read.
         "read /etc/passwd": ([OPEN, "/etc/passwd", 0, 0], errno.EACCES),
         "list /": ([OPEN, "/", os.O_DIRECTORY, 0], errno.EACCES),
@@ -179,6 +181,11 @@ def test_a_front_that_is_taken_over_reaches_nothing_but_its_state(victim):
         "process_vm_readv": ([310, keeper, 0, 0, 0, 0, 0], errno.EPERM),
         "pidfd_getfd": ([438, 0, 0, 0], errno.EPERM),
         "setuid": ([SETUID, 0], errno.EPERM),
+        # Sockets that others have in the file system, with a connection or without.
+        "connect": ([CONNECT, -1, {"bytes": (b"\1\0" + str(victim.folder / "run" / "keeper.sock").encode()).ljust(110, b"\0").hex()}, 110], errno.EPERM),
+        **{f"unix socket of type {kind}": ([SOCKET, socket.AF_UNIX, kind, 0], errno.EPERM) for kind in (1, 2, 3, 5, 2 | socket.SOCK_CLOEXEC)},
+        **{f"pair of type {kind}": ([SOCKETPAIR, socket.AF_UNIX, kind, 0, {"bytes": "00" * 8}], errno.EPERM) for kind in (2, 3, 2 | socket.SOCK_CLOEXEC, 1 << 32 | 2)},
+        "pair of another family": ([SOCKETPAIR, 30, 1, 0, {"bytes": "00" * 8}], errno.EPERM),
         # Networks and the kernel.
         **{f"socket of family {f}": ([SOCKET, f, kind, 0], errno.EPERM) for f, kind in ((2, 1), (2, 2), (10, 1), (16, 3), (17, 3), (38, 5), (40, 1), (15, 3), (44, 3), (1 << 32 | 2, 1))},
         "unshare": ([272, CLONE_NEWUSER], errno.EPERM),
@@ -205,4 +212,33 @@ def test_a_front_that_calls_the_32_bit_way_is_ended(victim):
     front = victim.front()
     assert take_over(front, [{"i386": 20}]) == [{"signal": int(signal.SIGSYS)}]
     assert wait_for(lambda: victim.front() not in (None, front)) and wait_for(victim.is_ready)
+    assert run(victim.admin, victim.box, "echo fine")["stdout"] == "fine\n"
+
+
+def connector(server):
+    """The process that connects to the keeper for the front."""
+    found = [pid for pid, (parent, state) in processes().items() if parent == server.front() and state != "Z"]
+    return found[0] if found else None
+
+
+def test_who_connects_for_the_front_has_nothing_else(victim):
+    pid, front = connector(victim), victim.front()
+    status = status_of(pid)
+    assert ids(pid, "Uid") == ids(front, "Uid") and ids(pid, "Uid")[0] != 0 and int(status["CapEff"], 16) == 0
+    assert status["NoNewPrivs"].strip() == "1" and status["Seccomp"].strip() == "2"
+    assert len([d for d in descriptors(pid) if d.startswith("socket:")]) == 1
+    assert not [d for d in descriptors(pid) if str(victim.state) in d]
+
+
+def test_a_front_that_has_lost_who_connects_is_replaced(victim):
+    front = victim.front()
+    os.kill(connector(victim), signal.SIGKILL)
+    assert wait_for(lambda: victim.front() not in (None, front)) and wait_for(victim.is_ready)
+    assert run(victim.admin, victim.box, "echo fine")["stdout"] == "fine\n"     # its boxes did not notice
+
+
+def test_who_connects_ends_with_the_front(victim):
+    pid = connector(victim)
+    victim.kill("front")
+    assert wait_for(lambda: pid not in processes())
     assert run(victim.admin, victim.box, "echo fine")["stdout"] == "fine\n"
