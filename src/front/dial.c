@@ -81,8 +81,8 @@ static _Noreturn void serve(int front, const struct sockaddr_un *address)
     char byte;
 
     leave();
-    if ((front > 3 && close_range(3, (unsigned)front - 1, 0) < 0) || close_range((unsigned)front + 1, ~0U, 0) < 0 ||
-        lock_in() < 0)
+    if ((front > 3 && syscall(SYS_close_range, 3, (unsigned)front - 1, 0) < 0) ||
+        syscall(SYS_close_range, (unsigned)front + 1, ~0U, 0) < 0 || lock_in() < 0)
         _exit(1);
     while (recv(front, &byte, sizeof byte, 0) == sizeof byte) {
         FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
