@@ -50,6 +50,7 @@ struct front {
     struct boxes        boxes;
     struct kernel      *kernels;        /* all of them, newest first */
     struct budgets      memory;         /* what is kept for each identity and its boxes, in bytes */
+    struct budgets      partials;       /* messages of kernels that are not complete */
     struct metrics      metrics;
     int                 execs_dir;      /* owned: directory of the logs */
     int64_t             started_ms;

@@ -45,6 +45,7 @@ static void free_outs(struct kernel_out **list)
 static void drop_partial(struct kernel_link *l)
 {
     partial_all -= l->room;
+    (void)share_move(&l->partials, l->room, 0);
     free(l->partial);
     l->partial = NULL;
     l->room = l->got = 0;
@@ -226,11 +227,13 @@ static bool grow(struct kernel_link *l, size_t total, size_t n)
         room = l->got + n;
     if (room > total)
         room = total;
-    if (partial_all - l->room + room > PARTIAL_ALL_MOST)
+    if (partial_all - l->room + room > PARTIAL_ALL_MOST || !share_move(&l->partials, l->room, room))
         return false;
     struct kernel_message *m = realloc(l->partial, sizeof *m + room + 1);
-    if (!m)
+    if (!m) {
+        (void)share_move(&l->partials, room, l->room);
         return false;
+    }
     partial_all += room - l->room;
     l->partial = m;
     l->room = room;
@@ -242,6 +245,7 @@ static void complete(struct kernel_link *l)
     struct kernel_message *m = l->partial;
 
     partial_all -= l->room;
+    (void)share_move(&l->partials, l->room, 0);
     l->partial = NULL;
     size_t size = l->got;
     l->room = l->got = 0;

@@ -40,6 +40,7 @@ struct kernel_link {
     struct kernel_out     *kept, **kept_end;
     size_t                 kept_bytes;
     struct share           share;       /* for the queue and what is kept */
+    struct share           partials;    /* for what is half there: a bound of its own, since it ends the kernel */
     void (*on_message)(struct kernel_link *l, struct kernel_message *m);     /* m is lent */
     /* The other side broke the rules, or closed (outcome NULL). It is not read any more. */
     void (*on_broken)(struct kernel_link *l, const char *outcome, const char *why);

@@ -261,6 +261,7 @@ static void on_free(struct loop_task *t)
     loop_task_cancel(k->front->loop, &p->run_task);
     kernel_link_close(&p->link);
     share_leave(&p->link.share);
+    share_leave(&p->link.partials);
     ring_drop(p, p->n_ring);
     free(p->ring);
     free(p->parent);
@@ -364,7 +365,8 @@ static struct kernel *make(struct box *box, const struct kernel_options *o)
         make_id(k->id);
     front_make_id('s', p->session);
     kernel_link_init(&p->link, box->front->loop);
-    if (share_join(&p->link.share, &box->front->memory, box->owner) < 0)
+    if (share_join(&p->link.share, &box->front->memory, box->owner) < 0 ||
+        share_join(&p->link.partials, &box->front->partials, box->owner) < 0)
         abort();
     p->link.on_message = on_message;
     p->link.on_broken = on_broken;

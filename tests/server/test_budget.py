@@ -161,6 +161,28 @@ def test_code_and_questions_that_wait_for_a_kernel(narrow, carol):
     assert carol.delete(again).status == 204
 
 
+def test_messages_of_kernels_that_do_not_end(narrow, carol, dave):
+    """Room for four of the largest; whoever begins a fifth is ended, and nobody else."""
+    box, other = kernel_box(carol), kernel_box(dave)
+    code = """
+for at in range(0, 33 << 20, 131072): link.socket.send(struct.pack('<II', 64 << 20, at) + bytes(131072))
+open('/tmp/%d', 'w')
+time.sleep(1000)
+"""
+    waiting = []
+    for i in range(4):
+        waiting.append(with_body(carol, box + "/run", {"code": code % i, "context": f"k{i}"}))
+        assert wait_for(lambda: carol.get(f"{box}/files/tmp/{i}").status == 200)
+    fifth = carol.post(box + "/run", {"code": code % 4, "context": "k4"})
+    assert fifth.status == 200 and fifth.json["outcome"] == "output_limit" and "no memory" in fifth.json["reason"], fifth.body
+    assert dave.post(other + "/run", {"code": say(3 * MIB, 3 * MIB), "output_limit": "64M"}).json["outcome"] == "ok"
+    assert {k["state"] for k in carol.get(box + "/kernels").json["kernels"] if k["context"] != "k4"} == {"busy"}
+    for s in waiting:
+        s.close()
+    for client, path in ((carol, box), (dave, other)):
+        assert client.delete(path).status == 204
+
+
 def jupyter_kernel(client):
     made = client.post("/api/kernels", {"name": "python"})
     assert made.status == 201, made.body
