@@ -41,6 +41,7 @@
 static const struct box empty_box = {
     .init.pidfd = -1,
     .first = { .process.pidfd = -1, .link = -1, .terminal = -1 },
+    .abandoned.pidfd = -1,
     .link = -1,
     .ns = { -1, -1, -1, -1, -1, -1 },
     .leaf = { .v2 = -1, .dir = CG_NONE, .tasks = CG_NONE },
@@ -431,13 +432,16 @@ static int become_other(const struct box *box, const struct start *start, struct
     return 0;
 }
 
-/* Stops what did not get its command. */
-static void abandon(struct payload *payload)
+/* Stops what did not get its command. It may take its time to end. */
+static void abandon(struct box *box, struct payload *payload)
 {
     struct process_end end;
 
     (void)!process_signal(&payload->process, SIGKILL);
-    (void)!process_reap(&payload->process, 1, &end);
+    if (box->abandoned.pidfd >= 0)
+        (void)!process_reap(&box->abandoned, 1, &end);
+    box->abandoned = payload->process;
+    payload->process = (struct process){ .pidfd = -1 };
     payload_done(payload);
 }
 
@@ -463,7 +467,7 @@ int box_start(struct box *box, const struct start *start, struct payload *ret, s
         r = spawn(as, NULL, -1, false, false, &next, e);
     }
     if (r == 0 && (r = box_order_start(&next, start, e)) < 0)
-        abandon(&next);
+        abandon(box, &next);
     if (r < 0)
         return r;
     next.waiting = false;

@@ -60,6 +60,8 @@ struct box {
     enum box_state        state;
     struct process        init;
     struct payload        first;        /* waits for the first command; taken by box_start */
+    struct process        abandoned;    /* killed, because box_start could not give it its command; reaped by the caller
+                                           or, at the latest, by box_destroy */
     int                   link;         /* owned: init's report */
     struct box_namespaces ns;
     struct cgroup         leaf;
@@ -146,7 +148,9 @@ MUST_CHECK int payload_started(struct payload *payload, struct err *e);
 MUST_CHECK int payload_reap(struct payload *payload, struct process_end *ret);
 void           payload_done(struct payload *payload);
 
-MUST_CHECK int box_freeze(struct box *box, bool frozen, struct err *e);
+/* 1: all of the box stands still; 0: not yet after so long, call it again or thaw it. */
+MUST_CHECK int box_freeze(struct box *box, uint64_t wait_us, struct err *e);
+MUST_CHECK int box_thaw(struct box *box, struct err *e);
 MUST_CHECK int box_update_limits(struct box_host *host, struct box *box, const struct limits *limits, struct err *e);
 void           box_usage_read(const struct box *box, struct box_usage *ret);
 /* What the end of a payload is judged and billed by: peaks, refusals and the disk. */
@@ -162,7 +166,8 @@ MUST_CHECK int box_help(struct box *box, int socket, void (*serve)(int socket), 
 /* A socket in the box's network namespace. Returns its fd. */
 MUST_CHECK int box_socket(const struct box *box, int family, int type, struct err *e);
 
-/* Ends everything in the box; payloads that the caller still holds must be reaped by it (before or after). */
+/* Ends everything in the box. Payloads that the caller still holds, the one that waits for a command and an abandoned
+ * one must be reaped by it (before or after): init does not end before them. */
 void           box_kill(struct box *box);
 /* After init was reaped: removes the cgroup, releases the ids, closes everything. */
 void           box_release(struct box_host *host, struct box *box);

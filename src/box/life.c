@@ -32,13 +32,21 @@ int box_check_limits(const struct box_host *host, const struct limits *limits, s
     return 0;
 }
 
-int box_freeze(struct box *box, bool frozen, struct err *e)
+int box_freeze(struct box *box, uint64_t wait_us, struct err *e)
 {
-    if (box->state != (frozen ? BOX_READY : BOX_FROZEN))
-        return err_at(e, EBUSY, STEP_USAGE, 0, frozen ? "only a running box can be frozen" : "the box is not frozen");
-    int r = cgroup_freeze(&box->leaf, frozen, e);
-    if (r == 0)
-        box->state = frozen ? BOX_FROZEN : BOX_READY;
+    if (box->state != BOX_READY)
+        return err_at(e, EBUSY, STEP_USAGE, 0, "only a running box can be frozen");
+    int r = cgroup_freeze_step(&box->leaf, wait_us, e);
+    if (r > 0)
+        box->state = BOX_FROZEN;
+    return r;
+}
+
+int box_thaw(struct box *box, struct err *e)
+{
+    int r = cgroup_freeze(&box->leaf, false, e);
+    if (r == 0 && box->state == BOX_FROZEN)
+        box->state = BOX_READY;
     return r;
 }
 
@@ -123,16 +131,6 @@ int box_socket(const struct box *box, int family, int type, struct err *e)
     return fd < 0 ? err_at(e, code, STEP_NETWORK, 0, "socket") : fd;
 }
 
-static void end_first(struct box *box)
-{
-    struct process_end end;
-
-    if (!box->first.waiting || box->first.process.pidfd < 0)
-        return;
-    (void)!process_signal(&box->first.process, SIGKILL);
-    (void)!process_reap(&box->first.process, 1, &end);
-}
-
 /* Lets go of the files while init still holds them. The last holder takes the mounts down, and of a store the kernel
  * then writes all that is not on the disk yet, which may take long: that is then a process whose end we poll for, and
  * not us. */
@@ -140,8 +138,6 @@ static void leave_files(struct box *box)
 {
     struct box_usage usage = { 0 };
 
-    if (box->on_store)
-        end_first(box);
     read_disk(box, &usage);
     box->disk_bytes = usage.disk_bytes;
     box->disk_full = usage.disk_full;
@@ -154,13 +150,13 @@ void box_kill(struct box *box)
     if (box->state == BOX_FROZEN) {
         struct err ignored;
         /* A frozen process on v1 does not even die. */
-        (void)!box_freeze(box, false, &ignored);
+        (void)!box_thaw(box, &ignored);
     }
     if (box->scratch >= 0)
         leave_files(box);
     (void)!process_signal(&box->init, SIGKILL);
-    /* The payload that waits for a command is ours to reap, and init cannot end before that. */
-    end_first(box);
+    if (box->first.waiting && box->first.process.pidfd >= 0)
+        (void)!process_signal(&box->first.process, SIGKILL);
 }
 
 static void close_all(int *const *fds, size_t n)
@@ -171,8 +167,8 @@ static void close_all(int *const *fds, size_t n)
 
 void box_release(struct box_host *host, struct box *box)
 {
-    int *const fds[] = { &box->link,    &box->ns.user, &box->ns.mount, &box->ns.pid,
-                         &box->ns.ipc,  &box->ns.uts,  &box->ns.net,   &box->scratch, &box->oom };
+    int *const fds[] = { &box->link,   &box->ns.user, &box->ns.mount, &box->ns.pid, &box->ns.ipc,
+                         &box->ns.uts, &box->ns.net,  &box->scratch,  &box->oom,    &box->abandoned.pidfd };
 
     /* All of the box have ended; a zygote that put itself there would keep it, and us waiting. */
     if (box->has_leaf && box->family)
@@ -201,6 +197,8 @@ void box_destroy(struct box_host *host, struct box *box, struct process_end *ret
         (void)!process_signal(&box->first.process, SIGKILL);
         (void)!process_reap(&box->first.process, 1, &end);
     }
+    if (box->abandoned.pidfd >= 0)
+        (void)!process_reap(&box->abandoned, 1, &end);
     /* While init takes the namespaces down, we take the cgroup down; if that takes long, when init has ended. */
     if (box->has_leaf && cgroup_remove_early(box_cgroups(host, box), &box->leaf) != -EBUSY)
         box->has_leaf = false;

@@ -6,7 +6,7 @@
 #include <signal.h>
 
 #include "base/clock.h"
-#include "keeper/keeper.h"
+#include "keeper/later.h"
 #include "keeper/opener.h"
 
 void keeper_note_deadline(struct keeper *keeper, uint64_t deadline_us)
@@ -60,6 +60,10 @@ static uint64_t keep_deadlines_of(struct keeper *keeper, struct kept_box *box, u
     } else if (box->deadline_us) {
         next = box->deadline_us;
     }
+    if (box->freeze_us && box->freeze_us <= now)
+        keeper_freeze_on(keeper, box, now);
+    if (box->freeze_us && box->freeze_us < next)
+        next = box->freeze_us;
     for (unsigned k = 0; k < KEEPER_PAYLOADS; k++) {
         const struct kept_payload *p = box->payload[k];
         if (p && p->deadline_us && p->deadline_us <= now)

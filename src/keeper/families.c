@@ -23,7 +23,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "keeper/keeper.h"
+#include "keeper/later.h"
 
 enum { LATE_MOST = 2 };
 enum { SWEEP_US = 1000000, SWEEP_SOON_US = 5000 };
@@ -143,6 +143,8 @@ static unsigned count_known(const struct keeper *keeper, pid_t pid)
 
     for (size_t i = 0; i < KEEPER_OPENERS; i++)
         n += keeper->opener[i].process.pid == pid;
+    for (const struct kept_dying *d = keeper->dying; d; d = d->next)
+        n += d->process.pid == pid;
     for (const struct kept_family *f = keeper->families; f; f = f->next)
         n += (f->family.zygote.pid == pid) + (f->family.box.init.pid == pid);
     for (uint32_t i = 0; i < KEEPER_BOXES; i++) {
@@ -439,9 +441,8 @@ void keeper_fork_speaks(struct keeper *keeper, struct kept_box *box, unsigned sl
         if (r == 0)
             r = keeper_watch_end(keeper, box, slot, &e);
         if (r < 0) {
-            struct process_end end;
             (void)!process_signal(&p->payload.process, SIGKILL);
-            (void)!process_reap(&p->payload.process, 1, &end);
+            keeper_reap_later(keeper, &p->payload.process);
         }
     }
     if (r < 0) {

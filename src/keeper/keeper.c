@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "box/payload.h"
+#include "keeper/later.h"
 #include "keeper/opener.h"
 
 enum { EVENTS = 64, FRAME_MAX = sizeof(struct request_create), FRONT_PATIENCE_S = 5 };
@@ -76,8 +77,7 @@ void keeper_tell(struct keeper *keeper, const struct event *event, const int *fd
 {
     if (keeper->front < 0)
         return;
-    /* The socket blocks for a while, so that nothing is lost silently; a front that does not read for that long is no
-     * front. */
+    /* The socket blocks for a while, so that nothing is lost silently; who does not read for that long is no front. */
     int r = link_send(keeper->front, event, sizeof *event, fds, n_fds);
     /* One that has gone may have said something before: that is worked off, and then its end is read. */
     if (r < 0 && r != -EPIPE && r != -ECONNRESET)
@@ -126,6 +126,7 @@ void keeper_end_box(struct keeper *keeper, struct kept_box *box, const struct er
 
     if (box->dying)
         return;
+    keeper_freeze_cancel(keeper, box, true);
     box->dying = true;
     box->deadline_us = 0;
     keeper->n_dying += box->family != NULL;
@@ -138,14 +139,14 @@ void keeper_end_box(struct keeper *keeper, struct kept_box *box, const struct er
     /* What it says from here on, nobody listens to. */
     keeper_unwatch(keeper, box->box.link);
     keeper_unwatch(keeper, box->box.first.link);
-    if (box->box.first.waiting)
-        keeper_unwatch(keeper, box->box.first.process.pidfd);
     if (!box->waiting)
         box_kill(&box->box);
     else if (box->waiting->job.process.pidfd >= 0)
         (void)!process_signal(&box->waiting->job.process, SIGKILL);
     else if (box->waiting->opener)
         (void)!process_signal(&box->waiting->opener->process, SIGKILL);
+    if (box->box.first.waiting)
+        keeper_reap_later(keeper, &box->box.first.process);
     for (unsigned i = 0; i < KEEPER_PAYLOADS; i++)
         if (box->payload[i] && box->payload[i]->is_helper && !box->payload[i]->ended)
             (void)!process_signal(&box->payload[i]->payload.process, SIGKILL);
@@ -213,9 +214,8 @@ static void box_speaks(struct keeper *keeper, struct kept_box *box)
         keeper_judge_fork(keeper, box, &e);
         keeper_end_box(keeper, box, &e);
     } else if (r > 0) {
-        struct event ready = {
-            .type = EVENT_READY, .box = box->slot, .serial = box->create_serial, .token = box->token
-        };
+        struct event ready = { .type = EVENT_READY, .box = box->slot, .serial = box->create_serial,
+                               .token = box->token };
         box->create_serial = 0;
         box->deadline_us = 0;
         /* A forked one is known only now. A child that cannot be watched is still reaped when the box ends. */
@@ -223,7 +223,7 @@ static void box_speaks(struct keeper *keeper, struct kept_box *box)
             box->family->n_late = 0;
             (void)!keeper_watch(keeper, box->box.first.process.pidfd, WATCH_FIRST_END, box->slot, 0);
         }
-        /* From here on only its end is of interest; it is reaped by box_kill or by whoever gets it for a command. */
+        /* From here on only its end is of interest; it is reaped with the box, or by whoever gets it for a command. */
         keeper_unwatch(keeper, box->box.first.link);
         keeper_tell(keeper, &ready, NULL, 0);
     }
@@ -236,7 +236,7 @@ static void first_ended(struct keeper *keeper, struct kept_box *box)
     struct process_end end;
     struct err cause = { 0 };
 
-    if (!box->box.first.waiting
+    if (!box->box.first.waiting || box->box.first.process.pidfd < 0
         || reap_watched(keeper, &box->box.first.process, WATCH_FIRST_END, box->slot, 0, &end) <= 0)
         return;
     if (box->box.state == BOX_MAKING)
@@ -329,6 +329,7 @@ void keeper_tell_all(struct keeper *keeper)
         struct kept_box *box = keeper->box[i];
         if (!box)
             continue;
+        keeper_freeze_cancel(keeper, box, false);
         box->create_serial = box->destroy_serial = 0;   /* the last front's numbers mean nothing to this one */
         if (box->dying)
             continue;
@@ -473,6 +474,9 @@ static void dispatch(struct keeper *keeper, uint64_t what)
         if (box)
             memory_ran_out(box);
         break;
+    case WATCH_DYING:
+        keeper_reap_dying(keeper, false);
+        break;
     case WATCH_SIGNALS:
         keeper->stopping = true;
         break;
@@ -500,6 +504,7 @@ static void end_all(struct keeper *keeper)
     for (uint32_t i = 0; i < KEEPER_BOXES; i++)
         if (keeper->box[i])
             keeper_end_box(keeper, keeper->box[i], NULL);
+    keeper_reap_dying(keeper, true);
     for (uint32_t i = 0; i < KEEPER_BOXES; i++) {
         struct kept_box *box = keeper->box[i];
         if (!box)

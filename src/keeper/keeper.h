@@ -83,6 +83,8 @@ struct kept_box {
     uint32_t             slot;
     uint32_t             create_serial;     /* answered when the box is complete; 0: answered */
     uint32_t             destroy_serial;    /* answered when it is gone; 0: nobody asked */
+    uint32_t             freeze_serial;     /* answered when all of it stands still; 0: nobody waits for that */
+    uint64_t             freeze_us, freeze_end_us;  /* it is being frozen: when to look next, and last; 0: it is not */
     bool                 dying;
     struct err           cause;             /* why it is dying, if nobody asked for it */
     uint64_t             oom_kills, pids_refused;   /* when last looked */
@@ -112,6 +114,7 @@ struct keeper {
     struct opener    opener[KEEPER_OPENERS];
     struct kept_family *families;
     struct kept_family *family[KEEPER_FAMILIES];
+    struct kept_dying  *dying;
 };
 
 /* What an epoll event is about. */
@@ -129,7 +132,8 @@ enum watch {
     WATCH_STORE,
     WATCH_MOUNTS,
     WATCH_OPENER,
-    WATCH_FAMILY
+    WATCH_FAMILY,
+    WATCH_DYING
 };
 
 /* Serves until told to stop. front: an already connected socket, or -1; listener: where fronts connect, or -1. */

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "files/serve.h"
-#include "keeper/keeper.h"
+#include "keeper/later.h"
 #include "keeper/opener.h"
 
 struct call {
@@ -318,15 +318,12 @@ static int keep_payload(struct call *c, unsigned slot, struct kept_payload *p, s
         r = err_at(e, -r, STEP_MEMORY, 0, "watching the payload");
     else if (!p->forking)
         r = keeper_watch_end(c->keeper, c->box, slot, e);
-    if (r < 0 && p->forking) {
-        keeper_free_payload(c->keeper, c->box, slot);
-    } else if (r < 0) {
-        /* A child that nobody watches would never be reaped. */
-        struct process_end end;
+    if (r < 0 && !p->forking) {
         (void)!process_signal(&p->payload.process, SIGKILL);
-        (void)!process_reap(&p->payload.process, 1, &end);
-        keeper_free_payload(c->keeper, c->box, slot);
+        keeper_reap_later(c->keeper, &p->payload.process);
     }
+    if (r < 0)
+        keeper_free_payload(c->keeper, c->box, slot);
     return r;
 }
 
@@ -356,6 +353,7 @@ static int do_start(struct call *c, struct err *e)
         r = err_at(e, EINVAL, STEP_USAGE, 0, "a forked payload is of the box's own user");
     else
         r = keeper_fork(c->box, p, &start, e);
+    keeper_reap_later(c->keeper, &c->box->box.abandoned);
     if (r < 0) {
         free(p);
         return r;
@@ -385,12 +383,15 @@ static int do_signal(struct call *c, struct err *e)
 
 static int do_freeze(struct call *c, struct err *e)
 {
-    return box_freeze(&c->box->box, true, e);
+    int r = keeper_freeze(c->keeper, c->box, c->reply->serial, e);
+
+    c->later = r == 0;
+    return r < 0 ? r : 0;
 }
 
 static int do_thaw(struct call *c, struct err *e)
 {
-    return box_freeze(&c->box->box, false, e);
+    return box_thaw(&c->box->box, e);
 }
 
 static int do_limits(struct call *c, struct err *e)
@@ -558,6 +559,8 @@ static int check(const struct op *op, const struct kept_box *box, const struct r
                    : err_at(e, ENOENT, STEP_PROTOCOL, 0, "there is no such box");
     if (!box)
         return 0;
+    if (box->freeze_us && !(op->states & STATE(BOX_FROZEN)))
+        return err_at(e, EBUSY, STEP_PROTOCOL, 0, "the box is being frozen");
     if (op->payload == NEEDS_PAYLOAD && !box->payload[head->payload])
         return err_at(e, ENOENT, STEP_PROTOCOL, 0, "there is no such command");
     if (op->payload == FREE_PAYLOAD && box->payload[head->payload])

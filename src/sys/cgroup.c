@@ -353,6 +353,12 @@ static void thaw(const struct cgroup *leaf)
         (void)fd_write_file(leaf->v2, "cgroup.freeze", "0");
 }
 
+int cgroup_freeze_step(const struct cgroup *leaf, uint64_t wait_us, struct err *e)
+{
+    int r = freeze_until(leaf, true, clock_monotonic_us() + wait_us);
+    return r == -ETIMEDOUT ? 0 : r < 0 ? err_at(e, -r, STEP_CGROUP, 0, "freezing the box") : 1;
+}
+
 int cgroup_freeze(struct cgroup *leaf, bool frozen, struct err *e)
 {
     int r = freeze_until(leaf, frozen, clock_monotonic_us() + FREEZE_TIMEOUT_US);

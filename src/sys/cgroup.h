@@ -88,6 +88,9 @@ MUST_CHECK int cgroup_update(const struct cgroup_host *host, struct cgroup *leaf
 MUST_CHECK int  cgroup_join_self(const struct cgroup *leaf);
 /* Returns when every task stands still (or runs again); -ETIMEDOUT, with the leaf running, if that takes too long. */
 MUST_CHECK int  cgroup_freeze(struct cgroup *leaf, bool frozen, struct err *e);
+/* Freezing for who must not wait for it: 1: every task stands still; 0: not yet after so long, call it again. Thawing
+ * needs no waiting: whoever gives up calls cgroup_freeze. */
+MUST_CHECK int  cgroup_freeze_step(const struct cgroup *leaf, uint64_t wait_us, struct err *e);
 /* Processor time alone; false, and nothing written: it is not counted here. */
 bool            cgroup_cpu_read(const struct cgroup *leaf, uint64_t *ret_us);
 void            cgroup_usage_read(const struct cgroup *leaf, struct cgroup_usage *ret);

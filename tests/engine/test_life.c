@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ptrace.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -187,6 +188,99 @@ static void test_a_killed_keeper_leaves_nothing_that_dies_slowly(void **state)
     (void)ptrace(PTRACE_DETACH, slow, NULL, NULL);
     wait_for(!is_running(slow));
     wait_for(cgroups_of(keeper) == 0);
+}
+
+/* The payload that waits for a command is the keeper's to reap; nobody else waits with it. */
+static void test_a_box_that_dies_slowly_holds_up_nobody(void **state)
+{
+    (void)state;
+    pid_t slow;
+    struct request_head end = { .type = REQUEST_DESTROY };
+    box_make(0, NULL);
+    wait_for((slow = payload_pid("payload")) > 0);
+    assert_return_code(ptrace(PTRACE_SEIZE, slow, NULL, PTRACE_O_TRACEEXIT), errno);
+    uint32_t serial = front_send(&end, sizeof end, NULL, 0);
+    assert_int_equal(waitpid(slow, NULL, __WALL), slow);
+    box_make(1, NULL);
+    box_sh(1, 0, "true", NULL, 0);
+    assert_int_equal(box_ask(REQUEST_USAGE, 0, 0).event.result, -ENOENT);
+    (void)ptrace(PTRACE_DETACH, slow, NULL, NULL);
+    assert_int_equal(front_answer(serial).event.result, 0);
+    box_end(1);
+}
+
+/* Puts a process where the kernel does not let it come to where it could be frozen with its box. */
+static void hold(const char *folder, pid_t pid)
+{
+    char text[16];
+
+    if (mkdir(folder, 0755) < 0)
+        assert_int_equal(errno, EEXIST);
+    FD dir = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    snprintf(text, sizeof text, "%d", (int)pid);
+    assert_int_equal(fd_write_file(dir, "tasks", text), 0);
+    assert_int_equal(fd_write_file(dir, "freezer.state", "FROZEN"), 0);
+    wait_for(fd_read_file(dir, "freezer.state", text, sizeof text) > 0 && strncmp(text, "FROZEN", 6) == 0);
+}
+
+static void let_go(const char *folder)
+{
+    FD dir = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+    assert_int_equal(fd_write_file(dir, "freezer.state", "THAWED"), 0);
+}
+
+static void test_a_box_that_freezes_slowly_holds_up_nobody(void **state)
+{
+    (void)state;
+    struct request_head freeze = { .type = REQUEST_FREEZE }, usage = { .type = REQUEST_USAGE, .box = 1 };
+    struct request_connect connect = { .head.type = REQUEST_CONNECT, .port = 1 };
+    char folder[64];
+    pid_t slow;
+
+    /* Where v1 freezes the box itself, it cannot hold anybody back from it. */
+    if (access("/sys/fs/cgroup/unified/cgroup.procs", F_OK) < 0 || access("/sys/fs/cgroup/freezer/tasks", F_OK) < 0)
+        skip();
+    snprintf(folder, sizeof folder, "/sys/fs/cgroup/freezer/test-engine-%d", getpid());
+    box_make(0, NULL);
+    box_make(1, NULL);
+    box_run(0, 0, (struct run){ .script = "exec sleep 300" });
+    wait_for((slow = payload_pid("sleep")) > 0);
+    front_expect(EVENT_STARTED, 0, 0);
+    hold(folder, slow);
+    /* Stopped, so that it finds all of them, however slow this machine is. */
+    assert_return_code(kill(front.keeper, SIGSTOP), errno);
+    uint32_t frozen = front_send(&freeze, sizeof freeze, NULL, 0);
+    uint32_t connected = front_send(&connect, sizeof connect, NULL, 0);
+    uint32_t used = front_send(&usage, sizeof usage, NULL, 0);
+    assert_return_code(kill(front.keeper, SIGCONT), errno);
+    struct told told[2];
+    for (int i = 0; i < 2; i += told[i].event.serial != 0)
+        told[i] = front_next();
+    let_go(folder);
+    assert_int_equal(told[0].event.serial, connected);
+    assert_int_equal(told[0].event.result, -EBUSY);
+    assert_int_equal(told[1].event.serial, used);
+    int r = front_answer(frozen).event.result;
+    /* Too slow for its deadline, maybe; then it runs, and can be frozen now. */
+    if (r == -ETIMEDOUT)
+        r = box_ask(REQUEST_FREEZE, 0, 0).event.result;
+    assert_int_equal(r, 0);
+    assert_int_equal(box_ask(REQUEST_THAW, 0, 0).event.result, 0);
+
+    /* One that is destroyed meanwhile is not frozen any more. */
+    hold(folder, slow);
+    assert_return_code(kill(front.keeper, SIGSTOP), errno);
+    frozen = front_send(&freeze, sizeof freeze, NULL, 0);
+    struct request_head end = { .type = REQUEST_DESTROY };
+    uint32_t gone = front_send(&end, sizeof end, NULL, 0);
+    assert_return_code(kill(front.keeper, SIGCONT), errno);
+    assert_int_equal(front_answer(frozen).event.result, -ECANCELED);
+    let_go(folder);
+    assert_int_equal(front_answer(gone).event.result, 0);
+    assert_int_equal(front_expect(EVENT_ENDED, 0, 0).event.signal, 9);
+    wait_for(rmdir(folder) == 0);
+    box_end(1);
 }
 
 /* Lets the keeper run until it has taken another effective id. */
@@ -368,6 +462,8 @@ const struct CMUnitTest life_tests[] = {
     TEST(test_the_guest_cannot_end_init),
     TEST(test_a_killed_keeper_leaves_nothing),
     TEST(test_a_killed_keeper_leaves_nothing_that_dies_slowly),
+    TEST(test_a_box_that_dies_slowly_holds_up_nobody),
+    TEST(test_a_box_that_freezes_slowly_holds_up_nobody),
     TEST(test_a_keeper_killed_as_somebody_else_leaves_nothing),
     TEST(test_sigterm_ends_the_keeper_cleanly),
     TEST(test_payloads_get_no_blocked_signals),

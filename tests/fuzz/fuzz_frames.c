@@ -12,6 +12,7 @@
 #include "keeper/ops.c"
 #include "keeper/families.c"
 #include "keeper/deadlines.c"
+#include "keeper/later.c"
 
 static uint8_t whim;        /* of the pretended box layer, from the input */
 
@@ -70,7 +71,7 @@ int box_create(struct box_host *host, const struct plan *plan, const int *source
             HOLDS(fcntl(source[plan->mount[i].index], F_GETFD) >= 0);
     }
     memset(ret, 0, sizeof *ret);
-    ret->oom = -1;
+    ret->oom = ret->abandoned.pidfd = -1;
     if (whim % 8 == 7)
         return err_at(e, EMFILE, STEP_CLONE, 0, "namespaces");
     ret->state = BOX_MAKING;
@@ -197,7 +198,7 @@ void family_sweep_unknown(bool (*known)(pid_t pid, void *arg), void *arg)
 
 void box_clear(struct box *ret)
 {
-    *ret = (struct box){ .init.pidfd = -1, .link = -1, .oom = -1,
+    *ret = (struct box){ .init.pidfd = -1, .link = -1, .oom = -1, .abandoned.pidfd = -1,
                          .first = { .process.pidfd = -1, .link = -1, .terminal = -1 } };
 }
 
@@ -330,12 +331,24 @@ int box_socket(const struct box *box, int family, int type, struct err *e)
     return err_at(e, ECONNREFUSED, STEP_NETWORK, 0, "socket");
 }
 
-int box_freeze(struct box *box, bool frozen, struct err *e)
+int box_freeze(struct box *box, uint64_t wait_us, struct err *e)
 {
-    HOLDS(box->state == (frozen ? BOX_READY : BOX_FROZEN));
+    (void)wait_us;
+    HOLDS(box->state == BOX_READY);
     if (whim % 8 == 7)
-        return err_at(e, ETIMEDOUT, STEP_CGROUP, 0, "freezing");
-    box->state = frozen ? BOX_FROZEN : BOX_READY;
+        return err_at(e, EIO, STEP_CGROUP, 0, "freezing");
+    if (whim % 4 == 2)
+        return 0;
+    box->state = BOX_FROZEN;
+    return 1;
+}
+
+int box_thaw(struct box *box, struct err *e)
+{
+    HOLDS(box->state == BOX_FROZEN || box->state == BOX_READY);
+    if (whim % 8 == 7)
+        return err_at(e, EIO, STEP_CGROUP, 0, "thawing");
+    box->state = BOX_READY;
     return 0;
 }
 
@@ -431,8 +444,7 @@ int process_signal_group(const struct process *process, int signal)
 
 void box_kill(struct box *box)
 {
-    if (box->first.waiting && box->first.process.pidfd >= 0)
-        box->first.process.pidfd = fd_close(box->first.process.pidfd);
+    (void)box;
 }
 
 void box_release(struct box_host *host, struct box *box)

@@ -1,0 +1,112 @@
+/* What takes its time in a box and must not take the loop's: a process that was killed and dies slowly (its own quota
+ * may hold it back), and freezing. The first is reaped when its pidfd tells; the second is looked at again and again
+ * until all of the box stands still, and answered then. */
+#define _GNU_SOURCE
+#include "keeper/later.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+
+enum { FREEZE_AT_ONCE_US = 2000, FREEZE_STEP_US = 5000, FREEZE_TIMEOUT_US = 2000000 };
+
+void keeper_reap_later(struct keeper *keeper, struct process *process)
+{
+    struct process_end end;
+
+    if (process->pidfd < 0)
+        return;
+    keeper_unwatch(keeper, process->pidfd);
+    struct kept_dying *d = malloc(sizeof *d);
+    if (!d || keeper_watch(keeper, process->pidfd, WATCH_DYING, 0, 0) < 0) {
+        free(d);
+        (void)!process_reap(process, 1, &end);
+        return;
+    }
+    *d = (struct kept_dying){ .next = keeper->dying, .process = *process };
+    keeper->dying = d;
+    *process = (struct process){ .pidfd = -1 };
+}
+
+void keeper_reap_dying(struct keeper *keeper, bool block)
+{
+    for (struct kept_dying **at = &keeper->dying, *d; (d = *at);) {
+        struct pollfd ended = { .fd = d->process.pidfd, .events = POLLIN };
+        struct process_end end;
+        if (!block && poll(&ended, 1, 0) <= 0) {
+            at = &d->next;
+            continue;
+        }
+        keeper_unwatch(keeper, d->process.pidfd);
+        int r = process_reap(&d->process, block, &end);
+        /* Somebody traces it and has not let it go. */
+        if (r == 0 && keeper_watch(keeper, d->process.pidfd, WATCH_DYING, 0, 0) == 0) {
+            at = &d->next;
+            continue;
+        }
+        if (r == 0)
+            (void)!process_reap(&d->process, 1, &end);
+        fd_close(d->process.pidfd);     /* if another has reaped it */
+        *at = d->next;
+        free(d);
+    }
+}
+
+int keeper_freeze(struct keeper *keeper, struct kept_box *box, uint32_t serial, struct err *e)
+{
+    struct err ignored;
+    int r = box_freeze(&box->box, FREEZE_AT_ONCE_US, e);
+
+    if (r < 0)
+        (void)!box_thaw(&box->box, &ignored);
+    if (r != 0)
+        return r;
+    uint64_t now = clock_monotonic_us();
+    box->freeze_serial = serial;
+    box->freeze_end_us = now + FREEZE_TIMEOUT_US;
+    box->freeze_us = now + FREEZE_STEP_US;
+    keeper_note_deadline(keeper, box->freeze_us);
+    return 0;
+}
+
+static void answer_freeze(struct keeper *keeper, struct kept_box *box, const struct err *e)
+{
+    struct event done = { .type = EVENT_DONE, .box = box->slot, .serial = box->freeze_serial, .result = -e->code,
+                          .err = *e };
+
+    box->freeze_us = 0;
+    keeper_tell(keeper, &done, NULL, 0);
+}
+
+void keeper_freeze_on(struct keeper *keeper, struct kept_box *box, uint64_t now)
+{
+    struct err e = { 0 }, ignored;
+    int r = box_freeze(&box->box, 0, &e);
+
+    if (r == 0 && now < box->freeze_end_us) {
+        box->freeze_us = now + FREEZE_STEP_US;
+        return;
+    }
+    if (r == 0)
+        r = err_at(&e, ETIMEDOUT, STEP_CGROUP, 0, "freezing the box");
+    /* Half frozen is neither. */
+    if (r < 0)
+        (void)!box_thaw(&box->box, &ignored);
+    answer_freeze(keeper, box, &e);
+}
+
+void keeper_freeze_cancel(struct keeper *keeper, struct kept_box *box, bool tell)
+{
+    struct err e = { 0 }, ignored;
+
+    if (!box->freeze_us)
+        return;
+    (void)!box_thaw(&box->box, &ignored);
+    (void)err_at(&e, ECANCELED, STEP_WAIT, 0, "freezing the box");
+    box->freeze_us = 0;
+    if (tell)
+        answer_freeze(keeper, box, &e);
+}
