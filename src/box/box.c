@@ -352,13 +352,13 @@ int box_check_making(struct box *box, struct err *e)
 }
 
 /* A link that closes without a word says only that init is about to be gone; its status says why. */
-static int init_ended(const struct box *box, struct err *e)
+static int init_ended(const struct box *box, bool block, struct err *e)
 {
-    enum { PATIENCE_MS = 1000 };
+    enum { PATIENCE_MS = 1000, GLANCE_MS = 20 };    /* who must not wait still learns it if nobody holds init back */
     struct pollfd ended = { .fd = box->init.pidfd, .events = POLLIN };
     siginfo_t info = { 0 };
 
-    if (poll(&ended, 1, PATIENCE_MS) < 0 ||
+    if (poll(&ended, 1, block ? PATIENCE_MS : GLANCE_MS) < 0 ||
         waitid(P_PIDFD, (id_t)box->init.pidfd, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) < 0 || info.si_pid == 0)
         return err_at(e, ECHILD, STEP_CLONE, 0, "init closed its link");
     return err_set(e, ECHILD, STEP_CLONE,
@@ -375,7 +375,7 @@ int box_ready(struct box *box, bool block, struct err *e)
     if (box->link >= 0) {
         r = box_init_report(box, block, e);
         if (r == -ECHILD)
-            r = init_ended(box, e);
+            r = init_ended(box, block, e);
         if (r == -ECHILD || (r < 0 && e->step == STEP_WAIT))
             find_cause(box, &r, e);
         if (r <= 0)

@@ -183,8 +183,9 @@ static bool take_signals(struct session *s)
             return true;
         } else {
             s->caught = number;
-            if (order(s, "POST", "/signal", json_pack("{s:i}", "signal", number)) < 0)
-                return true;        /* nobody is there to hand it on */
+            int r = order(s, "POST", "/signal", json_pack("{s:i}", "signal", number));
+            if (r < 0 && r != -EINTR)
+                return true;        /* nobody is there to hand it on; if interrupted, the next signal is here already */
             s->kill_at_us = s->grace_us ? clock_monotonic_us() + s->grace_us : 0;
         }
     }

@@ -227,11 +227,13 @@ static void on_created(const struct event *event, int *fds, size_t n_fds, void *
     struct call *c = arg;
     struct box *b = c->box;
     bool in_family = c->in_family;
+    /* Of mounts that do not answer, the keeper waits once. */
+    bool is_deaf = event->err.step == STEP_TREE && (event->result == -ETIMEDOUT || event->result == -EAGAIN);
 
     (void)fds;
     (void)n_fds;
     call_free(c);
-    if (event->result < 0 && event->result != -ECONNRESET && in_family && b->phase == PHASE_CREATING)
+    if (event->result < 0 && event->result != -ECONNRESET && !is_deaf && in_family && b->phase == PHASE_CREATING)
         create_plain(b);
     else
         box_raised(b, event->result < 0 ? &event->err : NULL);

@@ -258,10 +258,8 @@ static int adopt(struct keeper_link *link, int socket)
         return -EPERM;
     }
     int r = loop_fd_add(link->loop, &link->socket, fd, EPOLLIN);
-    if (r < 0)
-        return r;
-    link->socket.fd = TAKE_FD(fd);
-    return 0;
+    link->socket.fd = r < 0 ? -1 : TAKE_FD(fd);
+    return r;
 }
 
 /* Without it the keeper can never be reached again; the next front has another one. */

@@ -42,10 +42,16 @@ static void free_outs(struct kernel_out **list)
     }
 }
 
+/* Room for small messages is not counted: whoever has used up the bound with large ones goes on with these. */
+static size_t counted(size_t room)
+{
+    return room > FIRST_ROOM ? room : 0;
+}
+
 static void drop_partial(struct kernel_link *l)
 {
-    partial_all -= l->room;
-    (void)share_move(&l->partials, l->room, 0);
+    partial_all -= counted(l->room);
+    (void)share_move(&l->partials, counted(l->room), 0);
     free(l->partial);
     l->partial = NULL;
     l->room = l->got = 0;
@@ -227,14 +233,15 @@ static bool grow(struct kernel_link *l, size_t total, size_t n)
         room = l->got + n;
     if (room > total)
         room = total;
-    if (partial_all - l->room + room > PARTIAL_ALL_MOST || !share_move(&l->partials, l->room, room))
+    size_t before = counted(l->room), now = counted(room);
+    if ((now > before && partial_all - before + now > PARTIAL_ALL_MOST) || !share_move(&l->partials, before, now))
         return false;
     struct kernel_message *m = realloc(l->partial, sizeof *m + room + 1);
     if (!m) {
-        (void)share_move(&l->partials, room, l->room);
+        (void)share_move(&l->partials, now, before);
         return false;
     }
-    partial_all += room - l->room;
+    partial_all += now - before;
     l->partial = m;
     l->room = room;
     return true;
@@ -244,8 +251,8 @@ static void complete(struct kernel_link *l)
 {
     struct kernel_message *m = l->partial;
 
-    partial_all -= l->room;
-    (void)share_move(&l->partials, l->room, 0);
+    partial_all -= counted(l->room);
+    (void)share_move(&l->partials, counted(l->room), 0);
     l->partial = NULL;
     size_t size = l->got;
     l->room = l->got = 0;

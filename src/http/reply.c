@@ -17,6 +17,7 @@
 #define FILE_TURN_BYTES (1 << 20)   /* of a file in one turn of the loop */
 #define PIECES_MAX      16
 #define EXACT_BYTES     (1 << 20)   /* a larger buffer is as large as it must be */
+#define KEPT_BYTES      65536       /* a larger one is not kept for what may come */
 
 /* ---- the output buffer ---- */
 
@@ -168,7 +169,8 @@ int reply_flush(struct http_request_state *q)
         if (q->out_at < q->out_end)
             return -EAGAIN;
         q->out_at = q->out_end = 0;
-        if (q->out != q->out_first && q->raw) {     /* an idle WebSocket should not keep a large buffer */
+        /* Neither a WebSocket nor a stream that is quiet should keep a large buffer. */
+        if (q->out != q->out_first && (q->raw || q->out_size > KEPT_BYTES)) {
             free(q->out);
             (void)share_move_bytes(&q->request.share, q->out_size, 0);
             q->out = q->out_first;

@@ -142,6 +142,18 @@ void server_conn_free(struct http_conn *c)
         loop_task_add(s->loop, &s->drained_task);
 }
 
+static bool is_loopback(const struct http_conn *c)
+{
+    const unsigned char *a = c->peer.address.sin6_addr.s6_addr;
+    struct sockaddr_in v4;
+
+    memcpy(&v4, &c->peer.address, sizeof v4);
+    if (c->peer.family == AF_INET)
+        return ntohl(v4.sin_addr.s_addr) >> 24 == 127;
+    return IN6_IS_ADDR_LOOPBACK(&c->peer.address.sin6_addr) ||
+           (IN6_IS_ADDR_V4MAPPED(&c->peer.address.sin6_addr) && a[12] == 127);
+}
+
 /* A user of this machine, an IPv4 address, or an IPv6 network as a site gets it: who has one has all its addresses. */
 static bool count_source(struct http_conn *c)
 {
@@ -150,6 +162,8 @@ static bool count_source(struct http_conn *c)
 
     if (c->peer.family == AF_UNIX) {
         snprintf(name, sizeof name, "uid:%u", (unsigned)c->peer.credentials.uid);
+    } else if (is_loopback(c)) {
+        snprintf(name, sizeof name, "loopback");
     } else if (c->peer.family == AF_INET) {
         struct sockaddr_in v4;
         memcpy(&v4, &c->peer.address, sizeof v4);
@@ -179,7 +193,12 @@ bool http_request_claim(struct http_request *r, struct budgets *all, const char 
 static int conn_new(struct http_listener *l, int fd, const struct sockaddr_in6 *address)
 {
     struct http_server *s = l->server;
-    bool full = s->n_conns >= s->config.max_connections;
+    struct ucred who = { .pid = 0, .uid = (uid_t)-1, .gid = (gid_t)-1 };
+    socklen_t size = sizeof who;
+    int r = l->family == AF_UNIX && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) < 0 ? -errno : 0;
+    /* Some places are for root and for whom the server runs as: others may have taken all that they can have. */
+    unsigned spare = r < 0 || (who.uid != 0 && who.uid != geteuid()) ? s->config.max_connections / 100 : 0;
+    bool full = s->n_conns >= s->config.max_connections - spare;
     struct http_conn *c = full && s->n_refusals >= REFUSED_MAX ? NULL : calloc(1, sizeof *c);
     if (!c) {
         fd_close(fd);
@@ -188,18 +207,12 @@ static int conn_new(struct http_listener *l, int fd, const struct sockaddr_in6 *
     c->server = s;
     c->peer.family = l->family;
     c->peer.tag = l->tag;
-    c->peer.credentials = (struct ucred){ .pid = 0, .uid = (uid_t)-1, .gid = (gid_t)-1 };
+    c->peer.credentials = who;
     c->timer.on_expire = conn_on_timer;
     c->task.on_run = conn_on_task;
     c->watch.on_event = conn_on_event;
-    int r = 0;
-    if (l->family == AF_UNIX) {
-        socklen_t size = sizeof c->peer.credentials;
-        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c->peer.credentials, &size) < 0)
-            r = -errno;
-    } else {
+    if (l->family != AF_UNIX)
         c->peer.address = *address;
-    }
     bool alone = r == 0 && !full && !count_source(c);
     if (alone && s->n_refusals >= REFUSED_MAX)
         r = -EAGAIN;

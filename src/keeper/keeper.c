@@ -143,7 +143,7 @@ void keeper_end_box(struct keeper *keeper, struct kept_box *box, const struct er
         box_kill(&box->box);
     else if (box->waiting->job.process.pidfd >= 0)
         (void)!process_signal(&box->waiting->job.process, SIGKILL);
-    else if (box->waiting->opener)
+    else if (box->waiting->opener && box->waiting->deadline_us)     /* later it has the last copies: see opener.c */
         (void)!process_signal(&box->waiting->opener->process, SIGKILL);
     if (box->box.first.waiting)
         keeper_reap_later(keeper, &box->box.first.process);

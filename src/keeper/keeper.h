@@ -30,8 +30,7 @@ struct kept_payload {
     bool           out_of_memory;   /* we ended it for that, maybe before the kernel counted a kill of its own */
     uint64_t       cpu_before_us;   /* of a parked one: what it took to warm it is nobody's */
     uint64_t       oom_kills_before, pids_refused_before;   /* of the box, when it started: not its doing */
-    int            n_held;
-    int            held[KEEPER_HELD];               /* owned */
+    int            n_held, held[KEEPER_HELD];       /* owned */
     struct event   end;                             /* told to a front that comes later */
 };
 
@@ -41,6 +40,7 @@ struct opener {
     int            link;                    /* owned while it is held */
     bool           is_held;                 /* a box waits for it, or for its store */
     uid_t          uid;                     /* the caller */
+    uint64_t       since_us;                /* it is to answer, or to end; 0: it has answered */
 };
 
 /* What a box is to be made of when its mounts are opened and its store is mounted. */

@@ -29,7 +29,8 @@
 #include "keeper/opener.h"
 #include "sys/rights.h"
 
-enum { PATIENCE_MS = 10000, MOST_OF_CALLER = 128, MOST_STUCK_OF_CALLER = 8 };
+enum { PATIENCE_MS = 10000, STUCK_MS = 1000 };
+enum { MOST_OF_CALLER = 128, MOST_OF_CALLER_IF_MANY = 4, MOST_STUCK_OF_CALLER = 8 };
 
 /* The opener's word; with it come the places. */
 struct opened {
@@ -108,23 +109,25 @@ static int find_caller(bool rootless, int fd, uid_t *ret, struct err *e)
 /* A free place in the table for one more of this caller. */
 static int find_place(struct keeper *keeper, uid_t uid, struct opener **ret, struct err *e)
 {
-    unsigned n_of_caller = 0, n_stuck = 0;
+    uint64_t now = clock_monotonic_us();
+    unsigned n = 0, n_of_caller = 0, n_stuck = 0;
 
     *ret = NULL;
     for (size_t i = 0; i < KEEPER_OPENERS; i++) {
         struct opener *o = &keeper->opener[i];
         if (o->process.pid && !o->is_held)
             keeper_opener_ended(keeper, (unsigned)i);
-        if (o->process.pid == 0 && !o->is_held)
+        if (o->process.pid == 0 && !o->is_held) {
             *ret = o;
-        else if (o->uid == uid) {
-            n_of_caller++;
-            n_stuck += !o->is_held;
+            continue;
         }
+        n++;
+        n_of_caller += o->uid == uid;
+        n_stuck += o->uid == uid && o->since_us && now - o->since_us > STUCK_MS * UINT64_C(1000);
     }
     if (n_stuck >= MOST_STUCK_OF_CALLER)
         return err_set(e, EAGAIN, STEP_TREE, "%u mounts of user %u do not answer; end what serves them", n_stuck, uid);
-    if (!*ret || n_of_caller >= MOST_OF_CALLER)
+    if (!*ret || n_of_caller >= (n < KEEPER_OPENERS / 2 ? MOST_OF_CALLER : MOST_OF_CALLER_IF_MANY))
         return err_set(e, EAGAIN, STEP_TREE, "too many mounts are being opened; try again");
     return 0;
 }
@@ -171,6 +174,7 @@ int keeper_open_mounts(struct keeper *keeper, struct kept_box *box, const struct
     if (r < 0)
         return r;
     o->uid = uid;
+    o->since_us = clock_monotonic_us();
     o->is_held = true;
     w->frame = *q;
     w->opener = o;
@@ -196,7 +200,7 @@ int keeper_take_mounts(struct keeper *keeper, struct kept_box *box, struct err *
         return 0;
     /* It stays: what we have now must not be the last copy. */
     keeper_unwatch(keeper, w->opener->link);
-    w->deadline_us = 0;
+    w->deadline_us = w->opener->since_us = 0;
     if (r < 0)
         return err_at(e, ECANCELED, STEP_TREE, 0, "opening the mounts");
     w->n_fds = n;
@@ -218,6 +222,7 @@ void keeper_free_opener(struct keeper *keeper, struct opener *o)
     keeper_unwatch(keeper, o->link);
     o->link = fd_close(o->link);
     o->is_held = false;
+    o->since_us = clock_monotonic_us();
     /* In order or not, it has nothing more to do. */
     if (o->process.pidfd >= 0)
         (void)!process_signal(&o->process, SIGKILL);

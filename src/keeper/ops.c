@@ -173,11 +173,8 @@ void keeper_free_create(struct keeper *keeper, struct kept_box *box)
 /* A child mounts the store; the box is made when it has. */
 static int mount_store(struct keeper *keeper, struct kept_box *box, const struct request_create *q, struct err *e)
 {
-
-    for (uint32_t i = 0; i < KEEPER_BOXES; i++)
-        if (keeper->box[i] && keeper->box[i]->store == q->store)
-            return err_at(e, EBUSY, STEP_USAGE, 0, "the box's files are in use");
     struct kept_create *w = box->waiting;
+
     if (!w) {
         w = box->waiting = calloc(1, sizeof *w);
         if (!w)
@@ -190,11 +187,9 @@ static int mount_store(struct keeper *keeper, struct kept_box *box, const struct
         (void)!process_signal(&w->job.process, SIGKILL);
         r = err_at(e, -r, STEP_MEMORY, 0, "watching the box");
     }
-    if (r < 0)
-        return r;
-    box->store = q->store;
-    box->box.state = BOX_MAKING;
-    return 0;
+    if (r == 0)
+        box->box.state = BOX_MAKING;
+    return r;
 }
 
 void keeper_mounts_opened(struct keeper *keeper, struct kept_box *box)
@@ -236,6 +231,14 @@ void keeper_store_ended(struct keeper *keeper, struct kept_box *box)
         keeper_bury_box(keeper, box);
 }
 
+static int check_store(const struct keeper *keeper, uint64_t store, struct err *e)
+{
+    for (uint32_t i = 0; store && i < KEEPER_BOXES; i++)
+        if (keeper->box[i] && keeper->box[i]->store == store)
+            return err_at(e, EBUSY, STEP_USAGE, 0, "the box's files are in use");
+    return 0;
+}
+
 /* What can be refused at once is, before anybody is asked to open the mounts. */
 static int check_create(struct keeper *keeper, const struct request_create *q, const int *fds, size_t n_fds,
                         struct err *e)
@@ -243,8 +246,10 @@ static int check_create(struct keeper *keeper, const struct request_create *q, c
     static struct plan plan;
     int source[KEEPER_LAYERS + KEEPER_MOUNTS];
     struct kept_family *family;
-    int r = make_plan(keeper, q, fds, n_fds, &plan, source, e);
+    int r = check_store(keeper, q->store, e);
 
+    if (r == 0)
+        r = make_plan(keeper, q, fds, n_fds, &plan, source, e);
     return r == 0 && q->family ? keeper_find_family(keeper, q, &family, e) : r;
 }
 
@@ -262,13 +267,14 @@ static int do_create(struct call *c, struct err *e)
     box_clear(&box->box);
     box->slot = q->head.box;
     box->token = q->token;
+    box->store = q->store;
     if (q->n_mounts)
         r = keeper_open_mounts(keeper, box, q, c->fds, e);
     else
         r = q->store ? mount_store(keeper, box, q, e) : raise_box(keeper, box, q, c->fds, c->n_fds, -1, e);
-    if (r < 0 && box->waiting)
-        keeper_free_create(keeper, box);
     if (r < 0) {
+        if (box->waiting)
+            keeper_free_create(keeper, box);
         free(box);
         return r;
     }
@@ -282,11 +288,9 @@ static int do_create(struct call *c, struct err *e)
 static int do_store_remove(struct call *c, struct err *e)
 {
     const struct request_store *q = c->frame;
+    int r = check_store(c->keeper, q->store, e);
 
-    for (uint32_t i = 0; i < KEEPER_BOXES; i++)
-        if (c->keeper->box[i] && q->store && c->keeper->box[i]->store == q->store)
-            return err_at(e, EBUSY, STEP_USAGE, 0, "the box's files are in use");
-    return store_remove(&c->keeper->stores, q->store, e);
+    return r < 0 ? r : store_remove(&c->keeper->stores, q->store, e);
 }
 
 void keeper_arm(struct keeper *keeper, struct kept_payload *p)
@@ -397,10 +401,8 @@ static int do_thaw(struct call *c, struct err *e)
 static int do_limits(struct call *c, struct err *e)
 {
     const struct request_limits *q = c->frame;
-    struct limits limits = { .memory_bytes = q->limits.memory_bytes,
-                             .disk_bytes = q->limits.disk_bytes,
-                             .pids = q->limits.pids,
-                             .cpu_milli = q->limits.cpu_milli };
+    struct limits limits = { .memory_bytes = q->limits.memory_bytes, .disk_bytes = q->limits.disk_bytes,
+                             .pids = q->limits.pids, .cpu_milli = q->limits.cpu_milli };
     int r = box_check_limits(&c->keeper->host, &limits, e);
     return r < 0 ? r : box_update_limits(&c->keeper->host, &c->box->box, &limits, e);
 }

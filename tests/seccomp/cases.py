@@ -58,7 +58,7 @@ CASES = [
     ("setsockopt", [3, 6, 1], "allow"),  # TCP_NODELAY
     *[("setsockopt", [3, 1 | high, option | high], "eperm") for option in (26, 50, 51, 52) for high in (0, HIGH)],
     *[("setsockopt", [3, 1 | high, 13 | high], "nothing") for high in (0, HIGH)],      # SO_LINGER
-    ("setsockopt", [3, 6, 31], "enoprotoopt"),
+    *[("setsockopt", [3, 6, option], "enoprotoopt") for option in (14, 31, 32, 38, 39, 40)],
     ("setsockopt", [3, 17, 100], "enoprotoopt"),
     ("setsockopt", [3, 0, 26], "allow"),
 

@@ -204,7 +204,7 @@ class Intent(unittest.TestCase):
         lines = [f"#include <{h}>" for h in headers.split()]
         for name, value in table.constants.items():
             if name not in own:
-                guard = name.startswith("PR_")  # headers may be older than an option
+                guard = name.startswith(("PR_", "TCP_AO_"))  # headers may be older than an option
                 lines += [f"#ifdef {name}"] * guard + [f'_Static_assert({name} == {value}u, "{name}");'] + ["#endif"] * guard
         lines.append(f"_Static_assert((CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET"
                      f" | 0x80) == {table.constants['CLONE_NAMESPACES']}u, \"clone\");")

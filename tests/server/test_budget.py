@@ -75,6 +75,28 @@ def test_input_that_no_command_reads(narrow, carol, dave):
     assert carol.delete(again).status == 204
 
 
+def test_a_command_whose_output_is_cut_ends(narrow, carol):
+    """It belongs to its request, also if we end that: here because nobody reads, and others' input takes most of the room."""
+    box, streams = make_box(carol, limits={"pids": 200, "memory": "256M"}), []
+    while carol.post(box + "/exec", {"argv": ["sleep", "1000"], "stdin": "x" * 3 * MIB, "background": True}).status == 202:
+        pass
+    talk = "while :; do head -c 50000 /dev/zero; sleep 0.02; done"
+    body = json.dumps({"shell": talk, "output_limit": "1G"}).encode()
+    for _ in range(20):
+        s = carol.raw_socket()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.sendall(head(carol, "POST", box + "/exec?stream=true", f"Content-Length: {len(body)}") + body)
+        streams.append(s)
+
+    def ended():
+        return [x for x in carol.get(box + "/exec").json["execs"] if talk in x["argv"] and x["state"] == "ended"]
+    assert wait_for(ended)
+    assert {x["outcome"] for x in ended()} == {"killed"}
+    for s in streams:
+        s.close()
+    assert carol.delete(box).status == 204
+
+
 def test_bodies_that_do_not_end(narrow, carol, dave):
     box, other = make_box(carol), make_box(dave)
     before = resident_bytes(narrow.front())

@@ -291,7 +291,7 @@ static void forward(struct wire *w, const struct parcel *p)
     else if (r == -EPIPE && header)
         desk_fail(d, p->id, p->session, header, "DeadKernelError",
                   k->reason[0] ? k->reason : "the kernel is dead");
-    else if (r == -ENOBUFS)
+    else if (r == -ENOBUFS || r == -EDQUOT)
         wire_close(w, WS_TRY_LATER, "too much waits for the kernel");
     else if (r == -EMSGSIZE)
         wire_close(w, WS_TOO_BIG, "message too big");

@@ -9,7 +9,7 @@
 #include "base/parse.h"
 #include "doors/native/command.h"
 
-enum { LIST_BYTES_MAX = 64 << 20, STDIN_PIECE = 65536 };
+enum { LIST_BYTES_MAX = 64 << 20, STDIN_PIECE = SHARE_SMALL_BYTES /* what is left of one costs nothing */ };
 
 /* ---- start ---- */
 
@@ -212,13 +212,6 @@ static void type(struct http_request *r)
             return;
         }
         int w = feed_write(&t->feed, data, (size_t)n);
-        if (w == -EDQUOT) {
-            feed_done(&t->feed);
-            a->on_end = NULL;
-            r->on_body = NULL;
-            reply_full(r);
-            return;
-        }
         if (w < 0 && w != -EAGAIN) {
             typing_finish(t, true);
             return;

@@ -137,10 +137,9 @@ static void pump(struct stream *s)
         buf_init(&line, TEXT_MAX);
         if (n > 0)
             add_line(&line, &frame, piece, (size_t)n, from, s->at);
-        if (n < 0 || part || buf_error(&line) < 0 || http_reply_write(s->ask->r, line.data, line.length) < 0) {
-            s->over = true;
+        /* Not over: what it is about ends with the request, if it is to. */
+        if (n < 0 || part || buf_error(&line) < 0 || http_reply_write(s->ask->r, line.data, line.length) < 0)
             http_request_abort(s->ask->r);
-        }
         turn += line.length;
         buf_done(&line);
     }
