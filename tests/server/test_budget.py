@@ -298,26 +298,63 @@ def test_one_user_cannot_take_all_connections(narrow):
     assert wait_for(lambda: is_served(user))
 
 
-def test_one_identity_cannot_take_all_connections(narrow, carol, dave):
-    """From however many addresses."""
+def test_one_identity_cannot_take_all_connections(narrow, dave):
+    """A user with a token of its own, half by the socket and half by TCP, where all of loopback is one source."""
     many(5100)
+    user, other_way = narrow.user(OTHER_UID), narrow.token(f"uid:{OTHER_UID}")
 
-    def ask(client, source):
-        s = socket.create_connection(narrow.tcp, 60, (source, 0))
+    def ask(client, source=None):
+        s = socket.create_connection(narrow.tcp, 60, (source, 0)) if source else client.raw_socket()
         s.sendall(head(client, "GET", "/v1/me"))
         return s, answer_of(s)[0]
     socks = []
     try:
         for i in range(5000):
-            s, status = ask(carol, f"127.0.0.{2 + i % 2}")
+            s, status = ask(other_way, f"127.0.0.{2 + i // 2 % 2}") if i % 2 else ask(user)
             socks.append(s)
             assert status == 200
-        s, status = ask(carol, "127.0.0.4")
-        assert status == 429 and s.recv(1) == b""
-        s.close()
+        for client, source in ((user, None), (other_way, "127.0.0.4")):
+            s, status = ask(client, source)
+            assert status == 429 and s.recv(1) == b""
+            s.close()
         s, status = ask(dave, "127.0.0.4")
         assert status == 200
         s.close()
+    finally:
+        for s in socks:
+            s.close()
+    assert wait_for(lambda: is_served(other_way))
+
+
+def test_loopback_is_one_source_and_root_has_places(narrow, carol):
+    many(11000)
+    socks = []
+
+    def connect(make):
+        s = make()
+        s.settimeout(60)
+        socks.append(s)
+        return s
+
+    def by_tcp():
+        return socket.create_connection(narrow.tcp, 60, (f"127.0.1.{1 + len(socks) % 200}", 0))
+
+    def by_socket():
+        s = socket.socket(socket.AF_UNIX)
+        os.seteuid(OTHER_UID)
+        try:
+            s.connect(narrow.socket)
+        finally:
+            os.seteuid(0)
+        return s
+    try:
+        for _ in range(5000):
+            connect(by_tcp)
+        assert answer_of(connect(by_tcp))[0] == 429
+        for _ in range(4900):
+            connect(by_socket)
+        assert answer_of(connect(by_socket))[0] == 503
+        assert is_served(narrow.admin)
     finally:
         for s in socks:
             s.close()
