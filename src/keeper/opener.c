@@ -171,7 +171,7 @@ int keeper_open_mounts(struct keeper *keeper, struct kept_box *box, const struct
     /* Before the front hears of it: it still has its own, or the opener has. */
     for (size_t i = 0; i < q->n_mounts; i++)
         fds[i] = fd_close(fds[i]);
-    if (r < 0)
+    if (r < 0 || !w)
         return r;
     o->uid = uid;
     o->since_us = clock_monotonic_us();
