@@ -222,7 +222,8 @@ void keeper_free_opener(struct keeper *keeper, struct opener *o)
     keeper_unwatch(keeper, o->link);
     o->link = fd_close(o->link);
     o->is_held = false;
-    o->since_us = clock_monotonic_us();
+    if (!o->since_us)
+        o->since_us = clock_monotonic_us();
     /* In order or not, it has nothing more to do. */
     if (o->process.pidfd >= 0)
         (void)!process_signal(&o->process, SIGKILL);
