@@ -271,22 +271,23 @@ def is_served(client):
         return False
 
 
+def connect_as_other(server):
+    s = socket.socket(socket.AF_UNIX)       # without a timeout: then it waits where too many wait to be accepted
+    os.seteuid(OTHER_UID)
+    try:
+        s.connect(server.socket)
+    finally:
+        os.seteuid(0)
+    s.settimeout(60)
+    return s
+
+
 def test_one_user_cannot_take_all_connections(narrow):
     many(5100)
     user = narrow.user(OTHER_UID)
-
-    def connect():
-        s = socket.socket(socket.AF_UNIX)       # without a timeout: then it waits where too many wait to be accepted
-        os.seteuid(OTHER_UID)
-        try:
-            s.connect(narrow.socket)
-        finally:
-            os.seteuid(0)
-        s.settimeout(60)
-        return s
-    socks = [connect() for _ in range(5000)]
+    socks = [connect_as_other(narrow) for _ in range(5000)]
     try:
-        s = connect()
+        s = connect_as_other(narrow)
         assert answer_of(s)[0] == 429 and s.recv(1) == b""
         s.close()
         socks[0].sendall(head(user, "GET", "/v1/me"))
@@ -330,30 +331,20 @@ def test_loopback_is_one_source_and_root_has_places(narrow, carol):
     many(11000)
     socks = []
 
-    def connect(make):
-        s = make()
-        s.settimeout(60)
-        socks.append(s)
-        return s
-
     def by_tcp():
-        return socket.create_connection(narrow.tcp, 60, (f"127.0.1.{1 + len(socks) % 200}", 0))
+        socks.append(socket.create_connection(narrow.tcp, 60, (f"127.0.1.{1 + len(socks) % 200}", 0)))
+        return socks[-1]
 
     def by_socket():
-        s = socket.socket(socket.AF_UNIX)
-        os.seteuid(OTHER_UID)
-        try:
-            s.connect(narrow.socket)
-        finally:
-            os.seteuid(0)
-        return s
+        socks.append(connect_as_other(narrow))
+        return socks[-1]
     try:
         for _ in range(5000):
-            connect(by_tcp)
-        assert answer_of(connect(by_tcp))[0] == 429
+            by_tcp()
+        assert answer_of(by_tcp())[0] == 429
         for _ in range(4900):
-            connect(by_socket)
-        assert answer_of(connect(by_socket))[0] == 503
+            by_socket()
+        assert answer_of(by_socket())[0] == 503
         assert is_served(narrow.admin)
     finally:
         for s in socks:
