@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import pathlib
@@ -106,22 +107,28 @@ def fill_pipe(running):
     wait_for(is_full, "the pipe is full")
 
 
-@pytest.mark.parametrize("command", [("exec", "one", "--", "yes"), ("run", "--server", "--", "yes")])
-def test_a_signal_counts_while_nobody_reads_the_output(server, box, command):
-    running = server.start_carrel(*command, stdout=subprocess.PIPE)
+@contextlib.contextmanager
+def started(server, box, *command, **pipes):
+    """Ended at the latest with the test; then nothing of it runs in the box."""
+    running = server.start_carrel(*command, stdout=subprocess.PIPE, **pipes)
     try:
-        fill_pipe(running)
-        running.send_signal(signal.SIGTERM)
-        assert running.wait(60) == 143
+        yield running
     finally:
         running.kill()
         running.communicate()
     wait_for(lambda: server.request("GET", f"/v1/boxes/{box}")[1]["execs_running"] == 0, "the command is gone")
 
 
+@pytest.mark.parametrize("command", [("exec", "one", "--", "yes"), ("run", "--server", "--", "yes")])
+def test_a_signal_counts_while_nobody_reads_the_output(server, box, command):
+    with started(server, box, *command) as running:
+        fill_pipe(running)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(60) == 143
+
+
 def test_the_second_signal_ends_it_all_also_while_nobody_reads(server, box):
-    running = server.start_carrel("exec", box, "--", "sh", "-c", "trap '' INT; echo trapped >&2; exec yes", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    try:
+    with started(server, box, "exec", box, "--", "sh", "-c", "trap '' INT; echo trapped >&2; exec yes", stderr=subprocess.PIPE) as running:
         assert running.stderr.readline() == b"trapped\n"
         fill_pipe(running)
         running.send_signal(signal.SIGINT)
@@ -129,10 +136,6 @@ def test_the_second_signal_ends_it_all_also_while_nobody_reads(server, box):
         wait_for(lambda: pending() == 0, "the first one is taken")
         running.send_signal(signal.SIGINT)
         assert running.wait(60) == 130
-    finally:
-        running.kill()
-        running.communicate()
-    wait_for(lambda: server.request("GET", f"/v1/boxes/{box}")[1]["execs_running"] == 0, "the command is gone")
 
 
 def test_a_signal_ends_a_report_that_nobody_reads(server, box):
