@@ -171,6 +171,8 @@ MUST_CHECK int box_socket(const struct box *box, int family, int type, struct er
 void           box_kill(struct box *box);
 /* After init was reaped: removes the cgroup, releases the ids, closes everything. */
 void           box_release(struct box_host *host, struct box *box);
+/* Of a killed box, whose payloads have been reaped: waits for init's end, and reaps whoever else keeps it waiting. */
+void           box_reap_init(struct box *box, struct process_end *ret);
 /* Kills, waits for init's end, releases. Payloads that the caller holds must have been reaped: init's end waits for
  * theirs. */
 void           box_destroy(struct box_host *host, struct box *box, struct process_end *ret_init);

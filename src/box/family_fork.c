@@ -253,6 +253,7 @@ int family_order(const struct box *box, struct payload *payload, const struct st
 
 void family_box_sweep(struct box *box)
 {
-    family_reap(box->family);
+    if (box->family)
+        family_reap(box->family);
     family_sweep(box);
 }

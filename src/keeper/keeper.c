@@ -129,7 +129,7 @@ void keeper_end_box(struct keeper *keeper, struct kept_box *box, const struct er
     keeper_freeze_cancel(keeper, box, true);
     box->dying = true;
     box->deadline_us = 0;
-    keeper->n_dying += box->family != NULL;
+    keeper->n_dying++;
     if (cause)
         box->cause = *cause;
     (void)err_at(&going, ECANCELED, STEP_WAIT, 0, "the box is going");
@@ -160,7 +160,7 @@ void keeper_bury_box(struct keeper *keeper, struct kept_box *box)
 
     keeper_unwatch(keeper, box->box.oom);
     box_release(&keeper->host, &box->box);
-    keeper_leave_family(keeper, box);
+    keeper_leave_family(box);
     if (box->create_serial) {
         struct event failed = { .type = EVENT_DONE, .box = box->slot, .serial = box->create_serial, .token = box->token,
                                 .result = box->cause.code ? -box->cause.code : -ECANCELED, .err = box->cause };
@@ -171,6 +171,7 @@ void keeper_bury_box(struct keeper *keeper, struct kept_box *box)
             keeper_free_payload(keeper, box, i);
     keeper->box[box->slot] = NULL;
     keeper->n_boxes--;
+    keeper->n_dying -= box->dying;
     keeper_tell(keeper, &gone, NULL, 0);
     free(box);
 }
@@ -483,20 +484,6 @@ static void dispatch(struct keeper *keeper, uint64_t what)
     }
 }
 
-/* Its payloads have been reaped; of a family's box there may be others. */
-static void reap_init(struct kept_box *box)
-{
-    struct process_end end;
-
-    while (box->family && box->box.init.pidfd >= 0 && process_reap(&box->box.init, 0, &end) == 0) {
-        struct pollfd ended = { .fd = box->box.init.pidfd, .events = POLLIN };
-        family_box_sweep(&box->box);
-        (void)poll(&ended, 1, 5);
-    }
-    if (box->box.init.pidfd >= 0)
-        (void)!process_reap(&box->box.init, 1, &end);
-}
-
 static void end_all(struct keeper *keeper)
 {
     struct process_end end;
@@ -514,7 +501,8 @@ static void end_all(struct keeper *keeper)
         for (unsigned k = 0; k < KEEPER_PAYLOADS; k++)
             if (box->payload[k] && !box->payload[k]->ended && box->payload[k]->payload.process.pidfd >= 0)
                 (void)!process_reap(&box->payload[k]->payload.process, 1, &end);
-        reap_init(box);
+        if (box->box.init.pidfd >= 0)
+            box_reap_init(&box->box, &end);
         keeper_bury_box(keeper, box);
     }
     keeper_end_families(keeper);

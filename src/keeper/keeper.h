@@ -104,7 +104,7 @@ struct keeper {
     bool             stopping;
     uint64_t         deadline_us;               /* no payload and no box has an earlier one; 0: none has any */
     uint64_t         sweep_us;                  /* when to look after families next */
-    size_t           n_dying;                   /* boxes of families that are on their way out */
+    size_t           n_dying;                   /* boxes that are on their way out */
     size_t           n_boxes;
     struct kept_box *box[KEEPER_BOXES];
     size_t           n_roots;
@@ -180,7 +180,7 @@ MUST_CHECK int keeper_end_family(struct keeper *keeper, const struct request_hea
 /* The family that a box is to be made in. */
 MUST_CHECK int keeper_find_family(const struct keeper *keeper, const struct request_create *q, struct kept_family **ret,
                                   struct err *e);
-void           keeper_leave_family(struct keeper *keeper, struct kept_box *box);
+void           keeper_leave_family(struct kept_box *box);
 /* Something happened to one of them. */
 void           keeper_look_at_families(struct keeper *keeper);
 /* Does what is due; returns how long to wait at most, in ms, given how long others want to. */

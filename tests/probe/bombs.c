@@ -416,7 +416,24 @@ static int ignore_all(int argc, char **argv)
     return 0;
 }
 
+/* Children of the command's own parent, which end at once. */
+static int siblings(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    int made = 0;
+    for (; made < 4; made++) {
+        long pid = syscall(SYS_clone, 0x8000 /* CLONE_PARENT */ | SIGCHLD, 0, 0, 0, 0);
+        if (pid == 0)
+            _exit(0);
+        if (pid < 0)
+            break;
+    }
+    say("{\"count\":%d,\"errno\":\"%s\"}", made, errno_name(errno));
+    return 0;
+}
+
 const struct bomb bombs[] = {
+    { "siblings", siblings },
     { "fork-bomb", fork_bomb },
     { "fork-storm", fork_storm },
     { "thread-bomb", thread_bomb },
