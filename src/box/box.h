@@ -120,6 +120,12 @@ MUST_CHECK int box_host_open(struct box_host *ret, struct err *e);
 /* Does nothing to a zeroed host. */
 void           box_host_close(struct box_host *host);
 
+/* The box's user is the caller's own outside, so that the kernel counts what he has there for him. */
+static inline bool box_shares_user(const struct box *box)
+{
+    return box->keep_own || box->ids.size == 1;
+}
+
 /* A box that is none: releasing it does nothing. */
 void           box_clear(struct box *ret);
 

@@ -203,6 +203,10 @@ static int build_late(const struct init_job *job, struct err *e)
 
     if (r < 0)
         return r;
+    /* Before the box's own /proc covers this one. */
+    FD proc_sys = open("/proc/sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if ((r = proc_sys < 0 ? -errno : network_bound_buffers(proc_sys)) < 0)
+        return err_at(e, -r, STEP_NETWORK, 0, "bounding the buffers of sockets (/proc/sys/net)");
     FD root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (root < 0)
         return err_at(e, errno, STEP_ROOT, 0, "/");

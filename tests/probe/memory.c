@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -187,7 +188,18 @@ static void vfork_games(void)
     MUST_FAIL(pid, EPERM);
 }
 
+/* They come from a pool of the host's, and no limit on memory counts them. Without a reservation they are given to
+ * whoever asks, also while the pool is empty. */
+static void huge_pages(void)
+{
+    MUST_FAIL(mmap(NULL, 2 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_HUGETLB, -1, 0),
+              ENOMEM);
+    MUST_FAIL(syscall(SYS_memfd_create, "huge", 4 /* MFD_HUGETLB */), EINVAL, EPERM);
+    MUST_FAIL(shmget(IPC_PRIVATE, 2 << 20, IPC_CREAT | SHM_HUGETLB | SHM_NORESERVE | 0600), ENOMEM, EPERM);
+}
+
 static const struct attack attacks[] = {
+    { "huge_pages_are_refused", huge_pages },
     { "page_zero_cannot_be_mapped", page_zero },
     { "kernel_addresses_cannot_be_read", kernel_addresses },
     { "mremap_does_not_lift_limits", mremap_tricks },
