@@ -73,15 +73,24 @@ static void drop_front(struct keeper *keeper)
     keeper->stopping |= keeper->end_with_front;
 }
 
-void keeper_tell(struct keeper *keeper, const struct event *event, const int *fds, size_t n_fds)
+bool keeper_tell(struct keeper *keeper, const struct event *event, const int *fds, size_t n_fds)
 {
     if (keeper->front < 0)
-        return;
+        return true;
     /* The socket blocks for a while, so that nothing is lost silently; who does not read for that long is no front. */
     int r = link_send(keeper->front, event, sizeof *event, fds, n_fds);
+    /* The kernel counts per user how many descriptors are on their way, and a box of his may be who has them there. */
+    bool whole = r != -ETOOMANYREFS;
+    if (!whole) {
+        struct event bare = *event;
+        if (bare.type == EVENT_DONE)
+            bare.result = err_at(&bare.err, ETOOMANYREFS, STEP_PROTOCOL, 0, "descriptors");
+        r = link_send(keeper->front, &bare, sizeof bare, NULL, 0);
+    }
     /* One that has gone may have said something before: that is worked off, and then its end is read. */
     if (r < 0 && r != -EPIPE && r != -ECONNRESET)
         drop_front(keeper);
+    return whole;
 }
 
 static void fill_usage(const struct box_usage *full, struct frame_usage *ret)
@@ -264,9 +273,11 @@ static void payload_speaks(struct keeper *keeper, struct kept_box *box, unsigned
         (void)!keeper_watch(keeper, p->payload.link, WATCH_PAYLOAD_LINK, box->slot, slot);
     if (r == 0)
         return;
-    if (r > 0) {
-        keeper_tell(keeper, &event, &p->payload.terminal, p->payload.terminal >= 0);
+    if (r > 0 && keeper_tell(keeper, &event, &p->payload.terminal, p->payload.terminal >= 0))
         return;
+    if (r > 0) {    /* nobody would ever see what it writes to its terminal */
+        r = err_at(&event.err, ETOOMANYREFS, STEP_STDIO, 0, "handing the terminal over");
+        (void)!process_signal(&p->payload.process, SIGKILL);
     }
     event.type = EVENT_FAILED;
     event.result = r;

@@ -148,7 +148,8 @@ MUST_CHECK int keeper_watch(struct keeper *keeper, int fd, enum watch what, uint
 /* Before it is closed: what epoll watches ends with the last copy, and a child that is being born has copies of all
  * that we had. Until it closes them, what is ready and of no interest would wake us again and again. */
 void           keeper_unwatch(struct keeper *keeper, int fd);
-void           keeper_tell(struct keeper *keeper, const struct event *event, const int *fds, size_t n_fds);
+/* False: the descriptors could not be sent, and the rest was told without them. */
+bool           keeper_tell(struct keeper *keeper, const struct event *event, const int *fds, size_t n_fds);
 void           keeper_end_box(struct keeper *keeper, struct kept_box *box, const struct err *cause);
 void           keeper_free_payload(struct keeper *keeper, struct kept_box *box, unsigned slot);
 void           keeper_usage(const struct box *box, struct frame_usage *ret, struct box_usage *ret_full);
@@ -192,8 +193,7 @@ void           keeper_end_families(struct keeper *keeper);
 MUST_CHECK int keeper_fork(struct kept_box *box, struct kept_payload *p, const struct start *start, struct err *e);
 void           keeper_fork_speaks(struct keeper *keeper, struct kept_box *box, unsigned slot);
 void           keeper_fork_failed(struct keeper *keeper, struct kept_box *box, unsigned slot, const struct err *e);
-/* A child was refused: ends the box that holds it, and the zygote that gave it. Several did not come: ends the zygote.
- */
+/* A child was refused: ends the box that holds it and its zygote. Several did not come: ends the zygote. */
 void           keeper_judge_fork(struct keeper *keeper, struct kept_box *box, const struct err *e);
 void           keeper_free_order(struct kept_payload *p);
 

@@ -2,6 +2,7 @@
 import ctypes
 import os
 import pathlib
+import resource
 import subprocess
 
 import pytest
@@ -123,6 +124,25 @@ def test_descriptors_end_at_their_limit():
     line = bomb("file-limit").line()
     assert line["errno"] == "EMFILE"
     assert line["count"] <= 4096
+
+
+SEND_ONE = """
+import os, socket, sys
+a, b = socket.socketpair()
+socket.send_fds(a, [b"x"], [os.open("/dev/null", os.O_RDONLY)])
+print("sent")
+"""
+
+
+def test_descriptors_on_their_way_leave_the_callers_own_programs_theirs():
+    """The kernel counts them per user, and an ordinary user's box is the same user: whoever has 1,024 descriptors, as is usual, can still send one."""
+    skip_variant("rootless")
+    box = Box(["/probe/probe", "bomb", "flight-hold"], user=65534, limits=())
+    assert b"ETOOMANYREFS" in box.readline()
+    done = subprocess.run(["/usr/bin/python3", "-c", SEND_ONE], user=65534, group=65534, extra_groups=[], capture_output=True, timeout=PROMPT,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024)))
+    assert done.stdout == b"sent\n", done
+    box.end()
 
 
 def open_files():

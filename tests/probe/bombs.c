@@ -211,6 +211,33 @@ static int flight_fill(int argc, char **argv)
     return total >= 100000 ? 9 : 0;
 }
 
+/* As many descriptors on their way as there may be; they stay there. */
+static int flight_hold(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    enum { AT_ONCE = 253 };
+    unsigned long long total = 0;
+    for (int pair[2]; total < 100000; total += AT_ONCE) {
+        union {
+            struct cmsghdr header;
+            char space[CMSG_SPACE(AT_ONCE * sizeof(int))];
+        } control = { .header = { .cmsg_len = CMSG_LEN(AT_ONCE * sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS } };
+        struct iovec data = { (char *)"x", 1 };
+        struct msghdr message = {
+            .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
+        };
+        for (int i = 0; i < AT_ONCE; i++)
+            ((int *)(void *)CMSG_DATA(&control.header))[i] = 0;
+        /* The raw call: a libc's may take less at once. */
+        if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, pair) < 0 || syscall(SYS_sendmsg, pair[0], &message, 0) < 0)
+            break;
+    }
+    say_end(total);
+    for (;;)
+        pause();
+    return 0;
+}
+
 static int page_table_fill(int argc, char **argv)
 {
     (void)argc, (void)argv;
@@ -444,6 +471,7 @@ const struct bomb bombs[] = {
     { "pipe-fill", pipe_fill },
     { "socket-fill", socket_fill },
     { "flight-fill", flight_fill },
+    { "flight-hold", flight_hold },
     { "page-table-fill", page_table_fill },
     { "sysv-fill", sysv_fill },
     { "mapping-fill", mapping_fill },
