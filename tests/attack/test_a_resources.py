@@ -203,6 +203,23 @@ def test_a_reader_that_sleeps_holds_up_only_its_own_box():
     assert peak < 16 << 10
 
 
+def test_a_reader_that_sleeps_does_not_hold_carrel_beyond_the_timeout():
+    box = Box(["/usr/bin/yes"], options=("--timeout", "1s"))
+    box.process.wait(PROMPT)
+    assert box.process.returncode == 124
+    result = box.finish()
+    assert result.outcome == "timeout" and set(result.stdout) <= set(b"y\n")
+
+
+def test_a_slow_reader_gets_all_that_was_written_before_the_timeout():
+    box = Box(["/bin/sh", "-c", "head -c 60000 /dev/zero; echo end; sleep 1000"], options=("--timeout", "1s"))
+    got = b""
+    while piece := os.read(box.process.stdout.fileno(), 4096):
+        got += piece
+    assert box.finish().status == 124
+    assert len(got) == 60004 and got.endswith(b"end\n")
+
+
 def test_a_grandchild_that_holds_the_output_does_not_hold_carrel():
     result = bomb("hold-output")
     assert result.status == 0
