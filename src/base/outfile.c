@@ -14,14 +14,15 @@
 /* Names of descriptors that this process has: links by nature, into nobody's folder. */
 static bool is_own_descriptor(const char *path)
 {
-    static const char *const whole[] = { "/dev/stdout", "/dev/stderr" }, *const begins[] = { "/dev/fd/", "/proc/self/fd/" };
+    static const char *const whole[] = { "/dev/stdout", "/dev/stderr" };
+    static const char *const begins[] = { "/dev/fd/", "/proc/self/fd/" };
 
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
         if (strcmp(path, whole[i]) == 0)
             return true;
     for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
-        size_t length = strlen(begins[i]);
-        if (strncmp(path, begins[i], length) == 0 && path[length] && !path[length + strspn(path + length, "0123456789")])
+        const char *number = path + strlen(begins[i]);
+        if (strncmp(path, begins[i], strlen(begins[i])) == 0 && *number && !number[strspn(number, "0123456789")])
             return true;
     }
     return false;
@@ -29,7 +30,8 @@ static bool is_own_descriptor(const char *path)
 
 int outfile_open(const char *option, const char *path, struct err *e)
 {
-    struct open_how how = { .flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,    /* a pipe that nobody reads */
+    /* O_NONBLOCK for a pipe that nobody reads. */
+    struct open_how how = { .flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
                             .mode = 0644,
                             .resolve = RESOLVE_NO_SYMLINKS };
     struct stat status;

@@ -198,7 +198,8 @@ int run_main(int argc, char **argv)
     mark(&run, "start");
     r = viaserver_run(&run.options, &e);
     /* What cannot be told is not begun. */
-    if (r == 0 && run.options.report_path && (run.report_fd = outfile_open("--report", run.options.report_path, &late)) < 0) {
+    if (r == 0 && run.options.report_path &&
+        (run.report_fd = outfile_open("--report", run.options.report_path, &late)) < 0) {
         cli_complain(&late);
         return EXIT_CARREL;
     }

@@ -28,7 +28,7 @@ int network_bound_buffers(int proc_sys)
         { "net/ipv4/tcp_rmem", "4096 65536 131072" },
         /* What is left of closed connections for a minute. */
         { "net/ipv4/tcp_max_tw_buckets", "4096" },
-        /* Lists of multicast sources and the like, per socket. Older kernels have it for the host alone, and no larger. */
+        /* Lists of multicast sources and the like, per socket. Older kernels have one for the host, and no larger. */
         { "net/core/optmem_max", "20480" },
     };
 

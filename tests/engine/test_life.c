@@ -137,7 +137,7 @@ static void test_the_guest_cannot_end_init(void **state)
     box_end(0);
 }
 
-/* The keeper's companion gives birth, in the pid namespace of a process that it is told, to children of the keeper's. */
+/* The keeper's companion gives birth, in the pid namespace of a process that it is told, to children of the keeper. */
 static int companion_ask[2] = { -1, -1 }, companion_answer[2] = { -1, -1 };
 
 static void make_strangers(void)

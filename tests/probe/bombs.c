@@ -221,7 +221,9 @@ static int flight_hold(int argc, char **argv)
         union {
             struct cmsghdr header;
             char space[CMSG_SPACE(AT_ONCE * sizeof(int))];
-        } control = { .header = { .cmsg_len = CMSG_LEN(AT_ONCE * sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS } };
+        } control = { .header = { .cmsg_len = CMSG_LEN(AT_ONCE * sizeof(int)),
+                                  .cmsg_level = SOL_SOCKET,
+                                  .cmsg_type = SCM_RIGHTS } };
         struct iovec data = { (char *)"x", 1 };
         struct msghdr message = {
             .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
@@ -229,7 +231,8 @@ static int flight_hold(int argc, char **argv)
         for (int i = 0; i < AT_ONCE; i++)
             ((int *)(void *)CMSG_DATA(&control.header))[i] = 0;
         /* The raw call: a libc's may take less at once. */
-        if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, pair) < 0 || syscall(SYS_sendmsg, pair[0], &message, 0) < 0)
+        if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, pair) < 0 ||
+            syscall(SYS_sendmsg, pair[0], &message, 0) < 0)
             break;
     }
     say_end(total);

@@ -192,8 +192,8 @@ static void vfork_games(void)
  * whoever asks, also while the pool is empty. */
 static void huge_pages(void)
 {
-    MUST_FAIL(mmap(NULL, 2 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_HUGETLB, -1, 0),
-              ENOMEM);
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_HUGETLB;
+    MUST_FAIL(mmap(NULL, 2 << 20, PROT_READ | PROT_WRITE, flags, -1, 0), ENOMEM);
     MUST_FAIL(syscall(SYS_memfd_create, "huge", 4 /* MFD_HUGETLB */), EINVAL, EPERM);
     MUST_FAIL(shmget(IPC_PRIVATE, 2 << 20, IPC_CREAT | SHM_HUGETLB | SHM_NORESERVE | 0600), ENOMEM, EPERM);
 }

@@ -73,7 +73,8 @@ static int netlink_fill(int argc, char **argv)
             before = now;
             for (int i = 0; i < 16; i++)
                 send(fd, &ask, sizeof(ask), 0);
-            ask.header.nlmsg_type = ask.header.nlmsg_type == RTM_GETLINK ? 99 : RTM_GETLINK;    /* an error is an answer, too */
+            /* An error is an answer, too. */
+            ask.header.nlmsg_type = ask.header.nlmsg_type == RTM_GETLINK ? 99 : RTM_GETLINK;
             ask.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK;
         } while ((now = held_by(fd)) > before);
     }
@@ -116,7 +117,9 @@ static int error_fill(int argc, char **argv)
     static char block[60000];
     int want = wanted(argc, argv), n = 0, on = 1;
     for (; n < want; n++) {
-        struct sockaddr_in nobody = { .sin_family = AF_INET, .sin_port = htons(9), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+        struct sockaddr_in nobody = { .sin_family = AF_INET,
+                                      .sin_port = htons(9),
+                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
         int fd = sockets[n] = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
         if (fd < 0)
             break;
@@ -139,11 +142,15 @@ static int stamp_fill(int argc, char **argv)
     int want = wanted(argc, argv), n = 0;
     int by_message = argc > 1 && strcmp(argv[1], "message") == 0;
     for (; n < want; n++) {
-        struct sockaddr_in nobody = { .sin_family = AF_INET, .sin_port = htons(9), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+        struct sockaddr_in nobody = { .sin_family = AF_INET,
+                                      .sin_port = htons(9),
+                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
         union {
             struct cmsghdr header;
             char space[CMSG_SPACE(sizeof(uint32_t))];
-        } control = { .header = { .cmsg_len = CMSG_LEN(sizeof(uint32_t)), .cmsg_level = SOL_SOCKET, .cmsg_type = SO_TIMESTAMPING } };
+        } control = { .header = { .cmsg_len = CMSG_LEN(sizeof(uint32_t)),
+                                  .cmsg_level = SOL_SOCKET,
+                                  .cmsg_type = SO_TIMESTAMPING } };
         uint32_t flags = SOF_TIMESTAMPING_TX_SOFTWARE | SOF_TIMESTAMPING_TX_SCHED;
         memcpy(CMSG_DATA(&control.header), &flags, sizeof(flags));
         struct iovec part = { block, sizeof(block) };
