@@ -16,6 +16,8 @@
 #include "box/family.h"
 #include "box/making.h"
 
+enum { STRANGERS_MS = 50 };      /* how long a plain box has to end before we look for children that we do not know */
+
 int box_check_limits(const struct box_host *host, const struct limits *limits, struct err *e)
 {
     const struct {
@@ -187,6 +189,20 @@ void box_release(struct box_host *host, struct box *box)
     box->state = BOX_DEAD;
 }
 
+/* Init ends when everybody in its pid namespace has been reaped. Who was born there with CLONE_PARENT waits for us, and
+ * neither a zygote nor whoever else could do that tells us of it. In a plain box there should be none. */
+void box_reap_init(struct box *box, struct process_end *ret)
+{
+    struct pollfd ended = { .fd = box->init.pidfd, .events = POLLIN };
+
+    if (!box->family)
+        (void)poll(&ended, 1, STRANGERS_MS);
+    while (box->init.pidfd >= 0 && process_reap(&box->init, 0, ret) == 0) {
+        family_box_sweep(box);
+        (void)poll(&ended, 1, box->family ? 5 : STRANGERS_MS);
+    }
+}
+
 void box_destroy(struct box_host *host, struct box *box, struct process_end *ret_init)
 {
     struct process_end end;
@@ -202,12 +218,6 @@ void box_destroy(struct box_host *host, struct box *box, struct process_end *ret
     /* While init takes the namespaces down, we take the cgroup down; if that takes long, when init has ended. */
     if (box->has_leaf && cgroup_remove_early(box_cgroups(host, box), &box->leaf) != -EBUSY)
         box->has_leaf = false;
-    while (box->family && box->init.pidfd >= 0 && process_reap(&box->init, 0, ret_init) == 0) {
-        struct pollfd ended = { .fd = box->init.pidfd, .events = POLLIN };
-        family_box_sweep(box);
-        (void)poll(&ended, 1, 5);
-    }
-    if (box->init.pidfd >= 0)
-        (void)!process_reap(&box->init, 1, ret_init);
+    box_reap_init(box, ret_init);
     box_release(host, box);
 }

@@ -153,6 +153,10 @@ static void plan_devices(struct maker *m, const struct host_facts *facts)
 
     dir(m, "dev");
     dir(m, "dev/shm");
+    /* A mount of its own, because only here devices are meant to be: the root has nodev. */
+    add_mount(m, (struct plan_mount){ .source = FROM_ROOT, .path = "dev", .target = "dev",
+                                      .flags = TREE_NOSUID | TREE_NOEXEC |
+                                               (m->plan->writable_root ? 0 : TREE_READONLY) });
     for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++)
         if (facts->can_mknod)
             add_entry(m, (struct plan_entry){ .kind = PLAN_NODE, .path = nodes[i].name, .mode = 0666,
@@ -233,8 +237,9 @@ enum { COVER_FLAGS = TREE_READONLY | TREE_NOSUID | TREE_NODEV | TREE_NOEXEC };
  * box anyhow, because its users are nobody out there; strict shows nothing but the box's own processes. */
 static void plan_proc(struct maker *m)
 {
-    static const char *const files[] = { "kallsyms", "keys", "cmdline", "modules", "timer_list", "sched_debug" };
-    static const char *const dirs[] = { "acpi", "asound", "bus", "driver", "fs", "irq", "scsi" };
+    static const char *const files[] = { "kallsyms", "keys",       "key-users",  "cmdline",
+                                         "modules",  "timer_list", "sched_debug" };
+    static const char *const dirs[] = { "acpi", "asound", "bus", "driver", "fs", "irq", "pressure", "scsi" };
     const struct limits *limits = &m->plan->limits;
 
     dir(m, "proc");

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/outfile.h"
 #include "box/box.h"
 #include "cli/commands.h"
 #include "cli/forkway.h"
@@ -35,6 +36,7 @@ struct run {
     struct session     session;
     struct buf         output, errors;
     struct report      report;
+    int                report_fd;       /* owned; -1: none */
     size_t             n_trace;
     struct trace_step  trace[TRACE_STEPS];
 };
@@ -132,16 +134,16 @@ static int deliver(struct run *run, const struct err *failure, struct err *e)
     struct buf text;
     int r = 0;
 
-    if (!run->options.json && !run->options.report_path)
+    if (!run->options.json && run->report_fd < 0)
         return 0;
     buf_init(&text, REPORT_MAX);
     r = failure ? report_error_json(failure, &text) : report_json(&run->report, &text);
     buf_add_char(&text, '\n');
     if (r < 0) {
         r = err_at(e, -r, STEP_MEMORY, 0, "report");
-    } else if (run->options.report_path) {
-        FD fd = open(run->options.report_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-        r = fd < 0 ? -errno : fd_write_all(fd, text.data, text.length);
+    } else if (run->report_fd >= 0) {
+        r = outfile_write(run->report_fd, text.data, text.length);
+        run->report_fd = fd_close(run->report_fd);
         if (r < 0)
             r = err_set(e, -r, STEP_STDIO, "--report %s", run->options.report_path);
     }
@@ -192,8 +194,15 @@ int run_main(int argc, char **argv)
         fputs(run_help, stdout);
         return 0;
     }
+    run.report_fd = -1;
     mark(&run, "start");
     r = viaserver_run(&run.options, &e);
+    /* What cannot be told is not begun. */
+    if (r == 0 && run.options.report_path &&
+        (run.report_fd = outfile_open("--report", run.options.report_path, &late)) < 0) {
+        cli_complain(&late);
+        return EXIT_CARREL;
+    }
     if (r == 0)
         r = prepare(&run, &e);
     if (r == 0)

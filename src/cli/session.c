@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -294,6 +295,35 @@ static int swallow_echo(struct session *s, int r)
     return 0;
 }
 
+/* What the reader of one of the two has taken since. */
+struct progress {
+    uint64_t out_moved, err_moved;
+    size_t   out_begin, err_begin;
+};
+
+static struct progress progress_of(const struct session *s)
+{
+    return (struct progress){ s->out.moved, s->err.moved, s->out.begin, s->err.begin };
+}
+
+static bool was_ended_by_us(const struct session *s)
+{
+    return s->cause == OUTCOME_TIMEOUT || s->cause == OUTCOME_KILLED;
+}
+
+/* One whom we ended for its time, or because we were told to, does not keep us because nobody reads what it wrote: as
+ * long as the reader takes something now and then it gets all, and else we go. Who ended by himself is waited for. */
+static int drain_round(struct session *s, struct err *e)
+{
+    struct progress before = progress_of(s);
+    int r = one_round(s, e);
+    struct progress after = progress_of(s);
+
+    if (was_ended_by_us(s) && memcmp(&before, &after, sizeof before) != 0)
+        s->deadline_us = clock_monotonic_us() + GRACE_US;
+    return r;
+}
+
 int session_run(struct session *s, struct box *box, struct payload *payload, struct err *e)
 {
     int r = 0;
@@ -306,7 +336,9 @@ int session_run(struct session *s, struct box *box, struct payload *payload, str
         s->deadline_us = clock_monotonic_us() + s->options->command.timeout_ms * 1000;
     while (r >= 0 && !s->ended)
         r = swallow_echo(s, one_round(s, e));
+    if (was_ended_by_us(s))
+        s->deadline_us = clock_monotonic_us() + GRACE_US;
     while (r >= 0 && !s->abandoned && drain(s))
-        r = one_round(s, e);
+        r = drain_round(s, e);
     return r < 0 ? r : 0;
 }

@@ -13,6 +13,7 @@
 
 #include "base/fd.h"
 #include "base/jsonout.h"
+#include "base/outfile.h"
 #include "base/parse.h"
 #include "client/client.h"
 #include "client/commands.h"
@@ -28,6 +29,7 @@ struct run {
     json_t         *box;            /* owned: as it was made */
     bool            json;
     const char     *report_path;    /* NULL: none */
+    int             report_fd;      /* owned; opened before the box is there */
     struct buf      capture[2];
 };
 
@@ -135,8 +137,7 @@ static int deliver(const struct run *run, struct buf *text, int r)
         return EXIT_CLIENT;
     }
     if (run->report_path) {
-        FD fd = open(run->report_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-        r = fd < 0 ? -errno : fd_write_all(fd, text->data, text->length);
+        r = outfile_write(run->report_fd, text->data, text->length);
         if (r < 0)
             fprintf(stderr, "carrel: --report %s: %s\n", run->report_path, strerror(-r));
     }
@@ -334,6 +335,8 @@ int client_run(int argc, char **argv)
         return session_finish(run.session, client_complain(&e));
     run.json = json_is_true(json_object_get(run.request, "json"));
     run.report_path = json_string_value(json_object_get(run.request, "report"));
+    if (run.report_path && (run.report_fd = outfile_open("--report", run.report_path, &e)) < 0)
+        return session_finish(run.session, client_complain(&e));
     int status = make_box(&run);
     if (status == 0) {
         status = carry_out(&run);

@@ -50,7 +50,7 @@ struct config {
     uint64_t output_limit_bytes;        /* default of an exec */
     uint64_t max_output_bytes;          /* the most that it may ask for, and what a terminal has */
     uint64_t default_memory_bytes, default_disk_bytes, max_memory_bytes, max_disk_bytes;
-    uint32_t default_pids, default_cpu_milli;
+    uint32_t default_pids, max_pids, default_cpu_milli;
     uint64_t host_memory_bytes;         /* what boxes may request in all; 0: what the host has, less an eighth */
     uint32_t host_cpu_milli;            /* 0: all processors */
     uint32_t ttl_s, idle_s;             /* defaults; 0: none */

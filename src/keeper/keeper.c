@@ -73,15 +73,24 @@ static void drop_front(struct keeper *keeper)
     keeper->stopping |= keeper->end_with_front;
 }
 
-void keeper_tell(struct keeper *keeper, const struct event *event, const int *fds, size_t n_fds)
+bool keeper_tell(struct keeper *keeper, const struct event *event, const int *fds, size_t n_fds)
 {
     if (keeper->front < 0)
-        return;
+        return true;
     /* The socket blocks for a while, so that nothing is lost silently; who does not read for that long is no front. */
     int r = link_send(keeper->front, event, sizeof *event, fds, n_fds);
+    /* The kernel counts per user how many descriptors are on their way, and a box of his may be who has them there. */
+    bool whole = r != -ETOOMANYREFS;
+    if (!whole) {
+        struct event bare = *event;
+        if (bare.type == EVENT_DONE)
+            bare.result = err_at(&bare.err, ETOOMANYREFS, STEP_PROTOCOL, 0, "descriptors");
+        r = link_send(keeper->front, &bare, sizeof bare, NULL, 0);
+    }
     /* One that has gone may have said something before: that is worked off, and then its end is read. */
     if (r < 0 && r != -EPIPE && r != -ECONNRESET)
         drop_front(keeper);
+    return whole;
 }
 
 static void fill_usage(const struct box_usage *full, struct frame_usage *ret)
@@ -129,7 +138,7 @@ void keeper_end_box(struct keeper *keeper, struct kept_box *box, const struct er
     keeper_freeze_cancel(keeper, box, true);
     box->dying = true;
     box->deadline_us = 0;
-    keeper->n_dying += box->family != NULL;
+    keeper->n_dying++;
     if (cause)
         box->cause = *cause;
     (void)err_at(&going, ECANCELED, STEP_WAIT, 0, "the box is going");
@@ -160,7 +169,7 @@ void keeper_bury_box(struct keeper *keeper, struct kept_box *box)
 
     keeper_unwatch(keeper, box->box.oom);
     box_release(&keeper->host, &box->box);
-    keeper_leave_family(keeper, box);
+    keeper_leave_family(box);
     if (box->create_serial) {
         struct event failed = { .type = EVENT_DONE, .box = box->slot, .serial = box->create_serial, .token = box->token,
                                 .result = box->cause.code ? -box->cause.code : -ECANCELED, .err = box->cause };
@@ -171,6 +180,7 @@ void keeper_bury_box(struct keeper *keeper, struct kept_box *box)
             keeper_free_payload(keeper, box, i);
     keeper->box[box->slot] = NULL;
     keeper->n_boxes--;
+    keeper->n_dying -= box->dying;
     keeper_tell(keeper, &gone, NULL, 0);
     free(box);
 }
@@ -263,9 +273,11 @@ static void payload_speaks(struct keeper *keeper, struct kept_box *box, unsigned
         (void)!keeper_watch(keeper, p->payload.link, WATCH_PAYLOAD_LINK, box->slot, slot);
     if (r == 0)
         return;
-    if (r > 0) {
-        keeper_tell(keeper, &event, &p->payload.terminal, p->payload.terminal >= 0);
+    if (r > 0 && keeper_tell(keeper, &event, &p->payload.terminal, p->payload.terminal >= 0))
         return;
+    if (r > 0) {    /* nobody would ever see what it writes to its terminal */
+        r = err_at(&event.err, ETOOMANYREFS, STEP_STDIO, 0, "handing the terminal over");
+        (void)!process_signal(&p->payload.process, SIGKILL);
     }
     event.type = EVENT_FAILED;
     event.result = r;
@@ -483,20 +495,6 @@ static void dispatch(struct keeper *keeper, uint64_t what)
     }
 }
 
-/* Its payloads have been reaped; of a family's box there may be others. */
-static void reap_init(struct kept_box *box)
-{
-    struct process_end end;
-
-    while (box->family && box->box.init.pidfd >= 0 && process_reap(&box->box.init, 0, &end) == 0) {
-        struct pollfd ended = { .fd = box->box.init.pidfd, .events = POLLIN };
-        family_box_sweep(&box->box);
-        (void)poll(&ended, 1, 5);
-    }
-    if (box->box.init.pidfd >= 0)
-        (void)!process_reap(&box->box.init, 1, &end);
-}
-
 static void end_all(struct keeper *keeper)
 {
     struct process_end end;
@@ -514,7 +512,8 @@ static void end_all(struct keeper *keeper)
         for (unsigned k = 0; k < KEEPER_PAYLOADS; k++)
             if (box->payload[k] && !box->payload[k]->ended && box->payload[k]->payload.process.pidfd >= 0)
                 (void)!process_reap(&box->payload[k]->payload.process, 1, &end);
-        reap_init(box);
+        if (box->box.init.pidfd >= 0)
+            box_reap_init(&box->box, &end);
         keeper_bury_box(keeper, box);
     }
     keeper_end_families(keeper);

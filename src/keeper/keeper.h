@@ -104,7 +104,7 @@ struct keeper {
     bool             stopping;
     uint64_t         deadline_us;               /* no payload and no box has an earlier one; 0: none has any */
     uint64_t         sweep_us;                  /* when to look after families next */
-    size_t           n_dying;                   /* boxes of families that are on their way out */
+    size_t           n_dying;                   /* boxes that are on their way out */
     size_t           n_boxes;
     struct kept_box *box[KEEPER_BOXES];
     size_t           n_roots;
@@ -148,7 +148,8 @@ MUST_CHECK int keeper_watch(struct keeper *keeper, int fd, enum watch what, uint
 /* Before it is closed: what epoll watches ends with the last copy, and a child that is being born has copies of all
  * that we had. Until it closes them, what is ready and of no interest would wake us again and again. */
 void           keeper_unwatch(struct keeper *keeper, int fd);
-void           keeper_tell(struct keeper *keeper, const struct event *event, const int *fds, size_t n_fds);
+/* False: the descriptors could not be sent, and the rest was told without them. */
+bool           keeper_tell(struct keeper *keeper, const struct event *event, const int *fds, size_t n_fds);
 void           keeper_end_box(struct keeper *keeper, struct kept_box *box, const struct err *cause);
 void           keeper_free_payload(struct keeper *keeper, struct kept_box *box, unsigned slot);
 void           keeper_usage(const struct box *box, struct frame_usage *ret, struct box_usage *ret_full);
@@ -180,7 +181,7 @@ MUST_CHECK int keeper_end_family(struct keeper *keeper, const struct request_hea
 /* The family that a box is to be made in. */
 MUST_CHECK int keeper_find_family(const struct keeper *keeper, const struct request_create *q, struct kept_family **ret,
                                   struct err *e);
-void           keeper_leave_family(struct keeper *keeper, struct kept_box *box);
+void           keeper_leave_family(struct kept_box *box);
 /* Something happened to one of them. */
 void           keeper_look_at_families(struct keeper *keeper);
 /* Does what is due; returns how long to wait at most, in ms, given how long others want to. */
@@ -192,8 +193,7 @@ void           keeper_end_families(struct keeper *keeper);
 MUST_CHECK int keeper_fork(struct kept_box *box, struct kept_payload *p, const struct start *start, struct err *e);
 void           keeper_fork_speaks(struct keeper *keeper, struct kept_box *box, unsigned slot);
 void           keeper_fork_failed(struct keeper *keeper, struct kept_box *box, unsigned slot, const struct err *e);
-/* A child was refused: ends the box that holds it, and the zygote that gave it. Several did not come: ends the zygote.
- */
+/* A child was refused: ends the box that holds it and its zygote. Several did not come: ends the zygote. */
 void           keeper_judge_fork(struct keeper *keeper, struct kept_box *box, const struct err *e);
 void           keeper_free_order(struct kept_payload *p);
 

@@ -146,7 +146,7 @@ static int raise_box(struct keeper *keeper, struct kept_box *box, const struct r
         r = err_at(e, -r, STEP_MEMORY, 0, "watching the box");
         box_destroy(&keeper->host, &box->box, &end);
         box_clear(&box->box);
-        keeper_leave_family(keeper, box);
+        keeper_leave_family(box);
     }
     return r;
 }

@@ -18,3 +18,24 @@ int network_loopback_up(void)
     struct ifreq request = { .ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING };
     return ioctl(fd, SIOCSIFFLAGS, &request) < 0 ? -errno : 0;
 }
+
+int network_bound_buffers(int proc_sys)
+{
+    static const struct {
+        const char *file, *value;
+    } settings[] = {
+        /* A connection is charged to who accepts it, and what it has received before that to nobody. */
+        { "net/ipv4/tcp_rmem", "4096 65536 131072" },
+        /* What is left of closed connections for a minute. */
+        { "net/ipv4/tcp_max_tw_buckets", "4096" },
+        /* Lists of multicast sources and the like, per socket. Older kernels have one for the host, and no larger. */
+        { "net/core/optmem_max", "20480" },
+    };
+
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        int r = fd_write_file(proc_sys, settings[i].file, settings[i].value);
+        if (r < 0 && r != -ENOENT)
+            return r;
+    }
+    return 0;
+}

@@ -70,6 +70,13 @@ def test_admission_says_what_is_free(alice):
     assert full.json["error"]["details"]["free"]["memory"] == free
 
 
+def test_a_box_has_no_more_processes_than_the_server_allows(alice, make_box):
+    refused = alice.post("/v1/boxes", {"limits": {"pids": 4194304}})
+    assert refused.status == 400 and "limits.pids may be 4096" in refused.json["error"]["message"]
+    path = "/v1/boxes/" + make_box(limits={"pids": 4096})["id"]
+    assert alice.patch(path, {"limits": {"pids": 4097}}).status == 400
+
+
 def test_limits_change_while_the_box_runs(alice, make_box):
     path = "/v1/boxes/" + make_box(limits={"memory": "64M", "disk": "32M"})["id"]
     changed = alice.patch(path, {"limits": {"memory": "128M", "pids": 33}, "labels": {"x": "y"}, "ttl": "1h"})

@@ -22,6 +22,7 @@
 
 struct front front = { .socket = -1 };
 const char *keeper_template;
+void (*keeper_companion)(void);
 const struct frame_limits usual = { .memory_bytes = 96 << 20, .disk_bytes = 16 << 20, .pids = 32, .cpu_milli = 1000 };
 
 static void spawn_keeper(int socket)
@@ -37,6 +38,11 @@ static void spawn_keeper(int socket)
     if (front.keeper)
         return;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (keeper_companion && fork() == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        keeper_companion();
+        _exit(0);
+    }
     if (socket >= 0) {
         fcntl(socket, F_SETFD, 0);
         execl(program, "carrel", "keeper", "--fd", number, option, keeper_template, (char *)NULL);

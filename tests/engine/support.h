@@ -54,6 +54,7 @@ extern struct front front;
 /* --- the keeper --- */
 int   setup_private(void **state);      /* a keeper of our own, connected */
 int   setup_listening(void **state);    /* one that listens; not connected yet */
+extern void (*keeper_companion)(void);  /* runs as a child that the next keeper does not know of, or NULL */
 extern const char *keeper_template;     /* for the next of them: NAME=DIR:DIR, or NULL */
 int   teardown(void **state);           /* it must have ended or end cleanly, and leave nothing */
 void  front_connect(void);              /* and take HELLO */

@@ -287,6 +287,7 @@ static void test_check_sees_the_whole(void **state)
         { { "listen", "allow_anonymous" }, { "[::]:7070", "true" }, "other machines can reach" },
         { { "listen", "allow_anonymous" }, { "192.0.2.1:7070", "true" }, "other machines can reach" },
         { { "defaults.memory", "limits.memory" }, { "2G", "1G" }, "defaults.memory is more than limits.memory" },
+        { { "defaults.pids", "limits.pids" }, { "200", "100" }, "defaults.pids is more than limits.pids" },
         { { "defaults.disk", "limits.disk" }, { "2G", "1G" }, "defaults.disk is more than limits.disk" },
         { { "defaults.output", "limits.output" }, { "2G", "1G" }, "defaults.output is more than limits.output" },
         { { "defaults.memory", "quota.memory" }, { "2G", "1G" }, "quota.memory" },
