@@ -60,7 +60,7 @@ def as_user(name):
 
 
 class Server:
-    def __init__(self, *options, user=USER):
+    def __init__(self, *options, user=USER, wait=True):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="carrel-api-"))
         self.folder.chmod(0o755)
         if user:
@@ -73,7 +73,7 @@ class Server:
             [BUILD / "carrel-server", "serve", "--listen", f"127.0.0.1:{self.port}", "--socket", self.socket, "--state", self.folder / "state",
              "--run", self.folder / "run", "--set", "templates.python.pool=off", *options], stdout=self.log, stderr=self.log, start_new_session=True, **as_user(user))
         try:
-            assert wait_for(self.is_ready), self.log_text()
+            assert not wait or wait_for(self.is_ready), self.log_text()
         except BaseException:
             self.stop()
             raise
