@@ -39,7 +39,8 @@ struct metrics {
     struct histogram first_result;  /* from asking for a kernel, or its box, to the end of its first cell */
 };
 
-/* A request that needs the keeper, and came when it was not there. Embedded in its owner's struct; zeroed = not waiting. */
+/* A request that needs the keeper, and came when it was not there. Embedded in its owner's struct; zeroed = not
+ * waiting. */
 struct keeper_wait {
     struct front       *front;
     struct loop_timer   deadline;
