@@ -71,8 +71,8 @@ struct front {
     struct jupyter     *jupyter;        /* the Jupyter door's own */
 };
 
-/* Whoever needs the keeper while front->ready is false waits for it, a bounded time: after a start, or while another one
- * takes a lost one's place. Cancelling what does not wait does nothing. */
+/* Whoever needs the keeper while front->ready is false waits for it, a bounded time: after a start, or while another
+ * one takes a lost one's place. Cancelling what does not wait does nothing. */
 void front_wait_for_keeper(struct front *front, struct keeper_wait *w, void (*go_on)(struct keeper_wait *w));
 void front_cancel_wait(struct keeper_wait *w);
 /* The keeper is there: those who wait go on. */
