@@ -266,3 +266,10 @@ def test_user_of_its_own(server, box):
     assert server.carrel("shell", "--user", "42", box, data="id -u\n").stdout == "42\n"
     refused = server.carrel("exec", "--user", "nobody", box, "id")
     assert refused.returncode == 125 and "--user" in refused.stderr
+
+
+@pytest.mark.parametrize("line", [("cat; cat; echo done",), None], ids=["two readers", "bash"])
+def test_input_that_is_at_its_end_ends_every_reader_of_a_terminal(server, box, line):
+    words = ["sh", "-c", *line] if line else ["bash"]
+    done = server.carrel("exec", "-it", box, "--", *words)
+    assert done.returncode == 0 and (not line or "done" in done.stdout), done
