@@ -67,13 +67,18 @@ void container_advise(const struct container *c, struct buf *out)
         buf_add_text(out, " /proc/sys is read-only;");
     if (!c->has_seccomp && !c->has_apparmor && !proc)
         buf_add_text(out, " it lacks capabilities or user namespaces;");
-    buf_printf(out, "\nstart it with\n  docker:%s%s%s\n  podman:%s%s%s\n",
-               c->has_seccomp ? " --security-opt seccomp=unconfined" : "",
-               proc ? " --security-opt systempaths=unconfined" : "",
-               c->has_apparmor ? " --security-opt apparmor=unconfined" : !c->has_seccomp && !proc ? " --privileged" : "",
-               c->has_seccomp ? " --security-opt seccomp=unconfined" : "", proc ? " --security-opt unmask=ALL" : "",
-               c->has_apparmor ? " --security-opt apparmor=unconfined" : !c->has_seccomp && !proc ? " --privileged" : "");
-    buf_printf(out, "  a pod:  spec: {hostUsers: false}, securityContext: {%s%s%s}\n",
-               proc ? "procMount: Unmasked" : "", proc && c->has_seccomp ? ", " : "",
-               c->has_seccomp ? "seccompProfile: {type: Unconfined}" : !proc ? "privileged: true" : "");
+    if (c->has_covered_proc && !c->has_readonly_sys && !c->has_seccomp && !c->has_apparmor)
+        buf_add_text(out, "\n'carrel run --no-proc' makes boxes without /proc, or");
+    bool unknown = !c->has_seccomp && !c->has_apparmor && !proc;
+    const char *seccomp = c->has_seccomp ? " --security-opt seccomp=unconfined" : "";
+    const char *rest = c->has_apparmor ? " --security-opt apparmor=unconfined" : unknown ? " --privileged" : "";
+    buf_printf(out, "\nstart it with\n  docker:%s%s%s\n  podman:%s%s%s\n", seccomp,
+               proc ? " --security-opt systempaths=unconfined" : "", rest, seccomp,
+               proc ? " --security-opt unmask=ALL" : "", rest);
+    if (unknown)
+        buf_add_text(out, "  a pod:  securityContext: {privileged: true}\n");
+    else
+        buf_printf(out, "  a pod:  spec: {hostUsers: false}, securityContext: {%s%s%s}\n",
+                   proc ? "procMount: Unmasked" : "", proc && c->has_seccomp ? ", " : "",
+                   c->has_seccomp ? "seccompProfile: {type: Unconfined}" : "");
 }

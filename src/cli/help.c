@@ -19,6 +19,7 @@ const char run_help[] =
     "what the box holds\n"
     "  --root host|DIR         the host's own /usr (host), or an unpacked root filesystem\n"
     "  --writable-root         changes to the root are private to the box\n"
+    "  --no-proc               an empty /proc, where the kernel gives no fresh one (in some containers)\n"
     "  --mount SRC:DST[:ro|rw] a host directory or file, read-only unless rw\n"
     "  --env K=V  --env-file F  --pass-env NAME,...\n"
     "  --workdir DIR           (/home/box)\n"

@@ -38,6 +38,8 @@ static void write_enforced(struct jsonout *j, const struct report *report)
         jsonout_string(j, "pids", cgroups->can[CG_PIDS] ? "not asked for" : cgroups->why[CG_PIDS]);
     if (!limits->cpu_milli)
         jsonout_string(j, "cpus", cgroups->can[CG_CPU] ? "not asked for" : cgroups->why[CG_CPU]);
+    if (report->plan->no_proc)
+        jsonout_string(j, "proc", "--no-proc: /proc is empty");
     if (!report->plan->landlock_abi)
         jsonout_string(j, "landlock", "this kernel has none");
     jsonout_close(j);

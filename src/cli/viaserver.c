@@ -143,6 +143,8 @@ static const char *judge(const struct run_options *o)
         return "a directory as --root";
     if (o->zygote)
         return "--zygote";
+    if (o->box.no_proc)
+        return "--no-proc";
     if (o->trace)
         return "--trace";
     /* Its boxes keep what they write in their memory. */
