@@ -209,3 +209,19 @@ def test_a_create_that_is_refused_leaves_no_box(make_server):
         pytest.skip("an ordinary user can limit memory here")
     assert refused.returncode == 125 and "memory" in refused.stderr
     assert server.carrel("ps", "-q", user=USER).stdout == ""
+
+
+def test_hints_fit(server, box):
+    """What is said to do is what helps."""
+    missing = server.carrel("exec", "nobox", "true").stderr
+    assert "carrel ps" in missing
+    other = server.carrel("logs", box, "xaaaaaaaaaaaa").stderr
+    assert other and "lists your boxes" not in other, other
+    server.carrel("pause", box)
+    assert "carrel resume" in server.carrel("exec", box, "true").stderr
+    server.carrel("resume", box)
+    made = server.carrel("create", "--name", "kept", "--store", "disk", "--disk", "64M")
+    if made.returncode == 0:
+        server.carrel("stop", "kept")
+        told = server.carrel("exec", "kept", "true").stderr
+        assert "carrel start" in told and "resume" not in told, told

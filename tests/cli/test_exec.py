@@ -45,7 +45,7 @@ def test_much_output_arrives_whole(server, box):
 
 def test_output_limit_ends_the_command(server, box):
     result = server.carrel("exec", "--output-limit", "100k", box, "yes")
-    assert result.returncode == 137 and "output limit" in result.stderr
+    assert result.returncode == 137 and "output limit" in result.stderr and "--output-limit" in result.stderr
 
 
 def test_options_may_stand_on_both_sides_of_the_box(server, box):
