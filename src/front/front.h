@@ -93,7 +93,10 @@ int64_t front_time_parse(const char *text);     /* 0 if it is none */
 /* "b" or "x" followed by 12 random characters of a-z2-7. */
 void    front_make_id(char prefix, char id[16]);
 
-/* One structured line on standard error: level, message, then key=value pairs ended by NULL. */
+/* One line on standard error: level, message, then key=value pairs ended by NULL. JSON, or words for people if
+ * front_log_open() found a terminal there; it is called once, before the process locks itself in. */
+void    front_log_open(void);
+bool    front_log_is_for_people(void);
 void    front_log(const char *level, const char *message, ...) __attribute__((sentinel));
 
 #endif
