@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import time
 import urllib.request
 
 import pytest
@@ -260,13 +261,14 @@ def test_serve_on_a_terminal_speaks_to_people(place):
     """And the line for JupyterLab that it prints has all that the gateway wants."""
     port, ours, theirs = free_port(), *pty.openpty()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="carrel-people-"))
+    folder.chmod(0o755)
     process = subprocess.Popen([place / "carrel", "serve", "--no-config", "--listen", f"127.0.0.1:{port}", "--socket", folder / "s", "--state", folder / "state",
                                 "--run", folder / "run", "--set", "templates.python.pool=off"], stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
-    seen = b""
+    seen, end = b"", time.monotonic() + 60
     try:
         while b"the keeper is there" not in seen:
-            assert select.select([ours], [], [], 60)[0], seen
+            assert select.select([ours], [], [], 60)[0] and time.monotonic() < end, seen
             seen += os.read(ours, 4096)
         text = seen.decode()
         assert '"level"' not in text and f"http://127.0.0.1:{port}" in text
