@@ -46,10 +46,11 @@ void container_look(struct container *ret)
 
 bool container_is_to_blame(const struct container *c, const struct err *e)
 {
-    const bool refused = e->code == EPERM || e->code == EACCES || e->code == EROFS || e->code == ENOSYS
-                      || e->code == ENOSPC;
+    bool is_refusal = e->code == EPERM || e->code == EROFS || e->code == ENOSYS;
+    bool is_making = e->step >= STEP_ROOT && e->step <= STEP_SECCOMP;
+    bool is_known = c->has_seccomp || c->has_apparmor || c->has_covered_proc || c->has_readonly_sys;
 
-    return c->is_one && refused && e->step != STEP_USAGE && e->step != STEP_EXEC && e->step != STEP_WORKDIR;
+    return c->is_one && is_refusal && is_making && is_known;
 }
 
 void container_advise(const struct container *c, struct buf *out)
