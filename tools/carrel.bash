@@ -52,7 +52,7 @@ _carrel_client() {
 
 _carrel() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]-} i word
-    local run_options='--memory --pids --cpus --disk --timeout --output-limit --root --writable-root --mount --env --env-file
+    local run_options='--memory --pids --cpus --disk --timeout --output-limit --root --writable-root --no-proc --mount --env --env-file
         --pass-env --workdir --hostname --user --profile --net --local --server --interactive --tty --json --report --trace --help'
     local with_value=' --memory --pids --cpus --disk --timeout --output-limit --root --mount --env --env-file --pass-env --workdir
         --hostname --user --profile --net --report '

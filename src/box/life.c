@@ -1,10 +1,7 @@
 /* A box after it is made: limits, freezing, usage, its end. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/sched.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -15,6 +12,7 @@
 #include "box/box.h"
 #include "box/family.h"
 #include "box/making.h"
+#include "sys/network.h"
 
 enum { STRANGERS_MS = 50 };      /* how long a plain box has to end before we look for children that we do not know */
 
@@ -122,15 +120,8 @@ enum outcome box_outcome(const struct process_end *end, enum outcome cause, cons
 
 int box_socket(const struct box *box, int family, int type, struct err *e)
 {
-    /* A socket belongs to the network namespace that it is made in: step in, make it, step back. */
-    FD own = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-    if (own < 0 || setns(box->ns.net, CLONE_NEWNET) < 0)
-        return err_at(e, errno, STEP_NETWORK, 0, "entering the box's network");
-    int fd = socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    int code = errno;
-    if (setns(own, CLONE_NEWNET) < 0)
-        _exit(125);     /* every later socket would be in the wrong place */
-    return fd < 0 ? err_at(e, code, STEP_NETWORK, 0, "socket") : fd;
+    int fd = network_socket_in(box->ns.net, family, type | SOCK_NONBLOCK);
+    return fd < 0 ? err_at(e, -fd, STEP_NETWORK, 0, "a socket in the box's network") : fd;
 }
 
 /* Lets go of the files while init still holds them. The last holder takes the mounts down, and of a store the kernel

@@ -243,6 +243,8 @@ static void plan_proc(struct maker *m)
     const struct limits *limits = &m->plan->limits;
 
     dir(m, "proc");
+    if (m->plan->no_proc)
+        return;
     add_mount(m, (struct plan_mount){ .source = FROM_PROC,
                                       .path = m->plan->profile == PROFILE_STRICT ? "subset=pid" : NULL,
                                       .target = "proc",
@@ -395,6 +397,7 @@ int plan_make(const struct box_spec *spec, const struct host_facts *facts, struc
     p->uid = spec->uid;
     p->gid = spec->gid;
     p->writable_root = spec->writable_root;
+    p->no_proc = spec->no_proc;
     p->terminal = spec->terminal;
     p->on_store = spec->on_store;
     p->store = -1;

@@ -85,7 +85,7 @@ struct plan {
     const char       *root;         /* directory that FROM_HOST paths are below; "/" for the host */
     uid_t             uid;
     gid_t             gid;
-    bool              writable_root, terminal;
+    bool              writable_root, terminal, no_proc;
     bool              on_store;
     int               store;        /* borrowed: the mounted tree of store.h; -1 from plan_make, set by who has it */
     int               landlock_abi;

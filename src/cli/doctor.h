@@ -23,6 +23,7 @@ struct doctor_row {
 struct doctor {
     struct features    features;
     struct cgroup_host cgroups;
+    char               trial[160];  /* why no box could be made; "": one was */
     size_t             n_rows;
     struct doctor_row  row[DOCTOR_ROWS];
 };

@@ -113,6 +113,18 @@ static void judge_optional(struct doctor *d)
     }
 }
 
+static void judge_trial(struct doctor *d)
+{
+    struct doctor_row *row = add(d, boxes, "a box", d->trial[0] ? DOCTOR_MISSING : DOCTOR_OK);
+
+    SAY(row->found, "%s", d->trial[0] ? d->trial : "made and ended");
+    if (d->trial[0]) {
+        SAY(row->cost, "no box can be made");
+        SAY(row->fix, "see the other rows; where they are all right, it is a seccomp profile or a security module that "
+                      "refuses one step: the word before the first colon");
+    }
+}
+
 static void judge_limits(struct doctor *d)
 {
     static const struct {
@@ -266,6 +278,7 @@ void doctor_judge(struct doctor *doctor)
     judge_kernel(doctor);
     judge_needed(doctor);
     judge_optional(doctor);
+    judge_trial(doctor);
     judge_limits(doctor);
     judge_ids(doctor);
     judge_walls(doctor);

@@ -14,6 +14,7 @@
 #include "base/outfile.h"
 #include "box/box.h"
 #include "cli/commands.h"
+#include "cli/container.h"
 #include "cli/forkway.h"
 #include "cli/help.h"
 #include "cli/options.h"
@@ -180,6 +181,21 @@ static int status_of(const struct run *run)
     return end->signal ? 128 + end->signal : end->code;
 }
 
+static void complain(const struct err *e)
+{
+    struct container container;
+    struct buf advice;
+
+    cli_complain(e);
+    container_look(&container);
+    if (!container_is_to_blame(&container, e))
+        return;
+    buf_init(&advice, 4096);
+    container_advise(&container, &advice);
+    fputs(buf_string(&advice), stderr);
+    buf_done(&advice);
+}
+
 int run_main(int argc, char **argv)
 {
     static struct run run;
@@ -213,7 +229,7 @@ int run_main(int argc, char **argv)
     mark(&run, "end");
 
     if (r < 0)
-        cli_complain(&e);
+        complain(&e);
     else if (!run.options.json)
         report_remark(&run.report, &run.options.command);
     if (run.options.trace)

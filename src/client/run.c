@@ -166,17 +166,17 @@ static void remark(const struct run *run, const json_t *end, const char *outcome
         fprintf(stderr, "carrel: the command was ended after %.3g s (--timeout)\n",
                 json_number_value(json_object_get(command, "timeout")));
     else if (strcmp(outcome, "oom") == 0)
-        fprintf(stderr, "carrel: the box ran out of memory (--memory %llu bytes)\n",
-                (unsigned long long)number_of(limits, "memory"));
+        fprintf(stderr, "carrel: the box ran out of memory (--memory %s)\n",
+                parse_show_size(number_of(limits, "memory")).text);
     else if (strcmp(outcome, "pids") == 0)
         fprintf(stderr, "carrel: the box reached its limit of %llu processes (--pids)\n",
                 (unsigned long long)number_of(limits, "pids"));
     else if (strcmp(outcome, "disk") == 0)
-        fprintf(stderr, "carrel: the box filled its disk (--disk %llu bytes)\n",
-                (unsigned long long)number_of(limits, "disk"));
+        fprintf(stderr, "carrel: the box filled its disk (--disk %s)\n",
+                parse_show_size(number_of(limits, "disk")).text);
     else if (strcmp(outcome, "output_limit") == 0)
-        fprintf(stderr, "carrel: the command was ended after %llu bytes of output (--output-limit)\n",
-                (unsigned long long)number_of(end, "output_limit"));
+        fprintf(stderr, "carrel: the command was ended after %s of output (--output-limit)\n",
+                parse_show_size(number_of(end, "output_limit")).text);
 }
 
 static int tell_end(const struct run *run, const json_t *end)

@@ -250,7 +250,10 @@ void box_raised(struct box *b, const struct err *e)
         char text[256];
         bool again = b->phase == PHASE_STARTING;
         err_text(e, text, sizeof text);
-        box_end(b, again ? PHASE_STOPPED : PHASE_FAILED, again ? "start_failed" : "create_failed", text);
+        /* Who waits for it is told why, and has nothing to clear away; else it is there to be asked. */
+        b->front->metrics.boxes_failed += !again && b->waiters;
+        box_end(b, again ? PHASE_STOPPED : b->waiters ? PHASE_DELETED : PHASE_FAILED,
+                again ? "start_failed" : "create_failed", text);
         if (!again && b->settings.on_disk)
             box_remove_store(b);
         box_wake(b, e);
@@ -501,12 +504,23 @@ int box_usage(struct box *b, void (*call)(struct box *, const struct frame_usage
     return 0;
 }
 
+static void on_buried(struct loop_task *t)
+{
+    box_wake((struct box *)((char *)t - offsetof(struct box, raise_task)), NULL);
+}
+
 int box_delete(struct box *b, const char *reason, box_callback *call, void *arg, struct err *e)
 {
-    int r = check_phase(b, ~(IN(PHASE_FAILED) | IN(PHASE_DELETED)), e);
+    int r = check_phase(b, ~IN(PHASE_DELETED), e);
     if (r < 0)
         return r;
     box_wait(b, call, arg);
+    if (b->phase == PHASE_FAILED) {     /* nothing is left of it but its row */
+        box_set_phase(b, PHASE_DELETED, reason, NULL);
+        b->raise_task.on_run = on_buried;
+        loop_task_add(b->front->loop, &b->raise_task);
+        return 0;
+    }
     if (b->phase == PHASE_DELETING)
         return 0;
     struct request_head q = head(b, REQUEST_DESTROY);

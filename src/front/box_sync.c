@@ -157,9 +157,10 @@ void boxes_on_synced(struct front *front)
     memset(told_slots, 0, sizeof told_slots);
     if (!unreadable)
         boxes_remove_orphans(front);
-    front->ready = true;
+    front->ready = front->was_ready = true;
     pool_on_synced(front);
     families_on_synced(front);
+    front_keeper_came(front);
 }
 
 void boxes_on_lost(struct front *front)

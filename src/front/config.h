@@ -81,5 +81,8 @@ MUST_CHECK int config_check(const struct config *c, struct err *e);
 const struct config_template *config_template(const struct config *c, uint32_t number);
 /* Its number; 0: there is none. */
 uint32_t       config_template_find(const struct config *c, const char *name);
+/* The PATH of what runs in a box with the template's directories: its interpreter comes first. 0: with none's. */
+enum { CONFIG_PATH_SIZE = 384 };
+const char    *config_template_path(const struct config *c, uint32_t number, char room[CONFIG_PATH_SIZE]);
 
 #endif

@@ -205,14 +205,16 @@ static void on_made(const struct event *event, int *fds, size_t n_fds, void *arg
     pool_fill(f->front);
 }
 
-static int pack_zygote(const struct front *front, const struct config_template *t, int *ret, struct err *e)
+static int pack_zygote(const struct front *front, uint32_t number, int *ret, struct err *e)
 {
+    const struct config_template *t = config_template(&front->config, number);
+    char path[CONFIG_PATH_SIZE], variable[sizeof path + 8];
     char program[sizeof front->config.guest + 16];
     char *argv[] = { (char *)(uintptr_t)t->python,  program, "zygote", "--imports", (char *)(uintptr_t)t->imports,
                      t->startup[0] ? "--startup" : NULL, (char *)(uintptr_t)t->startup, NULL };
-    char *env[] = { "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8",
-                    "LC_ALL=C.UTF-8", "HOME=/home/box", NULL };
+    char *env[] = { variable, "LANG=C.UTF-8", "LC_ALL=C.UTF-8", "HOME=/home/box", NULL };
 
+    snprintf(variable, sizeof variable, "PATH=%s", config_template_path(&front->config, number, path));
     snprintf(program, sizeof program, "%s/carrel_kernel", front->config.guest);
     return exec_pack(&(struct exec_options){ .argv = argv, .env = env }, ret, e);
 }
@@ -221,7 +223,6 @@ static void ask(struct family *f)
 {
     struct front *front = f->front;
     const struct config *c = &front->config;
-    const struct config_template *t = config_template(c, f->template);
     struct request_family q = { .head = { .type = REQUEST_FAMILY, .box = number_of(f) - 1 },
                                 .template = f->template,
                                 .profile = f->profile,
@@ -229,7 +230,7 @@ static void ask(struct family *f)
     FD command = -1, errors = -1;
     struct err e = { 0 };
 
-    int r = pack_zygote(front, t, &command, &e);
+    int r = pack_zygote(front, f->template, &command, &e);
     if (r == 0 && (r = open_errors(f, &errors)) < 0)
         r = err_at(&e, -r, STEP_MEMORY, 0, "zygote");
     if (r < 0) {
@@ -364,7 +365,9 @@ bool family_can_fork(const struct box *b)
 
 uint32_t families_layers(const struct front *front, const struct box_settings *s)
 {
-    return s->root == 0 && s->template <= front->boxes.n_templates ? s->template : 0;
+    uint32_t template = s->template ? s->template : 1;
+
+    return s->root == 0 && template <= front->boxes.n_templates ? template : 0;
 }
 
 static uint32_t find_for(struct front *front, const char *owner, const struct box_settings *s, bool for_kernel)

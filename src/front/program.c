@@ -324,6 +324,7 @@ int front_main(int argc, char **argv)
     struct front_options o = { .uid = geteuid(), .gid = getegid(), .owner_uid = geteuid() };
     struct err e = { 0 };
 
+    front_log_open();
     server.front.execs_dir = -1;
     config_defaults(&server.front.config, geteuid() == 0);
     int r = read_options(argc, argv, &o, &server.front.config, true, &e);

@@ -398,6 +398,22 @@ static void supervise(struct supervisor *s)
     }
 }
 
+/* For somebody who has just started it in a terminal. */
+static void greet(const struct config *c)
+{
+    const char *address = c->listen;
+
+    fprintf(stderr, "carrel is serving; Ctrl-C ends it and its boxes\n  unix socket  %s\n", c->socket);
+    if (address[0])
+        fprintf(stderr, "  HTTP         http://%s\n", address);
+    fputs("  a box        carrel create --name job && carrel exec job -- python3 -c 'print(2 + 2)'\n", stderr);
+    if (address[0])
+        fprintf(stderr, "  JupyterLab   jupyter lab --gateway-url=http://%s%s\n", address,
+                c->allow_anonymous ? "" : " --GatewayClient.auth_token=\"$(carrel token create lab)\"");
+    else
+        fputs("  JupyterLab   needs a port: carrel serve --listen 127.0.0.1:7070\n", stderr);
+}
+
 int serve_main(int argc, char **argv)
 {
     static struct supervisor s = { .unix_fd = -1, .tcp_fd = -1 };
@@ -408,6 +424,7 @@ int serve_main(int argc, char **argv)
         return 0;
     }
     umask(022);
+    front_log_open();
     int r = read_options(argc, argv, &s, &e);
     if (r == 0)
         r = find_programs(&s, &e);
@@ -430,7 +447,11 @@ int serve_main(int argc, char **argv)
     snprintf(s.keeper_socket, sizeof s.keeper_socket, "%s", s.keeper_path ? s.keeper_path : "");
     if (!s.keeper_path)
         snprintf(s.keeper_socket, sizeof s.keeper_socket, "%s/keeper.sock", s.config.run);
-    front_log("info", "serving", "socket", s.config.socket, "listen", s.config.listen, "state", s.config.state, NULL);
+    if (front_log_is_for_people())
+        greet(&s.config);
+    else
+        front_log("info", "serving", "socket", s.config.socket, "listen", s.config.listen, "state", s.config.state,
+                  NULL);
     supervise(&s);
     end_child(&s.front);
     end_child(&s.keeper);

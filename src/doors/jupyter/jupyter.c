@@ -88,6 +88,7 @@ static void on_end(struct http_request *r, enum http_end how)
     struct call *c = r->owner;
 
     (void)how;
+    front_cancel_wait(&c->wait);
     if (c->on_gone)
         c->on_gone(c);
 }
@@ -138,6 +139,18 @@ static bool is_below(struct http_text path, const char *root)
     return path.size >= n && memcmp(path.data, root, n) == 0 && (path.size == n || path.data[n] == '/');
 }
 
+static void on_keeper(struct keeper_wait *w)
+{
+    struct call *c = (struct call *)((char *)w - offsetof(struct call, wait));
+
+    if (c->front->ready) {
+        ways[c->match->route - routes].handle(c);
+        return;
+    }
+    (void)http_reply_header(c->r, "Retry-After", "1");
+    answer_fail(c, 503, "the keeper is not there, so this server does not know its kernels; try again");
+}
+
 static void call_begin(struct http_request *r, const struct http_match *m, void *owner)
 {
     const struct way *way = &ways[m->route - routes];
@@ -149,12 +162,10 @@ static void call_begin(struct http_request *r, const struct http_match *m, void 
     if (!let_in(c, way->scope))
         return;
     /* Whoever is told that a kernel does not exist gives it up; a new front hears of them a moment after its start. */
-    if (!c->front->ready && (is_below(r->head.path, K) || is_below(r->head.path, S))) {
-        (void)http_reply_header(r, "Retry-After", "1");
-        answer_fail(c, 503, "the server has just started and does not know its kernels yet; try again");
-        return;
-    }
-    way->handle(c);
+    if (!c->front->ready && (is_below(r->head.path, K) || is_below(r->head.path, S)))
+        front_wait_for_keeper(c->front, &c->wait, on_keeper);
+    else
+        way->handle(c);
 }
 
 /* ---- bodies ---- */

@@ -39,7 +39,11 @@ void ask_info(struct ask *a)
 
 void ask_health(struct ask *a)
 {
-    reply_data(a, 200, "{\"status\":\"ok\"}", 15);
+    /* Whoever waits for a server to come up asks here, and uses it then. */
+    if (a->front->was_ready)
+        reply_data(a, 200, "{\"status\":\"ok\"}", 15);
+    else
+        reply_fail(a, 503, "unavailable", "the server is starting: the keeper is not there yet");
 }
 
 void ask_ready(struct ask *a)

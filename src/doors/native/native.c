@@ -8,7 +8,8 @@
 
 #include "doors/native/door.h"
 
-enum { OPEN = 1, BOX = 2, EXEC = 4 };       /* OPEN: for everybody, unknown callers too */
+/* OPEN: for everybody, unknown callers too. KEEPER: waits for a keeper that is not there yet; BOX implies it. */
+enum { OPEN = 1, BOX = 2, EXEC = 4, KEEPER = 8 };
 
 struct door {
     ask_handler *handle;
@@ -24,8 +25,8 @@ struct door {
 
 /* X(method, pattern, handler, scope, needs) */
 #define ROUTES(ROW)                                                                    \
-    ROW("POST", B, ask_box_create, SCOPE_WRITE, 0)                                     \
-    ROW("GET", B, ask_box_list, SCOPE_READ, 0)                                         \
+    ROW("POST", B, ask_box_create, SCOPE_WRITE, KEEPER)                                \
+    ROW("GET", B, ask_box_list, SCOPE_READ, KEEPER)                                    \
     ROW("GET", BI, ask_box_get, SCOPE_READ, BOX)                                       \
     ROW("PATCH", BI, ask_box_update, SCOPE_WRITE, BOX)                                 \
     ROW("DELETE", BI, ask_box_delete, SCOPE_WRITE, BOX)                                \
@@ -46,7 +47,7 @@ struct door {
     ROW("POST", X "/stdin", ask_exec_stdin, SCOPE_EXEC, BOX | EXEC)                    \
     ROW("POST", X "/resize", ask_exec_resize, SCOPE_EXEC, BOX | EXEC)                  \
     ROW("POST", X "/signal", ask_exec_signal, SCOPE_EXEC, BOX | EXEC)                  \
-    ROW("POST", "/v1/run", ask_run, SCOPE_EXEC, 0)                                     \
+    ROW("POST", "/v1/run", ask_run, SCOPE_EXEC, KEEPER)                                \
     ROW("POST", BI "/run", ask_run_box, SCOPE_EXEC, BOX)                               \
     ROW("GET", BI "/kernels", ask_kernel_list, SCOPE_EXEC, BOX)                        \
     ROW("POST", BI "/kernels", ask_kernel_start, SCOPE_EXEC, BOX)                      \
@@ -98,6 +99,7 @@ static void on_end(struct http_request *r, enum http_end how)
 {
     struct ask *a = r->owner;
 
+    front_cancel_wait(&a->wait);
     if (a->on_end)
         a->on_end(a, how);
     free(a->body);
@@ -162,6 +164,19 @@ bool ask_find_again(struct ask *a)
     return (!a->box || find_box(a)) && (!a->exec || find_exec(a));
 }
 
+static void find_and_handle(struct ask *a)
+{
+    const struct door *door = &doors[a->match->route - routes];
+
+    if ((!(door->needs & BOX) || find_box(a)) && (!(door->needs & EXEC) || find_exec(a)))
+        door->handle(a);
+}
+
+static void on_keeper(struct keeper_wait *w)
+{
+    find_and_handle((struct ask *)((char *)w - offsetof(struct ask, wait)));
+}
+
 static void ask_begin(struct http_request *r, const struct http_match *m, void *owner)
 {
     const struct door *door = &doors[m->route - routes];
@@ -178,9 +193,12 @@ static void ask_begin(struct http_request *r, const struct http_match *m, void *
         http_request_abort(r);
         return;
     }
-    if ((door->needs & OPEN || let_in(a, door->scope)) && (!(door->needs & BOX) || find_box(a))
-        && (!(door->needs & EXEC) || find_exec(a)))
-        door->handle(a);
+    if (!(door->needs & OPEN) && !let_in(a, door->scope))
+        return;
+    if (door->needs & (KEEPER | BOX) && !a->front->ready)
+        front_wait_for_keeper(a->front, &a->wait, on_keeper);
+    else
+        find_and_handle(a);
 }
 
 void native_dispatch(struct front *front, struct http_request *r)
