@@ -9,9 +9,11 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/guest.h"
 #include "base/parse.h"
 #include "client/client.h"
 #include "client/commands.h"
+#include "client/setup.h"
 
 static const char usage[] =
     "usage: carrel kernelspec install [OPTIONS]\n"
@@ -25,11 +27,13 @@ static const char usage[] =
     "  --prefix DIR            into DIR/share/jupyter: a virtual environment, /usr/local\n"
     "  --python PROGRAM        the interpreter, and with it the packages, of the kernel; else a template of the "
     "server's\n"
-    "  --memory 2G  --cpus 2   limits of its boxes\n";
+    "  --memory 2G  --cpus 2   limits of its boxes\n"
+    "  -y, --yes               if there is no Python for kernels yet, 'carrel setup' runs without asking\n";
 
 struct spec {
     struct client client;
     const char   *name, *display, *prefix, *python, *memory, *cpus;
+    bool          yes;
 };
 
 #define TEXT(function, member)                                                     \
@@ -49,6 +53,14 @@ static int set_user(void *into, const char *value, struct err *e)
     (void)value;
     (void)e;
     ((struct spec *)into)->prefix = NULL;
+    return 0;
+}
+
+static int set_yes(void *into, const char *value, struct err *e)
+{
+    (void)value;
+    (void)e;
+    ((struct spec *)into)->yes = true;
     return 0;
 }
 
@@ -138,7 +150,7 @@ static json_t *make_spec(const struct spec *s)
 
 static int install(const struct spec *s)
 {
-    char path[4096];
+    char path[4096], python[GUEST_PATH];
     json_t *spec = make_spec(s);
     int r = place_of(s, path);
 
@@ -154,6 +166,8 @@ static int install(const struct spec *s)
         return EXIT_CLIENT;
     }
     puts(path);
+    if (!s->python && !guest_find_python(python, sizeof python))
+        return setup_offer(s->yes) == 0 ? 0 : EXIT_CLIENT;
     return 0;
 }
 
@@ -176,7 +190,7 @@ int client_kernelspec(int argc, char **argv)
         { "name", 0, true, set_name },     { "display-name", 0, true, set_display },
         { "user", 0, false, set_user },    { "prefix", 0, true, set_prefix },
         { "python", 0, true, set_python }, { "memory", 'm', true, set_memory },
-        { "cpus", 0, true, set_cpus },
+        { "cpus", 0, true, set_cpus },     { "yes", 'y', false, set_yes },
     };
     struct spec s = { .client = { .name = "kernelspec", .usage = usage, .may_lack_server = true },
                       .name = "carrel", .display = "Python 3 (Carrel)" };
