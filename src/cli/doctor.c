@@ -99,6 +99,16 @@ static int print_json(const struct doctor *doctor)
     return r;
 }
 
+static void look_at_kernels(struct doctor_kernels *k)
+{
+    char files[GUEST_PATH];
+
+    guest_find_files(files, sizeof files);
+    k->has_server = cli_has_server();
+    k->has_files = files[0] != '\0';
+    k->has_python = guest_find_python(k->python, sizeof k->python);
+}
+
 int doctor_main(int argc, char **argv)
 {
     static struct doctor doctor; /* too large for the stack */
@@ -121,6 +131,7 @@ int doctor_main(int argc, char **argv)
         cli_complain(&e);
         return EXIT_CARREL;
     }
+    look_at_kernels(&doctor.kernels);
     doctor_judge(&doctor);
     int r = 0;
     if (json)

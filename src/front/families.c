@@ -31,6 +31,7 @@ enum {
     IDLE_MS = 600000,
     BACKOFF_MS = 1000,
     BACKOFF_MOST_MS = 300000,
+    SETUP_MS = 5000,            /* how often it is looked whether 'carrel setup' has been */
     CANNOT_START = 78,          /* the zygote's status when it is no use to try again soon */
     LINES_MOST = 32,
     LINE_BYTES = 1024,
@@ -180,7 +181,10 @@ static void went_down(struct family *f, const struct event *event)
         forget(f);
         return;
     }
-    back_off(f, event->code == CANNOT_START ? BACKOFF_MOST_MS : 0);
+    const struct config_template *t = config_template(&f->front->config, f->template);
+    if (t && t->python_is_default && f->backoff_ms >= SETUP_MS)
+        f->backoff_ms = 0;
+    back_off(f, event->code == CANNOT_START && t && !t->python_is_default ? BACKOFF_MOST_MS : 0);
     snprintf(seconds, sizeof seconds, "%u", f->backoff_ms / 1000);
     front_log("warning", "a family of kernels has ended", "template", template_name(f), "owner", f->owner, "why", text,
               "again_in_s", seconds, NULL);
