@@ -116,14 +116,15 @@ static int place_of(const struct spec *s, char path[4096])
 /* The program that people call: beside this one, or in bin when this one is in libexec. */
 static void own_name(char program[4096])
 {
-    static const char *const places[] = { "carrel", "../bin/carrel" };
+    static const char *const places[] = { "/carrel", "/bin/carrel" };
     char self[4000];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    char *slash = n > 0 ? memrchr(self, '/', (size_t)n) : NULL;
 
-    for (size_t i = 0; slash && i < sizeof places / sizeof *places; i++) {
-        snprintf(program, 4096, "%.*s/%s", (int)(slash - self), self, places[i]);
-        if (access(program, X_OK) == 0)
+    self[n > 0 ? n : 0] = '\0';
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        guest_cut(self, 1);
+        snprintf(program, 4096, "%s%s", self, places[i]);
+        if (self[0] && access(program, X_OK) == 0)
             return;
     }
     snprintf(program, 4096, "carrel");
