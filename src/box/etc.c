@@ -23,24 +23,22 @@
 #include "base/fd.h"
 #include "box/plan.h"
 
-enum { COPIED_MOST = 8192, AGAIN_US = 10000000, DEPTH_MOST = 4, WALKED_MOST = 4096 };
+enum { COPIED_MOST = 16384, SMALL_FOLDER = 6, AGAIN_US = 10000000, DEPTH_MOST = 4, WALKED_MOST = 4096 };
 
 /* Below /etc; one that ends with a star is the beginning of a name. */
 static const char *const names[] = {
     /* what the loader, links and libraries below /usr need */
-    "ld.so.cache", "alternatives", "fonts", "locale.alias", "timezone", "gai.conf", "host.conf",
-    "debian_version", "lsb-release", "redhat-release", "alpine-release",
+    "ld.so.cache", "alternatives", "fonts", "locale.alias", "timezone", "lsb-release", "debian_version",
     /* certificates of authorities: Debian, Fedora, Arch, Alpine */
     "ssl/certs", "ssl/openssl.cnf", "ssl/cert.pem", "ca-certificates/extracted", "pki/tls/certs", "pki/tls/cert.pem",
     "pki/tls/openssl.cnf", "pki/ca-trust/extracted", "crypto-policies",
     /* names of numbers and types */
-    "services", "protocols", "rpc", "ethertypes", "mime.types", "mailcap", "magic", "magic.mime", "papersize",
+    "services", "protocols", "mime.types", "mailcap", "papersize",
     /* shells and what runs in them */
-    "bash.bashrc", "bashrc", "profile", "inputrc", "shells", "zsh", "terminfo", "vim", "vimrc", "nanorc", "screenrc",
-    "groff",
+    "bash.bashrc", "bashrc", "profile", "inputrc", "zsh", "vim", "vimrc", "nanorc", "screenrc",
     /* languages and libraries */
-    "matplotlibrc", "python3*", "perl", "R", "java-*", "java", "maven", "octave*", "julia", "texmf", "ImageMagick*",
-    "ghostscript", "OpenCL", "vulkan", "glvnd", "xml", "sgml", "X11/rgb.txt", "odbcinst.ini", "openmpi", "lua",
+    "matplotlibrc", "python3.*", "R", "java-*", "java", "maven", "octave*", "julia", "texmf", "ImageMagick*",
+    "ghostscript", "OpenCL", "vulkan", "openmpi",
 };
 
 static bool everybody_reads(const struct stat *status)
@@ -108,6 +106,36 @@ static bool copy_link(int etc, const char *name, struct facts_etc *ret)
     return strncmp(real, "/usr/", 5) == 0 || strncmp(real, "/etc/", 5) == 0;
 }
 
+static void add(struct host_facts *facts, int etc, const char *name);
+
+/* A folder of a few files, all of them small: it is made again with copies of them. False: it is bound instead. */
+static bool copy_folder(struct host_facts *facts, int etc, const char *name)
+{
+    char inner[SMALL_FOLDER][sizeof facts->etc[0].name];
+    FD fd = openat(etc, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    struct stat status;
+    size_t n = 0, total = 0;
+    bool is_small = dir != NULL;
+
+    if (!dir)
+        return false;
+    fd = -1;
+    for (struct dirent *d; is_small && (d = readdir(dir));) {
+        if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
+            continue;
+        is_small = n < SMALL_FOLDER && fstatat(dirfd(dir), d->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+                   (S_ISREG(status.st_mode) || S_ISLNK(status.st_mode)) &&
+                   (total += (size_t)status.st_size) <= COPIED_MOST &&
+                   snprintf(inner[n], sizeof *inner, "%s/%s", name, d->d_name) < (int)sizeof *inner;
+        n++;
+    }
+    closedir(dir);
+    for (size_t i = 0; is_small && i < n; i++)
+        add(facts, etc, inner[i]);
+    return is_small;
+}
+
 static void add(struct host_facts *facts, int etc, const char *name)
 {
     struct facts_etc *found = &facts->etc[facts->n_etc];
@@ -135,7 +163,7 @@ static void add(struct host_facts *facts, int etc, const char *name)
     } else if ((!S_ISDIR(status.st_mode) && !S_ISREG(status.st_mode)) || !everybody_reads(&status)) {
         return;
     } else if (S_ISDIR(status.st_mode)) {
-        if (facts->is_rootless && holds_private(etc, name, DEPTH_MOST, &left))
+        if (copy_folder(facts, etc, name) || (facts->is_rootless && holds_private(etc, name, DEPTH_MOST, &left)))
             return;
     } else if (!copy_text(facts, etc, name, &found->text)) {
         found->text = NULL;

@@ -11,8 +11,8 @@
 #include "box/spec.h"
 #include "sys/landlock.h"
 
-enum { PLAN_ENTRIES = 320, PLAN_MOUNTS = 160, PLAN_RULES = 80, PLAN_POOL = 24576, FACTS_TREES = 64,
-       FACTS_ETC = 64, FACTS_TEXT = 65536 };
+enum { PLAN_ENTRIES = 384, PLAN_MOUNTS = 160, PLAN_RULES = 80, PLAN_POOL = 24576, FACTS_TREES = 64,
+       FACTS_ETC = 96, FACTS_TEXT = 65536 };
 
 #define BOX_HOME "/home/box"
 
