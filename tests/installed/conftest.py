@@ -73,10 +73,22 @@ def wheelhouse():
     shutil.rmtree(place)
 
 
-def stand_in(place, name, modules):
+@pytest.fixture(scope="session")
+def names_only():
+    """Packages that have the right names and nothing in them: for what is not about kernels."""
+    place = pathlib.Path(tempfile.mkdtemp(prefix="carrel-names-"))
+    place.chmod(0o755)
+    for name, modules in {"ipykernel": ["__init__"], "IPython": ["__init__"], "numpy": ["__init__"], "pandas": ["__init__"],
+                          "matplotlib": ["__init__", "pyplot"]}.items():
+        stand_in(place, name, modules, "IPython" if name == "ipykernel" else None)
+    yield {"PIP_FIND_LINKS": str(place)}
+    shutil.rmtree(place)
+
+
+def stand_in(place, name, modules, needs=None):
     """A wheel of empty modules."""
     files = {f"{name}/{module}.py": "" for module in modules}
-    files[f"{name}-99.0.dist-info/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: 99.0\n"
+    files[f"{name}-99.0.dist-info/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: 99.0\n" + (f"Requires-Dist: {needs}\n" if needs else "")
     files[f"{name}-99.0.dist-info/WHEEL"] = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     files[f"{name}-99.0.dist-info/RECORD"] = "".join(f"{path},,\n" for path in files)
     with zipfile.ZipFile(place / f"{name}-99.0-py3-none-any.whl", "w") as wheel:
@@ -85,10 +97,10 @@ def stand_in(place, name, modules):
 
 
 def pytest_generate_tests(metafunc):
-    """Root and an ordinary user; in the quick cut only the user sets up again and again."""
+    """Root and an ordinary user; in the quick cut only the user has environments."""
     if "someone" in metafunc.fixturenames:
-        both = LONG or metafunc.module.__name__ == "test_places"
-        metafunc.parametrize("someone", ["root", "user"] if both else ["user"], indirect=True, scope="module")
+        both = LONG or (metafunc.module.__name__ == "test_places" and "environment" not in metafunc.fixturenames)
+        metafunc.parametrize("someone", ["user", "root"] if both else ["user"], indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")
