@@ -150,8 +150,8 @@ bool guest_find_own_python(char *ret, size_t size)
     return access(path, X_OK) == 0 && keep(path, ret, size);
 }
 
-/* Packages below a prefix: PREFIX/lib/python3.11/site-packages; Debian's have names of their own. version: "python3.11",
- * or "" if it is not known. */
+/* Packages below a prefix: PREFIX/lib/python3.11/site-packages; Debian's have names of their own. version:
+ * "python3.11", or "" if it is not known. */
 static bool prefix_has(const char *prefix, const char *version, const char *module)
 {
     static const char *const folders[] = { "lib", "lib64", "local/lib" }, *const names[] = { "site", "dist" };
@@ -223,7 +223,7 @@ bool guest_find_python(char *ret, size_t size)
         return keep(own, ret, size) && guest_has_ipykernel(own);
     guest_setup_place(place, sizeof place - 16);
     const char *const places[] = { place, machine_place };
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+    for (size_t i = 0; i < (getenv("CARREL_ENVIRONMENT") ? 1 : 2); i++)     /* who names a place means that one */
         if (guest_is_set_up(places[i]) && snprintf(ret, size, "%s/bin/python", places[i]) < (int)size &&
             guest_has_ipykernel(ret))
             return true;

@@ -11,8 +11,8 @@ enum { GUEST_PATH = 256 };
  * its prefix, or in a wheel; "" if there is none. */
 void guest_find_files(char *ret, size_t size);
 
-/* The environment that 'carrel setup' makes: $CARREL_ENVIRONMENT; else the machine's, if root asks, or the user's. "" if
- * the user has no home. */
+/* The environment that 'carrel setup' makes: $CARREL_ENVIRONMENT; else the machine's, if root asks, or the user's. ""
+ * if the user has no home. */
 void guest_setup_place(char *ret, size_t size);
 /* It is there, and was made to the end. */
 bool guest_is_set_up(const char *place);
@@ -22,8 +22,8 @@ bool guest_is_set_up(const char *place);
 bool guest_find_own_python(char *ret, size_t size);
 
 /* The interpreter of kernels where nobody names one: that of the environment around this program, of 'carrel setup' by
- * this user or by root, Debian's; the first of them that has ipykernel. False: none has, and ret is where 'carrel setup'
- * would put one, or Debian's if there is no such place. */
+ * this user or by root, Debian's; the first of them that has ipykernel. False: none has, and ret is where 'carrel
+ * setup' would put one, or Debian's if there is no such place. */
 bool guest_find_python(char *ret, size_t size);
 
 /* Whether ipykernel is among the packages of an interpreter. Nothing is run: it is looked for where packages are. */

@@ -1,13 +1,14 @@
-/* The host's configuration that boxes on the host's own root may see: what programs below /usr expect in /etc, by a list.
+/* The host's configuration that boxes on the host's own root may see: what programs below /usr expect in /etc, by a
+ * list.
  *
- * On the list is what says how programs work: certificates of authorities, names of ports and types, how a shell looks,
- * configuration that files below /usr are links to. Not on it is whatever tells about this machine, its users, its
- * network, or may hold a password: passwd, hosts, machine-id, fstab, environment, profile.d, ssl/private, odbc.ini,
- * gitconfig, pip.conf, npmrc and the like.
+ * On the list is what says how programs work: certificates of authorities, names of ports and types, how a shell
+ * looks, configuration that files below /usr are links to. Not on it is whatever tells about this machine, its users,
+ * its network, or may hold a password: passwd, hosts, machine-id, fstab, environment, profile.d, ssl/private,
+ * odbc.ini, gitconfig, pip.conf, npmrc and the like.
  *
- * Of that a box gets what everybody on the host may read. As root nothing else could be read either, because users of a
- * box are nobody out there. A box of an ordinary user has that user's groups: a folder in which the user may read what
- * not everybody may is left out whole. Small files are copied, because a mount costs more; the rest is bound. */
+ * Of that a box gets what everybody on the host may read. As root nothing else could be read either, because users of
+ * a box are nobody out there. A box of an ordinary user has that user's groups: a folder in which the user may read
+ * what not everybody may is left out whole. Small files are copied, because a mount costs more; the rest is bound. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>

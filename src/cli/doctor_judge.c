@@ -257,12 +257,13 @@ static void judge_kernels(struct doctor *d)
         return;
     }
     SAY(row->found, "%s", is_whole ? "no Python with ipykernel" : "not installed");
-    SAY(row->cost, "'carrel py', 'carrel repl', notebooks and Box().run() have no kernel; commands run in boxes all the same");
+    SAY(row->cost,
+        "'carrel py', 'carrel repl', notebooks and Box().run() have no kernel; commands run in boxes all the same");
     if (is_whole)
         SAY(row->fix, "carrel setup");
     else
-        SAY(row->fix, "%s", k->has_server ? "its guest files are missing: install carrel whole (make install, or the wheel)"
-                                          : "carrel-server is not beside this program: install carrel whole");
+        SAY(row->fix, "%s: install carrel whole (make install, or the wheel)",
+            k->has_server ? "its guest files are missing" : "carrel-server is not beside this program");
 }
 
 static void judge_rest(struct doctor *d)

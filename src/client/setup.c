@@ -1,8 +1,9 @@
 /* carrel setup: an environment with what the default template imports, made once, of wheels only.
  *
- * Debian's interpreter may not be given packages (it is "externally managed"), and a user's own may lack them; so kernels
- * get an environment that belongs to nobody else. It is filled in place and marked when it is whole: a server that runs
- * already shows the same folder to its boxes. Two that set up at once wait for each other, and the second finds it done. */
+ * Debian's interpreter may not be given packages (it is "externally managed"), and a user's own may lack them; so
+ * kernels get an environment that belongs to nobody else. It is filled in place and marked when it is whole: a server
+ * that runs already shows the same folder to its boxes. Two that set up at once wait for each other, and the second
+ * finds it done. */
 #define _GNU_SOURCE
 #include "client/setup.h"
 
@@ -31,8 +32,8 @@ static const char usage[] =
     "usage: carrel setup [OPTIONS] [PACKAGE...]\n"
     "\n"
     "Makes a Python environment for kernels, once: ipykernel, numpy, pandas and matplotlib, and the packages that are\n"
-    "named. Only wheels are installed, so nothing is compiled and no package runs a program. It is used by\n"
-    "'carrel py', 'carrel serve' and kernelspecs wherever no other interpreter was chosen; no other Python is changed.\n"
+    "named. Only wheels are installed, so nothing is compiled and no package runs a program. 'carrel py',\n"
+    "'carrel serve' and kernelspecs use it wherever no other interpreter was chosen; no other Python is changed.\n"
     "\n"
     "  --python PROGRAM        the interpreter that it is made from [/usr/bin/python3, then python3 on PATH]\n"
     "  --upgrade               install the newest versions of what is there\n"
@@ -299,8 +300,9 @@ static int install(const struct setup *s, const char *python, char *const *more,
     argv[n] = NULL;
     int status = run_shown(argv);
     if (status != 0)
-        fprintf(stderr, "carrel: setup: the packages could not be installed (pip left with status %d; it says why above). "
-                "What is there is kept: 'carrel setup' goes on\n", status);
+        fprintf(stderr,
+                "carrel: setup: the packages could not be installed (pip left with status %d; it says why above). What "
+                "is there is kept: 'carrel setup' goes on\n", status);
     return status ? EXIT_CLIENT : 0;
 }
 

@@ -283,8 +283,8 @@ static pid_t spawn(char *const *argv, const int *keep, size_t n)
     _exit(127);
 }
 
-/* The interpreter of templates that name none. Where 'carrel setup' has not been yet, its folder is made: what boxes see
- * of it is what will be in it. */
+/* The interpreter of templates that name none. Where 'carrel setup' has not been yet, its folder is made: what boxes
+ * see of it is what will be in it. */
 static void find_python(struct supervisor *s)
 {
     char place[GUEST_PATH];

@@ -111,7 +111,8 @@ def setup_place() -> str:
 
 def is_set_up() -> bool:
     """Whether there is an environment of `carrel setup`, of this user or of the machine."""
-    return any(os.path.exists(os.path.join(place, "carrel-setup")) for place in (setup_place(), _MACHINE_PLACE))
+    places = [setup_place()] if os.environ.get("CARREL_ENVIRONMENT") else [setup_place(), _MACHINE_PLACE]
+    return any(os.path.exists(os.path.join(place, "carrel-setup")) for place in places)
 
 
 def setup(*packages: str, upgrade: bool = False) -> str:

@@ -29,9 +29,9 @@ void ask_info(struct ask *a)
                                                    c->template[i].python));
     front_time_text(a->front->started_ms, started);
     reply_json(a, 200,
-               json_pack("{s:s,s:s,s:b,s:o,s:o,s:{s:I,s:f,s:i},s:{s:I,s:f,s:I},s:{s:I,s:f,s:I,s:I},s:{s:I,s:I}}", "version",
-                         CARREL_VERSION, "started_at", started, "ready", a->front->ready, "roots", roots, "templates",
-                         templates, "host",
+               json_pack("{s:s,s:s,s:b,s:o,s:o,s:{s:I,s:f,s:i},s:{s:I,s:f,s:I},s:{s:I,s:f,s:I,s:I},s:{s:I,s:I}}",
+                         "version", CARREL_VERSION, "started_at", started, "ready", a->front->ready, "roots", roots,
+                         "templates", templates, "host",
                          "memory", (json_int_t)c->host_memory_bytes, "cpus", (double)c->host_cpu_milli / 1000, "boxes",
                          KEEPER_BOXES, "free", "memory", (json_int_t)left.memory_bytes, "cpus",
                          (double)left.cpu_milli / 1000, "boxes",
