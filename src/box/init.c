@@ -61,6 +61,9 @@ static int attach(const struct plan *plan, const struct trees *trees, size_t i)
 
     switch (mount->source) {
     case FROM_HOST:
+        if (trees->mount[i] < 0 && mount->optional)
+            return 0;
+        return mountfd_attach(trees->mount[i], point, "");
     case FROM_DEVICE:
     case FROM_CALLER:
     case FROM_LAYER:
@@ -85,6 +88,8 @@ static int attach(const struct plan *plan, const struct trees *trees, size_t i)
         static const char *const options[] = { "newinstance", NULL, "ptmxmode", "0666", "mode", "0620",
                                                "max", "64", NULL };     /* the host has 4096 for all */
         r = mountfd_new("devpts", options, mount->flags, &made);
+        if (r < 0 && mount->optional)
+            return 0;       /* a host without them: only who asks for a terminal must have one */
         break;
     }
     }

@@ -115,6 +115,16 @@ static void print_advice(void)
     buf_done(&text);
 }
 
+static void look_at_kernels(struct doctor_kernels *k)
+{
+    char files[GUEST_PATH];
+
+    guest_find_files(files, sizeof files);
+    k->has_server = cli_has_server();
+    k->has_files = files[0] != '\0';
+    k->has_python = guest_find_python(k->python, sizeof k->python);
+}
+
 int doctor_main(int argc, char **argv)
 {
     static struct doctor doctor; /* too large for the stack */
@@ -138,6 +148,7 @@ int doctor_main(int argc, char **argv)
         return EXIT_CARREL;
     }
     trial_run(doctor.trial, sizeof doctor.trial);
+    look_at_kernels(&doctor.kernels);
     doctor_judge(&doctor);
     int r = 0;
     if (json)

@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char boxes[] = "boxes", limits[] = "limits", users[] = "users", walls[] = "walls", host[] = "host";
+static const char boxes[] = "boxes", limits[] = "limits", users[] = "users", walls[] = "walls", host[] = "host",
+                  kernels[] = "kernels";
 
 static struct doctor_row *add(struct doctor *d, const char *group, const char *name, enum doctor_state state)
 {
@@ -256,6 +257,27 @@ static void judge_settings(struct doctor *d)
     }
 }
 
+/* Without them there are boxes all the same. */
+static void judge_kernels(struct doctor *d)
+{
+    const struct doctor_kernels *k = &d->kernels;
+    bool is_whole = k->has_server && k->has_files;
+    struct doctor_row *row = add(d, kernels, "Python kernels", is_whole && k->has_python ? DOCTOR_OK : DOCTOR_LIMITED);
+
+    if (is_whole && k->has_python) {
+        SAY(row->found, "%s", k->python);
+        return;
+    }
+    SAY(row->found, "%s", is_whole ? "no Python with ipykernel" : "not installed");
+    SAY(row->cost,
+        "'carrel py', 'carrel repl', notebooks and Box().run() have no kernel; commands run in boxes all the same");
+    if (is_whole)
+        SAY(row->fix, "carrel setup");
+    else
+        SAY(row->fix, "%s: install carrel whole (make install, or the wheel)",
+            k->has_server ? "its guest files are missing" : "carrel-server is not beside this program");
+}
+
 static void judge_rest(struct doctor *d)
 {
     const struct features *f = &d->features;
@@ -282,6 +304,7 @@ void doctor_judge(struct doctor *doctor)
     judge_limits(doctor);
     judge_ids(doctor);
     judge_walls(doctor);
+    judge_kernels(doctor);
     judge_settings(doctor);
     judge_rest(doctor);
 }

@@ -104,14 +104,14 @@ static int set_no_mount(void *into, const char *value, struct err *e)
 static int find_server(struct kernel_run *k, struct err *e)
 {
     char setting[PRIVATE_SETTING];
-    char *settings[] = { setting, "templates.python.pool=off", "pool.size=off", NULL };
+    char *settings[] = { "templates.python.pool=off", "pool.size=off", k->python ? setting : NULL, NULL };
 
-    if (!k->python && server_find(k->client.url, &k->client.server, e) == 0)
+    if (!k->python && private_server_find(&k->client, k->template, e) == 0)
         return 0;
     if (k->client.url)
         return k->python ? err_set(e, EINVAL, STEP_USAGE, "--python starts a server of its own, so there is no --url")
                          : -e->code;
-    int r = private_server_python(k->python ? k->python : "/usr/bin/python3", setting, e);
+    int r = k->python ? private_server_python(k->python, setting, e) : 0;
     return r < 0 ? r : private_server_start(&k->own, settings, &k->client.server, e);
 }
 

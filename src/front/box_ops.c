@@ -294,6 +294,15 @@ void box_ask_keeper(struct box *b, const int *mount_fd)
     keeper_link_request(b->front->keeper, &q, sizeof q, mount_fd, s->n_mounts, on_created, c);
 }
 
+void box_unhold(struct box *b, uint32_t family)
+{
+    if (!b->is_held)
+        return;
+    b->is_held = false;
+    b->family = family;
+    box_ask_keeper(b, b->settings.mount_fd);
+}
+
 static int admit(struct front *front, const char *owner, const char *name, struct box_settings *s, struct err *e)
 {
     fill_defaults(&front->config, s);
@@ -391,8 +400,9 @@ int boxes_create(struct front *front, const char *owner, uid_t uid, gid_t gid, c
     b->created_ms = b->changed_ms = b->used_ms = front_now_ms();
     b->created_us = loop_now_us();
     b->expires_ms = b->settings.ttl_s ? b->created_ms + (int64_t)b->settings.ttl_s * 1000 : 0;
+    b->is_held = families_hold(front, owner, &b->settings);
     b->family = families_for(front, owner, &b->settings);
-    if (pool_take(front, &b->settings, b->family, &taken, &b->token))
+    if (!b->is_held && pool_take(front, &b->settings, b->family, &taken, &b->token))
         slot = taken;
     r = b->token ? box_insert_running(b, slot, e) : box_insert(b, e);
     if (r < 0) {
@@ -409,7 +419,7 @@ int boxes_create(struct front *front, const char *owner, uid_t uid, gid_t gid, c
     b->raise_task.on_run = on_raise;
     if (b->token)
         loop_task_add(front->loop, &b->raise_task);
-    else
+    else if (!b->is_held)
         box_ask_keeper(b, b->settings.mount_fd);
     *ret = b;
     *ret_existed = false;
@@ -523,6 +533,7 @@ int box_delete(struct box *b, const char *reason, box_callback *call, void *arg,
     }
     if (b->phase == PHASE_DELETING)
         return 0;
+    box_unhold(b, 0);       /* what the keeper does not know it cannot end */
     struct request_head q = head(b, REQUEST_DESTROY);
     enum phase before = b->phase;
     box_set_phase(b, PHASE_DELETING, reason, NULL);

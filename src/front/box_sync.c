@@ -170,6 +170,12 @@ void boxes_on_lost(struct front *front)
     for (struct box *b = front->boxes.first; b; b = b->next) {
         b->seen = false;
         b->family = 0;
+        if (b->is_held) {
+            struct err e;
+            b->is_held = false;
+            err_at(&e, ECONNRESET, STEP_HOST, 0, "the keeper");
+            box_raised(b, &e);
+        }
         /* The slots are the keeper's; it will tell them again. */
         if (box_is_alive(b))
             box_release_slot(b);

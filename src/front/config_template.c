@@ -144,7 +144,6 @@ static void add(struct config *c, const char *name)
 
     *t = (struct config_template){ .pool = POOL_DEFAULT };
     snprintf(t->name, sizeof t->name, "%s", name);
-    snprintf(t->python, sizeof t->python, "/usr/bin/python3");
     snprintf(t->language, sizeof t->language, "python");
     snprintf(t->imports, sizeof t->imports, "%s", imports_default);
 }
@@ -174,6 +173,17 @@ int config_template_set(struct config *c, const char *key, const char *value, st
 void config_template_defaults(struct config *c)
 {
     add(c, "python");
+}
+
+void config_template_fill(struct config *c, const char *python)
+{
+    for (uint32_t i = 0; i < c->n_templates; i++) {
+        struct config_template *t = &c->template[i];
+        if (t->python[0])
+            continue;
+        snprintf(t->python, sizeof t->python, "%s", python);
+        t->python_is_default = true;
+    }
 }
 
 const struct config_template *config_template(const struct config *c, uint32_t number)

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/guest.h"
 #include "base/parse.h"
 #include "doors/jupyter/jupyter.h"
 #include "doors/native/native.h"
@@ -25,7 +26,6 @@
 #include "front/families.h"
 #include "front/front.h"
 #include "front/keeper_link.h"
-#include "front/layers.h"
 #include "front/pool.h"
 #include "front/store.h"
 
@@ -41,7 +41,7 @@ enum {
 };
 
 struct front_options {
-    const char *keeper, *config;
+    const char *keeper, *config, *python;      /* python: of templates that name none */
     uint32_t    uid, gid;
     uid_t       owner_uid;              /* who runs the server: an admin */
     size_t      n_listeners;
@@ -87,6 +87,8 @@ static int read_options(int argc, char **argv, struct front_options *o, struct c
             continue;
         } else if (strcmp(name, "--keeper") == 0) {
             o->keeper = value;
+        } else if (strcmp(name, "--python") == 0) {
+            o->python = value;
         } else if (strcmp(name, "--state") == 0) {
             r = config_set(config, "state", value, e);
         } else if (strcmp(name, "--set") == 0) {
@@ -275,7 +277,8 @@ static int open_all(struct server *server, const struct front_options *o, struct
     umask(077);
     raise_descriptors();
     measure_host(&front->config);
-    layers_find_guest(front->config.guest, sizeof front->config.guest);
+    guest_find_files(front->config.guest, sizeof front->config.guest);
+    config_template_fill(&front->config, o->python ? o->python : "/usr/bin/python3");
     int r = config_check(&front->config, e);
     if (r == 0)
         r = front_leave_network(e);

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/guest.h"
 #include "front/config.h"
 #include "front/front.h"
 #include "front/layers.h"
@@ -43,6 +44,7 @@ struct supervisor {
     int           argc;             /* --set options to hand on */
     char         *set[32];
     char          layers[CONFIG_TEMPLATES][4096];       /* NAME=DIR:DIR... */
+    char          python[GUEST_PATH];                   /* of templates that name none */
 };
 
 static const char usage[] =
@@ -281,12 +283,31 @@ static pid_t spawn(char *const *argv, const int *keep, size_t n)
     _exit(127);
 }
 
+/* The interpreter of templates that name none. Where 'carrel setup' has not been yet, its folder is made: what boxes
+ * see of it is what will be in it. */
+static void find_python(struct supervisor *s)
+{
+    char place[GUEST_PATH];
+    struct err ignored;
+
+    bool found = guest_find_python(s->python, sizeof s->python);
+    config_template_fill(&s->config, s->python);
+    if (found || !s->config.template[0].python_is_default)
+        return;
+    front_log("warning", "there is no Python for kernels yet", "fix", "carrel setup", NULL);
+    snprintf(place, sizeof place, "%s", s->python);
+    guest_cut(place, 2);
+    if (strncmp(place, "/usr/", 5) != 0)
+        (void)!make_directory(place, 0755, 0, 0, &ignored);
+}
+
 /* The administrator's word for what of the host boxes see, so that the front has none in it. */
 static int find_layers(struct supervisor *s, struct err *e)
 {
     int r = 0;
 
-    layers_find_guest(s->config.guest, sizeof s->config.guest);
+    guest_find_files(s->config.guest, sizeof s->config.guest);
+    find_python(s);
     for (uint32_t i = 0; i < s->config.n_templates && r == 0; i++) {
         struct config_template t = s->config.template[i];
         int n = snprintf(s->layers[i], sizeof s->layers[i], "%s=", t.name);
@@ -332,7 +353,8 @@ static void start_front(struct supervisor *s)
     snprintf(unix_arg, sizeof unix_arg, "%d:unix", s->unix_fd);
     snprintf(tcp_arg, sizeof tcp_arg, "%d:tcp", s->tcp_fd);
     const char *fixed[] = { s->program, "front", "--keeper", s->keeper_socket, "--state", s->config.state, "--uid",
-                            uid,        "--gid", gid,        "--owner-uid",    owner,     "--listen-fd",   unix_arg };
+                            uid,        "--gid", gid,        "--owner-uid",    owner,     "--python",      s->python,
+                            "--listen-fd", unix_arg };
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         argv[n++] = (char *)(uintptr_t)fixed[i];
     if (s->tcp_fd >= 0) {

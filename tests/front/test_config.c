@@ -329,7 +329,10 @@ static void test_templates(void **state)
     assert_int_equal(config_template_find(&config, "python"), 1);
     assert_int_equal(config_template_find(&config, "science"), 2);
     assert_int_equal(config_template_find(&config, "nothing"), 0);
+    assert_string_equal(config_template(&config, 1)->python, "");
+    config_template_fill(&config, "/usr/bin/python3");
     assert_string_equal(config_template(&config, 1)->python, "/usr/bin/python3");
+    assert_true(config_template(&config, 1)->python_is_default);
     assert_int_equal(config_template(&config, 1)->pool, 5);
     assert_string_equal(config_template(&config, 2)->python, "/srv/science/bin/python");
     assert_string_equal(config_template(&config, 2)->imports, "numpy,scipy.stats");

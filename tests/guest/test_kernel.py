@@ -347,6 +347,12 @@ def test_what_the_interpreter_looks_like(kernel):
     assert kernel.run("import threading; threading.active_count()").reply["status"] == "ok"
 
 
+def test_libraries_know_that_they_are_in_a_notebook(kernel):
+    """By what they look at: the class of the shell and its module (plotly's renderer, rich), the section of the application (tqdm)."""
+    assert kernel.run("str(type(get_ipython()))").text == '"<class \'ipykernel.zmqshell.ZMQInteractiveShell\'>"'
+    assert kernel.run("'IPKernelApp' in get_ipython().config").text == "True"
+
+
 def test_a_figure_is_shown_inline(kernel):
     if kernel.way == "old":
         pytest.skip("no matplotlib there")

@@ -93,7 +93,7 @@ def start_server(guest, *options):
 
 @pytest.fixture(scope="session")
 def server(fake_guest):
-    s = start_server(fake_guest, "--set", "templates.python.pool=off")
+    s = start_server(fake_guest, "--set", "templates.python.python=/usr/bin/python3", "--set", "templates.python.pool=off")
     yield s
     s.stop()
 

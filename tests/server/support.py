@@ -145,7 +145,8 @@ class Server:
         self.log = open(self.folder / "log", "ab")
         self.process = subprocess.Popen(
             [BUILD / self.program, "serve", "--listen", "%s:%d" % self.tcp, "--socket", self.socket, "--state", self.state, "--run",
-             self.folder / "run", "--set", "templates.python.pool=off", *self.options], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, start_new_session=True,
+             self.folder / "run", "--set", "templates.python.python=/usr/bin/python3",
+             "--set", "templates.python.pool=off", *self.options], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, start_new_session=True,
             preexec_fn=self.prepare, **self.who,
             # No layer for kernels: it would be seen in boxes where the build lies, perhaps in /tmp.
             env={**os.environ, **({"HOME": str(self.folder)} if self.who else {}), "CARREL_GUEST": "", "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:symbolize=0:quarantine_size_mb=4", **(self.env or {})})

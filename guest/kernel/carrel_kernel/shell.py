@@ -156,3 +156,8 @@ class Shell(OnceTransformed, ZMQInteractiveShell):
 
 
 InteractiveShellABC.register(Shell)
+
+
+# Libraries look at the name of this class, or of the module that it is from, to know that they are in a notebook: plotly's renderer, rich, many others.
+for _name in ("__module__", "__name__", "__qualname__"):
+    setattr(Shell, _name, getattr(ZMQInteractiveShell, _name))
