@@ -251,7 +251,7 @@ def test_the_kernelspec_is_written_and_taken_away(tmp_path):
     command = [BUILD / "carrel", "kernelspec"]
     made = subprocess.run([*command, "install", "--prefix", tmp_path, "--memory", "1G"], stdout=subprocess.PIPE, timeout=120, check=True).stdout.decode().strip()
     spec = json.loads(pathlib.Path(made).read_text())
-    assert spec["argv"][1:] == ["kernel", "--memory", "1G", "-f", "{connection_file}"] and os.access(spec["argv"][0], os.X_OK)
+    assert spec["argv"][1:] == ["kernel", "--spec", "{resource_dir}", "--memory", "1G", "-f", "{connection_file}"] and os.access(spec["argv"][0], os.X_OK)
     for wrong in (["--memory", "much"], ["--name", "a/b"]):
         assert subprocess.run([*command, "install", "--prefix", tmp_path, *wrong], stderr=subprocess.PIPE, timeout=120).returncode == 125
     subprocess.run([*command, "remove", "--prefix", tmp_path], timeout=120, check=True)

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 
-from carrel_kernel import app, command, memory, renewal
+from carrel_kernel import app, command, memory, renewal, start
 
 THREAD_LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMEXPR_MAX_THREADS", "VECLIB_MAXIMUM_THREADS")
 # How long an idle thread of OpenBLAS takes a processor: two to this power of its cycles. Its own choice, 26, is a fortieth of a second.
@@ -231,6 +231,7 @@ def main(options):
     adoption.run(environment_of(child))
     library.zygote_running()
     app.open_link(kernel, 0)
+    start.begin(kernel)
     kernel.when_it_stays = threads.give_back
     app.serve(kernel)
 
