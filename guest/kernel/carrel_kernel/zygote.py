@@ -162,6 +162,7 @@ def prepare(options):
     for name in ("_", "__", "___"):     # in both places: where they differ, IPython thinks that the user set his own
         kernel.shell.user_ns[name] = ""
         setattr(kernel.shell.displayhook, name, "")
+    sys.breakpointhook = sys.__breakpointhook__     # debugpy, which something may have imported, waits in its own for nobody
     app.run_startup(kernel, options.startup)
     for name in ("last_type", "last_value", "last_traceback", "last_exc"):
         if hasattr(sys, name):
