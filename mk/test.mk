@@ -22,7 +22,7 @@ test: all
 	    case $$1 in unit|lint) jobs=-j$$(nproc);; *) jobs=;; esac; \
 	    $(MAKE) --no-print-directory $$jobs $$1 </dev/null; \
 	}; \
-	for suite in unit lint $(TEST_TARGETS); do \
+	for suite in unit lint bounds $(TEST_TARGETS); do \
 	    run $$suite || failed="$$failed $$suite"; \
 	done; \
 	set -- $$failed; \
@@ -32,6 +32,16 @@ test: all
 	fi; \
 	if test -n "$$failed"; then echo "make test: FAILED:$$failed"; exit 1; fi; \
 	echo "make test: all suites passed"
+
+# Skipped tests are bounded: tests/skips.
+$(TEST_TARGETS): private export SUITE = $@
+$(TEST_TARGETS): private export PYTEST_PLUGINS = bounds
+$(TEST_TARGETS): private export PYTHONPATH = $(abspath tests/plugins)
+
+.PHONY: bounds
+## bounds: that more skipped tests than tests/skips allows fail a suite
+bounds: | $(VENV)/bin/pytest
+	@TEST_TARGETS="$(TEST_TARGETS)" $(PYTHON) -B -m pytest -q -p no:cacheprovider tests/plugins
 
 # --- unit tests: cmocka, glibc, sanitizers ---
 UNIT_TESTS   := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/test_*.c))
@@ -45,7 +55,7 @@ unit: $(UNIT_TESTS)
 	    if CMOCKA_MESSAGE_OUTPUT=stdout timeout 120 $$t >$$t.log 2>&1; \
 	    then echo "  $${t##*/}: $$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test(s).*/\1 passed/p' $$t.log)"; \
 	    else cat $$t.log; echo "  $${t##*/}: FAILED"; failed=1; fi; \
-	done; exit $$failed
+	done; tools/bound-skips unit $(UNIT_TESTS:=.log) || failed=1; exit $$failed
 
 $(BUILD)/unit/obj/%.o: %.c | packages
 	@mkdir -p $(@D)

@@ -4,6 +4,12 @@ A test that is skipped where it was meant to run proves nothing, and nobody read
 import os
 import pathlib
 
+import pytest
+
+# What tests start is not to see how they were started.
+SUITE = os.environ.pop("SUITE", "")
+for name in ("PYTHONPATH", "PYTEST_PLUGINS"):
+    os.environ.pop(name, None)
 TABLE = pathlib.Path(__file__).resolve().parents[1] / "skips"
 
 
@@ -17,16 +23,16 @@ def read_bound(suite, is_root, table=TABLE):
     return None
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session, exitstatus):
-    suite = os.environ.get("SUITE", "")
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    bound = read_bound(suite, os.geteuid() == 0)
+    bound = read_bound(SUITE, os.geteuid() == 0)
     if bound is None or reporter is None or session.config.option.keyword or session.config.option.collectonly:
         return
     skipped = reporter.stats.get("skipped", [])
     if len(skipped) > bound and exitstatus == 0:
         session.exitstatus = 1
-        reporter.write_line(f"\n{suite}: {len(skipped)} skipped, and at most {bound} may be (tests/skips):", red=True)
+        reporter.write_line(f"\n{SUITE}: {len(skipped)} skipped, and at most {bound} may be (tests/skips):", red=True)
         for report in skipped:
             reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
             reporter.write_line(f"  {report.nodeid}: {reason}")
