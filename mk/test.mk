@@ -16,11 +16,14 @@ AGAIN        ?=
 
 ## test: build, then every suite; what .ci/run calls. AGAIN=1: one that failed alone gets a second run
 test: all
-	@failed=; \
+	@failed=; times=; start=$$(date +%s); \
 	run() { \
 	    echo "== $$1"; \
 	    case $$1 in unit|lint) jobs=-j$$(nproc);; *) jobs=;; esac; \
-	    $(MAKE) --no-print-directory $$jobs $$1 </dev/null; \
+	    began=$$(date +%s); \
+	    $(MAKE) --no-print-directory $$jobs $$1 </dev/null; status=$$?; \
+	    times="$$times $$1 $$(( $$(date +%s) - began ))s,"; \
+	    return $$status; \
 	}; \
 	for suite in unit lint bounds $(TEST_TARGETS); do \
 	    run $$suite || failed="$$failed $$suite"; \
@@ -30,6 +33,7 @@ test: all
 	    failed=; \
 	    echo "make test: UNSTEADY: $$1 failed, then passed: see above, and mend it"; \
 	fi; \
+	echo "make test: took$$times all in all $$(( $$(date +%s) - start ))s"; \
 	if test -n "$$failed"; then echo "make test: FAILED:$$failed"; exit 1; fi; \
 	echo "make test: all suites passed"
 

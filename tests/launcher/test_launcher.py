@@ -157,14 +157,20 @@ def test_what_is_given_to_a_kernel_arrives_and_the_shell_s_environment_does_not(
     assert said[4] is None and said[5] == "/home/box" and said[6] is None and "/usr/bin" in said[7]
 
 
-def test_a_kernel_s_death_is_no_error_of_a_cell(capfd, kernel):
+def test_a_kernel_s_death_is_no_error_of_a_cell(folder, tmp_path):
     """nbclient looks whether the process lives, and takes an answer for the cell's."""
-    kernel.client.execute("import os; os.kill(os.getpid(), 9)")
-    wait_for(lambda: not kernel.manager.is_alive())
-    for channel in (kernel.client.shell_channel, kernel.client.iopub_channel):
-        while channel.msg_ready():
-            assert channel.get_msg(timeout=5)["msg_type"] not in ("error", "execute_reply")
-    assert "killed by signal 9" in capfd.readouterr().err
+    with open(tmp_path / "said", "wb") as said:
+        k = Kernel(folder, stderr=said)
+    try:
+        k.client.execute("import os; os.kill(os.getpid(), 9)")
+        wait_for(lambda: not k.manager.is_alive())
+        for channel in (k.client.shell_channel, k.client.iopub_channel):
+            while channel.msg_ready():
+                assert channel.get_msg(timeout=5)["msg_type"] not in ("error", "execute_reply")
+    finally:
+        k.client.stop_channels()
+        k.manager.shutdown_kernel(now=True)
+    assert "killed by signal 9" in (tmp_path / "said").read_text()
 
 
 def test_a_kernel_that_dies_ends_the_launcher(kernel):
