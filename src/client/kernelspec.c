@@ -136,7 +136,7 @@ static json_t *make_spec(const struct spec *s)
     json_t *argv;
 
     own_name(program);
-    argv = json_pack("[s,s]", program, "kernel");
+    argv = json_pack("[s,s,s,s]", program, "kernel", "--spec", "{resource_dir}");
     const char *const options[][2] = { { "--python", s->python }, { "--memory", s->memory }, { "--cpus", s->cpus } };
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (options[i][1]) {

@@ -24,6 +24,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "keeper/later.h"
+#include "keeper/opener.h"
 
 enum { LATE_MOST = 2 };
 enum { SWEEP_US = 1000000, SWEEP_SOON_US = 5000 };

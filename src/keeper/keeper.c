@@ -21,6 +21,7 @@
 #include "base/fd.h"
 #include "box/payload.h"
 #include "keeper/later.h"
+#include "keeper/memory.h"
 #include "keeper/opener.h"
 
 enum { EVENTS = 64, FRAME_MAX = sizeof(struct request_create), FRONT_PATIENCE_S = 5 };
@@ -70,6 +71,7 @@ static void drop_front(struct keeper *keeper)
 {
     keeper_unwatch(keeper, keeper->front);
     keeper->front = fd_close(keeper->front);
+    keeper_forget_held(keeper);
     keeper->stopping |= keeper->end_with_front;
 }
 
@@ -93,7 +95,7 @@ bool keeper_tell(struct keeper *keeper, const struct event *event, const int *fd
     return whole;
 }
 
-static void fill_usage(const struct box_usage *full, struct frame_usage *ret)
+void keeper_fill_usage(const struct box_usage *full, struct frame_usage *ret)
 {
     const struct cgroup_usage *c = &full->cgroup;
     *ret = (struct frame_usage){
@@ -112,7 +114,7 @@ static void fill_usage(const struct box_usage *full, struct frame_usage *ret)
 void keeper_usage(const struct box *box, struct frame_usage *ret, struct box_usage *ret_full)
 {
     box_usage_read(box, ret_full);
-    fill_usage(ret_full, ret);
+    keeper_fill_usage(ret_full, ret);
 }
 
 void keeper_free_payload(struct keeper *keeper, struct kept_box *box, unsigned slot)
@@ -141,6 +143,7 @@ void keeper_end_box(struct keeper *keeper, struct kept_box *box, const struct er
     keeper->n_dying++;
     if (cause)
         box->cause = *cause;
+    keeper_settle_end(keeper, box);
     (void)err_at(&going, ECANCELED, STEP_WAIT, 0, "the box is going");
     for (unsigned i = 0; i < KEEPER_PAYLOADS; i++)
         if (box->payload[i] && box->payload[i]->forking)
@@ -288,7 +291,6 @@ static void payload_ended(struct keeper *keeper, struct kept_box *box, unsigned 
 {
     struct kept_payload *p = box->payload[slot];
     struct process_end end;
-    struct box_usage full;
 
     if (reap_watched(keeper, &p->payload.process, WATCH_PAYLOAD_END, box->slot, slot, &end) <= 0)
         return;
@@ -304,17 +306,11 @@ static void payload_ended(struct keeper *keeper, struct kept_box *box, unsigned 
         p->end = (struct event){ .type = EVENT_ENDED, .box = box->slot, .payload = (uint16_t)slot, .token = p->token,
                                  .wall_us = clock_monotonic_us() - p->started_us, .cpu_us = end.cpu_us,
                                  .peak_bytes = end.peak_bytes, .code = end.code, .signal = end.signal };
-        box_peaks_read(&box->box, &full);
-        fill_usage(&full, &p->end.usage);
-        box->oom_kills = full.cgroup.oom_kills;
-        box->pids_refused = full.cgroup.pids_refused;
-        full.cgroup.oom_kills -= p->oom_kills_before;
-        if (p->out_of_memory && end.signal == SIGKILL && full.cgroup.oom_kills == 0)
-            full.cgroup.oom_kills = 1;
-        full.cgroup.pids_refused -= p->pids_refused_before;
-        p->end.outcome = (uint32_t)box_outcome(&end, p->timed_out ? OUTCOME_TIMEOUT : OUTCOME_OK, &full);
+        p->how = end;
+        keeper_command_ended(keeper, box, p);
+    } else {
+        keeper_tell(keeper, &p->end, NULL, 0);
     }
-    keeper_tell(keeper, &p->end, NULL, 0);
     if (box->dying && box->box.init.pidfd < 0 && !has_running_payload(box))
         keeper_bury_box(keeper, box);
 }
@@ -353,14 +349,15 @@ void keeper_tell_all(struct keeper *keeper)
             struct kept_payload *p = box->payload[k];
             if (!p)
                 continue;
-            struct event told = p->ended ? p->end
-                                         : (struct event){ .box = i, .payload = (uint16_t)k, .token = p->token,
+            bool over = p->ended && !p->untold;
+            struct event told = over ? p->end
+                                     : (struct event){ .box = i, .payload = (uint16_t)k, .token = p->token,
                                                            .code = (int32_t)p->way };
             int fds[KEEPER_HELD + 1];
             size_t n = (size_t)p->n_held;
             memcpy(fds, p->held, n * sizeof(int));
             told.type = EVENT_PAYLOAD;
-            told.state = p->ended;
+            told.state = over;
             told.n_held = (uint32_t)n;
             if (p->payload.terminal >= 0)
                 fds[n++] = p->payload.terminal;
@@ -420,19 +417,6 @@ static void front_connects(struct keeper *keeper)
     keeper_tell_all(keeper);
 }
 
-/* On v1 the kernel ends one process of the box; the others would go on without it and not know. */
-static void memory_ran_out(struct kept_box *box)
-{
-    uint64_t times;
-
-    if (read(box->box.oom, &times, sizeof times) != sizeof times || !box->box.has_leaf || box->dying)
-        return;
-    for (unsigned i = 0; i < KEEPER_PAYLOADS; i++)
-        if (box->payload[i])
-            box->payload[i]->out_of_memory = true;
-    cgroup_kill_members(&box->box.leaf);
-}
-
 static void dispatch(struct keeper *keeper, uint64_t what)
 {
     struct kept_box *box = keeper->box[what >> 16 & 0xffff & (KEEPER_BOXES - 1)];
@@ -484,7 +468,7 @@ static void dispatch(struct keeper *keeper, uint64_t what)
         break;
     case WATCH_MEMORY:
         if (box)
-            memory_ran_out(box);
+            keeper_memory_ran_out(keeper, box);
         break;
     case WATCH_DYING:
         keeper_reap_dying(keeper, false);

@@ -28,6 +28,8 @@ struct kept_payload {
     uint64_t       token, started_us, deadline_us;  /* deadline 0: none */
     bool           timed_out;
     bool           out_of_memory;   /* we ended it for that, maybe before the kernel counted a kill of its own */
+    bool           untold;          /* it has ended, but the box has not settled yet (memory.c) */
+    struct process_end how;         /* it ended */
     uint64_t       cpu_before_us;   /* of a parked one: what it took to warm it is nobody's */
     uint64_t       oom_kills_before, pids_refused_before;   /* of the box, when it started: not its doing */
     int            n_held, held[KEEPER_HELD];       /* owned */
@@ -88,6 +90,7 @@ struct kept_box {
     bool                 dying;
     struct err           cause;             /* why it is dying, if nobody asked for it */
     uint64_t             oom_kills, pids_refused;   /* when last looked */
+    struct kept_shortage *shortage;         /* owned: memory ran out, and the box settles (memory.h) */
     uint64_t             store;             /* its number; 0: none */
     struct kept_family  *family;            /* NULL: a plain box */
     uint64_t             deadline_us;       /* to be complete; 0: none */
@@ -168,8 +171,6 @@ int            keeper_keep_deadlines(struct keeper *keeper);
 /* The payload runs: its time counts. */
 void           keeper_arm(struct keeper *keeper, struct kept_payload *p);
 MUST_CHECK int keeper_watch_end(struct keeper *keeper, struct kept_box *box, unsigned slot, struct err *e);
-/* A path in the box: absolute, of plain components. */
-bool           keeper_target_is_plain(const char *path, size_t size);
 
 /* families.c. NAME=DIR:DIR... of the command line. */
 MUST_CHECK int keeper_add_template(struct keeper *keeper, const char *text, struct err *e);
@@ -193,7 +194,7 @@ void           keeper_end_families(struct keeper *keeper);
 MUST_CHECK int keeper_fork(struct kept_box *box, struct kept_payload *p, const struct start *start, struct err *e);
 void           keeper_fork_speaks(struct keeper *keeper, struct kept_box *box, unsigned slot);
 void           keeper_fork_failed(struct keeper *keeper, struct kept_box *box, unsigned slot, const struct err *e);
-/* A child was refused: ends the box that holds it and its zygote. Several did not come: ends the zygote. */
+/* A child was refused: ends its box, and the zygote that gave it. Several did not come: ends the zygote. */
 void           keeper_judge_fork(struct keeper *keeper, struct kept_box *box, const struct err *e);
 void           keeper_free_order(struct kept_payload *p);
 

@@ -300,7 +300,7 @@ void box_end(uint32_t box)
     assert_int_equal(told.event.type, EVENT_GONE);
 }
 
-struct told box_run(uint32_t box, unsigned payload, struct run run)
+uint32_t box_order(uint32_t box, unsigned payload, struct run run)
 {
     char *shell[] = { "/bin/sh", "-c", (char *)(uintptr_t)run.script, NULL };
     char *env[] = { "PATH=/usr/bin:/bin", "HOME=/home/box", "LANG=C.UTF-8", NULL };
@@ -325,7 +325,12 @@ struct told box_run(uint32_t box, unsigned payload, struct run run)
         fds[n++] = run.held[i];
     uint32_t serial = front_send(&frame, sizeof frame, fds, (size_t)n);
     close(fds[0]);
-    return front_answer(serial);
+    return serial;
+}
+
+struct told box_run(uint32_t box, unsigned payload, struct run run)
+{
+    return front_answer(box_order(box, payload, run));
 }
 
 struct event box_sh(uint32_t box, unsigned payload, const char *script, char *out, size_t size)

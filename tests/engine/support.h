@@ -88,6 +88,8 @@ struct run {
     enum start_way way;
     uint32_t    user, group;    /* as in the frame */
 };
+/* Waits for nothing; the serial. */
+uint32_t    box_order(uint32_t box, unsigned payload, struct run run);
 /* Waits for DONE only. */
 struct told box_run(uint32_t box, unsigned payload, struct run run);
 /* Starts sh -c, waits for its end, returns it; out (may be NULL) gets its output as a string. */

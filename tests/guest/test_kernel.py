@@ -138,6 +138,35 @@ def test_input_can_be_interrupted(kernel):
     assert [m["content"]["ename"] for m in kernel.collect(msg_id) if m["msg_type"] == "error"] == ["KeyboardInterrupt"]
 
 
+def until_asked(kernel, printed):
+    """The prompt of the next question; what is printed before goes to the list."""
+    while True:
+        m = kernel.receive()
+        if m["msg_type"] == "stream":
+            printed.append(m["content"]["text"])
+        assert m["msg_type"] not in ("execute_reply", "error"), m["content"]
+        if m["msg_type"] == "input_request":
+            return m["content"]["prompt"]
+
+
+def test_the_debugger_is_ipythons_and_can_be_interrupted(kernel):
+    printed = []
+    msg_id = kernel.submit("kept = 3\ndef f():\n    breakpoint()\n    return kept\nf()", allow_stdin=True)
+    for answer in ("p 40 + 2", "c"):
+        assert until_asked(kernel, printed) == "ipdb> "
+        kernel.send("input_reply", {"value": answer}, channel="stdin")
+    assert [m["content"]["data"]["text/plain"] for m in kernel.collect(msg_id) if m["msg_type"] == "execute_result"] == ["3"]
+    assert "42" in "".join(printed)
+    kernel.submit("import pdb; pdb.set_trace()\nkept = 4", allow_stdin=True)
+    until_asked(kernel, printed)
+    interrupt_until_it_replies(kernel)          # Python's own would ask again and again
+    assert kernel.run("kept").text == "4"       # and what follows is done, as with the stock kernel
+
+
+def test_the_extensions_of_every_stock_kernel_are_there(kernel):
+    assert kernel.run("number = 5\n%store number\ndel number\n%store -r number\nnumber").text == "5"
+
+
 # Tells from a thread that the cell is at a line.
 WATCH = """import sys, threading, time
 def watch(main, line):

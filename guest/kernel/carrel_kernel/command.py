@@ -58,10 +58,17 @@ def main(arguments):
         from carrel_kernel import zygote
 
         return zygote.main(options)
-    from carrel_kernel import app
+    from carrel_kernel import app, start
 
     app.enter_directory()
-    kernel = app.make_kernel()
-    app.open_link(kernel, 0)
-    app.run_startup(kernel, options.startup)
+    try:
+        kernel = app.make_kernel()
+        app.open_link(kernel, 0)
+        app.run_startup(kernel, options.startup)
+        start.begin(kernel)
+    except Exception:
+        import traceback
+
+        os.write(2, traceback.format_exc().encode("utf-8", "backslashreplace"))     # sys.stderr may be ours, and nobody reads it
+        os._exit(1)
     app.serve(kernel)

@@ -84,6 +84,7 @@ class Shell(OnceTransformed, ZMQInteractiveShell):
 
     def init_history(self):
         self.history_manager = MemoryHistory(shell=self, parent=self)
+        self.history_manager.hist_file = ":memory:"
         self.configurables.append(self.history_manager)
 
     def _get_exc_info(self, exc_tuple=None):
