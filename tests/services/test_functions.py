@@ -339,3 +339,11 @@ def test_a_body_that_is_wrong_is_refused_by_name(alice, body, words):
 def test_a_name_is_taken_once(create, alice):
     create("@expose\ndef f(): pass\n", name="taken")
     assert create("@expose\ndef f(): pass\n", name="taken", status=409)["error"]["code"] == "exists"
+
+
+def test_a_service_may_have_all_the_memory_that_the_server_may_give(create, alice, admin):
+    s = create("@expose\ndef f(): pass\n", settings={"limits": {"memory": "max"}})
+    limit = alice.get("/v1/boxes/" + s.shown["box"]).json["limits"]["memory"]
+    assert limit > 512 << 20
+    assert alice.post("/v1/boxes", {"requests": {"memory": "max"}}).status == 400
+    assert alice.ask("PATCH", "/v1/boxes/" + s.shown["box"], {"limits": {"memory": "max"}}).status == 400
