@@ -8,13 +8,13 @@
 #include "client/commands.h"
 
 static const char usage[] =
-    "usage: carrel grant create SERVICE [FUNCTION]... [--box BOX] [--expires 1h] [--max-calls 100] [--json] [--url URL]\n"
+    "usage: carrel grant create SERVICE [FUNCTION]... [--box BOX] [--expires 1h] [--max-calls 100] [--json]\n"
     "       carrel grant ls [--json]\n"
     "       carrel grant rm ID...\n"
     "\n"
-    "A grant is the right to call these functions of a service (all, if none is named), and nothing else of the server.\n"
-    "With --box the code in that box has it, without a token, at http://127.0.0.1:807/v1/grant; else whoever has the\n"
-    "token, which is shown once.\n";
+    "A grant is the right to call these functions of a service (all, if none is named), and nothing else of the\n"
+    "server. With --box the code in that box has it, without a token, at http://127.0.0.1:807/v1/grant; else\n"
+    "whoever has the token, which is shown once.\n";
 
 static int set_box(void *into, const char *value, struct err *e)
 {

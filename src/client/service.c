@@ -22,9 +22,9 @@ static const char usage[] =
     "       carrel service restart NAME\n"
     "       carrel service rm NAME...\n"
     "\n"
-    "A service is an interface file that was loaded once in a box; what it marks with @expose can be called. Values are\n"
-    "JSON, or else texts: call calc add 1 2, call tools search query='blue paint' limit=3. The result is on the standard\n"
-    "output as JSON; a function that raises gives status 1 and its traceback. See also 'carrel grant'.\n";
+    "A service is an interface file that was loaded once in a box; what it marks with @expose can be called. Values\n"
+    "are JSON, or else texts: call calc add 1 2, call tools search query='blue paint' limit=3. The result is on the\n"
+    "standard output as JSON; a function that raises gives status 1 and its traceback. See also 'carrel grant'.\n";
 
 struct asking {
     json_t *body, *env, *limits;
