@@ -51,11 +51,38 @@ for i in range(rounds):
 print(json.dumps(times))
 """
 
-# The same for the peer: a new connection for each call, as HTTP/1.0 and the stubs of others do.
+# A stub without http.client, which takes longer than all the rest: one connection, one send, one receive.
+LEAN = """
+import json, socket, sys, time
+rounds = int(sys.argv[1])
+s = socket.create_connection(("127.0.0.1", 807)); s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+def call(v):
+    body = json.dumps({"service": "echo", "function": "echo", "args": [v]}).encode()
+    s.sendall(b"POST /v1/grant/call HTTP/1.1\\r\\nHost: carrel\\r\\nContent-Length: %d\\r\\n\\r\\n%s" % (len(body), body))
+    data = s.recv(65536)
+    head, _, rest = data.partition(b"\\r\\n\\r\\n")
+    size = int(head.lower().split(b"content-length:")[1].split(b"\\r\\n")[0])
+    while len(rest) < size: rest += s.recv(65536)
+    assert json.loads(rest)["result"] == v
+for i in range(50): call(i)
+times = []
+for i in range(rounds):
+    t = time.perf_counter(); call(i); times.append(time.perf_counter() - t)
+print(json.dumps(times))
+"""
+
+# The same for the peer, as its stubs do it: requests.post; and the least that can be done, http.client.
 PEER_CLIENT = """
 import http.client, json, sys, time
 rounds, port = int(sys.argv[1]), int(sys.argv[2])
-def call(v):
+if len(sys.argv) > 3:
+    import requests
+    def call(v):
+        r = requests.post("http://127.0.0.1:%d" % port, json={"fn": "echo", "args": [v], "kwargs": {}}, timeout=600)
+        r.raise_for_status()
+        assert r.json()["result"] == v
+else:
+  def call(v):
     c = http.client.HTTPConnection("127.0.0.1", port)
     c.request("POST", "/", json.dumps({"fn": "echo", "args": [v], "kwargs": {}}), {"Content-Type": "application/json"})
     r = json.loads(c.getresponse().read())
@@ -103,6 +130,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--python", default="/usr/bin/python3")
+    parser.add_argument("--requests", default="/usr/bin/python3", help="an interpreter that has requests, for the peer's own stub")
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--json")
     o = parser.parse_args()
@@ -131,9 +159,14 @@ def main():
         ask(c, "POST", "/v1/grants", {"service": "echo", "box": box})
         run = lambda code, *words: json.loads(ask(c, "POST", f"/v1/boxes/{box}/exec", {"argv": ["/usr/bin/python3", "-c", code, *words]})["stdout"])  # noqa: E731
         figures["call, from a box through its inlet"] = run(STUB, str(o.rounds))
+        figures["the same, a stub without http.client"] = run(LEAN, str(o.rounds))
         port = peer.stdout.readline().strip()
-        peer_times = subprocess.run(["/usr/bin/python3", "-c", PEER_CLIENT, str(o.rounds), port], capture_output=True, text=True, check=True)
-        figures["http.server with JSON"] = json.loads(peer_times.stdout)
+        for name, words in (("http.server, http.client", []), ("http.server, requests", ["requests"])):
+            done = subprocess.run([o.requests, "-c", PEER_CLIENT, str(o.rounds), port, *words], capture_output=True, text=True)
+            if done.returncode == 0:
+                figures[name] = json.loads(done.stdout)
+            else:
+                print(f"no {name}: {done.stderr.splitlines()[-1]}", file=sys.stderr)
         try:
             figures["warm cell 1+1, HTTP"] = measure(o.rounds // 4, lambda i: ask(c, "POST", f"/v1/boxes/{box}/run", {"code": "1+1"}))
         except AssertionError as e:
@@ -151,10 +184,9 @@ def main():
         shown = {name: {"p50_us": statistics.median(t) * 1e6, "p95_us": sorted(t)[int(len(t) * 0.95)] * 1e6} for name, t in figures.items()}
         for name, f in shown.items():
             print(f"{name:38} p50 {f['p50_us']:7.0f} µs  p95 {f['p95_us']:7.0f} µs")
-        base = shown["http.server with JSON"]["p50_us"]
-        for name in ("call, HTTP", "call, from a box through its inlet"):
-            cell = shown.get("warm cell 1+1, HTTP", {}).get("p50_us")
-            print(f"{name}: http.server ÷ it = {base / shown[name]['p50_us']:.1f}" + (f"; it ÷ a warm cell = {shown[name]['p50_us'] / cell:.2f}" if cell else ""))
+        for name in [n for n in shown if n.startswith(("call", "the same"))]:
+            for peer_name in [n for n in shown if n.startswith(("http.server", "warm"))]:
+                print(f"{peer_name} ÷ {name} = {shown[peer_name]['p50_us'] / shown[name]['p50_us']:.1f}")
         print(f"8 callers at once: {rate:.0f} calls per second")
         if o.json:
             pathlib.Path(o.json).write_text(json.dumps({"figures": shown, "rate": rate}, indent=1))
