@@ -35,6 +35,7 @@ static const struct {
     { "repl", client_repl },
     { "kernel", client_kernel },
     { "kernelspec", client_kernelspec },
+    { "mcp", client_mcp },
 };
 
 int main(int argc, char **argv)
