@@ -11,7 +11,7 @@
 #include "front/front.h"
 #include "http/server.h"
 
-enum { MCP_TICK_MS = 15000, MCP_BODY_MOST = 16 << 20, MCP_TEXT_MOST = 4 << 20, MCP_ANSWER_MOST = 96 << 20 };
+enum { MCP_TICK_MS = 15000, MCP_FRESH_MS = 60000, MCP_BODY_MOST = 16 << 20, MCP_TEXT_MOST = 4 << 20, MCP_ANSWER_MOST = 96 << 20 };
 
 /* JSON-RPC's numbers, and those that MCP has reserved. */
 enum mcp_code {
@@ -21,6 +21,7 @@ enum mcp_code {
     MCP_INVALID_PARAMS = -32602,
     MCP_INTERNAL = -32603,
     MCP_HEADER_MISMATCH = -32020,
+    MCP_MISSING_CAPABILITY = -32021,
     MCP_UNSUPPORTED_VERSION = -32022,
     MCP_REFUSED = 1,        /* ours: who asks may not */
 };
@@ -77,6 +78,10 @@ void mcp_tool_err(struct mcp_call *c, const struct err *e);
 /* --- modern.c --- */
 /* The checks of the stateless revision, in its order. False: answered. */
 bool mcp_modern_check(struct mcp_call *c);
+/* Arguments that the tool's schema wants repeated in fields (x-mcp-header). False: answered. */
+bool mcp_modern_arguments(struct mcp_call *c, const char *schema, json_t *arguments);
+/* Whether the client said that it can do this. False: answered. */
+bool mcp_needs(struct mcp_call *c, const char *capability);
 bool mcp_is_handshake_version(const char *version, size_t size);
 extern const char *const mcp_versions[];    /* newest first; NULL at the end */
 
@@ -91,6 +96,8 @@ struct mcp_tool {
 };
 enum mcp_hint { MCP_READ_ONLY = 1, MCP_DESTRUCTIVE = 2, MCP_IDEMPOTENT = 4, MCP_OPEN_WORLD = 8 };
 
+/* A list under its name, with how long a client may keep it; taken over. */
+void mcp_list_result(struct mcp_call *c, const char *name, json_t *list);
 void mcp_tools_list(struct mcp_call *c);
 void mcp_tools_call(struct mcp_call *c);
 /* Tools that only a test server has; the symbol is not there otherwise. */

@@ -79,6 +79,12 @@ static void cancel(const struct mcp_call *by, json_t *id)
 
 /* ---- methods ---- */
 
+/* Of resources and prompts there are none, but the lists can be asked for. */
+static json_t *capabilities(void)
+{
+    return json_pack("{s:{},s:{},s:{}}", "tools", "resources", "prompts");
+}
+
 static void discover(struct mcp_call *c)
 {
     static const char instructions[] =
@@ -88,8 +94,8 @@ static void discover(struct mcp_call *c)
 
     for (size_t i = 0; mcp_versions[i]; i++)
         (void)!json_array_append_new(versions, json_string(mcp_versions[i]));
-    mcp_result_json(c, json_pack("{s:o,s:{s:{}},s:s,s:i,s:s}", "supportedVersions", versions, "capabilities", "tools",
-                                 "instructions", c->service ? "Functions of one service." : instructions, "ttlMs", 60000,
+    mcp_result_json(c, json_pack("{s:o,s:o,s:s,s:i,s:s}", "supportedVersions", versions, "capabilities", capabilities(),
+                                 "instructions", c->service ? "Functions of one service." : instructions, "ttlMs", MCP_FRESH_MS,
                                  "cacheScope", "private"));
 }
 
@@ -103,13 +109,28 @@ static void initialize(struct mcp_call *c)
     }
     /* One that we do not know is answered with the newest that has a handshake; the client decides. */
     const char *spoken = mcp_is_handshake_version(asked, strlen(asked)) ? asked : mcp_versions[1];
-    mcp_result_json(c, json_pack("{s:s,s:{s:{}},s:{s:s,s:s}}", "protocolVersion", spoken, "capabilities", "tools",
+    mcp_result_json(c, json_pack("{s:s,s:o,s:{s:s,s:s}}", "protocolVersion", spoken, "capabilities", capabilities(),
                                  "serverInfo", "name", "carrel", "version", CARREL_VERSION));
 }
 
 static void ping(struct mcp_call *c)
 {
     mcp_result(c, "", 0);
+}
+
+static void no_resources(struct mcp_call *c)
+{
+    mcp_list_result(c, "resources", json_array());
+}
+
+static void no_templates(struct mcp_call *c)
+{
+    mcp_list_result(c, "resourceTemplates", json_array());
+}
+
+static void no_prompts(struct mcp_call *c)
+{
+    mcp_list_result(c, "prompts", json_array());
 }
 
 static const struct method {
@@ -122,6 +143,9 @@ static const struct method {
     { "ping", false, true, ping },
     { "tools/list", true, true, mcp_tools_list },
     { "tools/call", true, true, mcp_tools_call },
+    { "resources/list", true, true, no_resources },
+    { "resources/templates/list", true, true, no_templates },
+    { "prompts/list", true, true, no_prompts },
 };
 
 static void run(struct mcp_call *c)

@@ -3,6 +3,7 @@
  * may have decided by the one what the other then does. */
 #define _GNU_SOURCE
 #include <openssl/evp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,5 +102,53 @@ bool mcp_modern_check(struct mcp_call *c)
         return true;
     mcp_error_data(c, MCP_UNSUPPORTED_VERSION, "this server does not speak that revision without a handshake",
                    json_pack("{s:o,s:s}", "supported", versions(), "requested", spoken));
+    return false;
+}
+
+/* A value as a field says it; NULL: it is of a kind that no field can say. */
+static const char *plain_text(const json_t *value, char *room, size_t size)
+{
+    if (json_is_integer(value))
+        snprintf(room, size, "%lld", (long long)json_integer_value(value));
+    else if (json_is_boolean(value))
+        snprintf(room, size, "%s", json_is_true(value) ? "true" : "false");
+    else
+        return json_string_value(value);
+    return room;
+}
+
+bool mcp_modern_arguments(struct mcp_call *c, const char *schema, json_t *arguments)
+{
+    json_t *root = json_loads(schema, 0, NULL), *property;
+    const char *key;
+    bool is_good = true;
+
+    json_object_foreach(json_object_get(root, "properties"), key, property) {
+        const char *header = json_string_value(json_object_get(property, "x-mcp-header"));
+        char field[128], room[32];
+        if (!header || !is_good)
+            continue;
+        snprintf(field, sizeof field, "Mcp-Param-%s", header);
+        const json_t *value = json_object_get(arguments, key);
+        const char *text = value ? plain_text(value, room, sizeof room) : NULL;
+        if (text) {
+            is_good = field_matches(c, field, text);
+        } else if (http_head_get(&c->r->head, field).data) {
+            mcp_error(c, MCP_HEADER_MISMATCH, "the field %s is there, the argument %.100s is not", field, key);
+            is_good = false;
+        }
+    }
+    json_decref(root);
+    return is_good;
+}
+
+bool mcp_needs(struct mcp_call *c, const char *capability)
+{
+    json_t *declared = json_object_get(json_object_get(c->params, "_meta"), META "clientCapabilities");
+
+    if (json_object_get(declared, capability))
+        return true;
+    mcp_error_data(c, MCP_MISSING_CAPABILITY, "this needs a capability that the client did not declare",
+                   json_pack("{s:{s:{}}}", "requiredCapabilities", capability));
     return false;
 }

@@ -148,6 +148,7 @@ static int status_of(int code)
     case MCP_INVALID_REQUEST:
     case MCP_INVALID_PARAMS:
     case MCP_HEADER_MISMATCH:
+    case MCP_MISSING_CAPABILITY:
     case MCP_UNSUPPORTED_VERSION:
         return 400;
     default:

@@ -71,7 +71,7 @@ void mcp_service_list(struct mcp_call *c)
 {
     struct service *s = is_holder(c) ? NULL : owned(c);
     json_t *functions = s ? service_functions(s, NULL) : is_holder(c) ? granted(c) : NULL;
-    json_t *list = json_array(), *f, *result;
+    json_t *list = json_array(), *f;
     size_t i;
 
     json_array_foreach(functions, i, f) {
@@ -84,12 +84,7 @@ void mcp_service_list(struct mcp_call *c)
         (void)!json_array_append_new(list, tool);
     }
     json_decref(functions);
-    result = json_pack("{s:o}", "tools", list);
-    if (result && c->is_modern) {
-        (void)!json_object_set_new(result, "ttlMs", json_integer(0));
-        (void)!json_object_set_new(result, "cacheScope", json_string("private"));
-    }
-    mcp_result_json(c, result);
+    mcp_list_result(c, "tools", list);
 }
 
 /* ---- calls ---- */

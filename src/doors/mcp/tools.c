@@ -108,9 +108,15 @@ void mcp_tools_list(struct mcp_call *c)
             add_tool(list, t);
     for (const struct mcp_tool *t = mcp_test_tools; t && t->name; t++)
         add_tool(list, t);
-    json_t *result = json_pack("{s:o}", "tools", list);
+    mcp_list_result(c, "tools", list);
+}
+
+void mcp_list_result(struct mcp_call *c, const char *name, json_t *list)
+{
+    json_t *result = json_pack("{s:o}", name, list);
+
     if (result && c->is_modern) {
-        (void)!json_object_set_new(result, "ttlMs", json_integer(60000));
+        (void)!json_object_set_new(result, "ttlMs", json_integer(MCP_FRESH_MS));
         (void)!json_object_set_new(result, "cacheScope", json_string("private"));
     }
     mcp_result_json(c, result);
@@ -142,6 +148,8 @@ void mcp_tools_call(struct mcp_call *c)
         mcp_tool_fail(c, "%s may not use %s: its token lacks a scope", c->who.name, name);
         return;
     }
+    if (c->is_modern && strstr(tool->input, "x-mcp-header") && !mcp_modern_arguments(c, tool->input, arguments))
+        return;
     json_t *none = arguments ? NULL : json_object();
     tool->call(c, arguments ? arguments : none);
     json_decref(none);
