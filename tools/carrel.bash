@@ -60,7 +60,7 @@ _carrel() {
 
     if ((COMP_CWORD == 1)); then
         mapfile -t COMPREPLY < <(compgen -W 'run plan doctor gc serve config create ps exec shell cp logs events
-            forward pause resume stop start rm stats token py repl kernel kernelspec help --version --help' -- "$cur")
+            forward pause resume stop start rm stats token py repl kernel kernelspec mcp help --version --help' -- "$cur")
         return
     fi
     case $command in

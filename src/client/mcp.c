@@ -1,7 +1,8 @@
 /* carrel mcp: an MCP server on standard input and output, for programs that start their servers themselves. It knows
  * nothing of the protocol but its envelope: each line that comes in is a POST to the server's /mcp, made by a child of
- * its own, which writes what comes back as lines; so calls run side by side, and a call is cancelled by ending its child
- * (for the server, a client that goes). The handshake's requests and those of the stateless revision pass alike. */
+ * its own, which writes what comes back as lines; so calls run side by side, and a call is cancelled by ending its
+ * child (for the server, a client that goes). The handshake's requests and those of the stateless revision pass alike.
+ */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -87,7 +88,8 @@ static void put_line(const struct relay *relay, const char *data, size_t size)
 
 static void put_failure(const struct relay *relay, json_t *id, const char *why)
 {
-    json_t *answer = json_pack("{s:s,s:O,s:{s:i,s:s}}", "jsonrpc", "2.0", "id", id, "error", "code", -32603, "message", why);
+    json_t *answer =
+        json_pack("{s:s,s:O,s:{s:i,s:s}}", "jsonrpc", "2.0", "id", id, "error", "code", -32603, "message", why);
     char *text = answer ? json_dumps(answer, JSON_COMPACT) : NULL;
 
     if (text)
@@ -99,7 +101,8 @@ static void put_failure(const struct relay *relay, json_t *id, const char *why)
 /* Only what may stand in a field, and how the protocol writes anything else. */
 static void add_field(struct buf *fields, const char *name, const char *value)
 {
-    bool is_plain = value[0] && value[0] != ' ' && value[strlen(value) - 1] != ' ' && strncmp(value, "=?base64?", 9) != 0;
+    bool is_plain =
+        value[0] && value[0] != ' ' && value[strlen(value) - 1] != ' ' && strncmp(value, "=?base64?", 9) != 0;
 
     for (const char *at = value; is_plain && *at; at++)
         is_plain = *at >= ' ' && *at < 127;
@@ -121,7 +124,8 @@ static void add_fields(struct buf *fields, json_t *root)
 {
     json_t *params = json_object_get(root, "params"), *meta = json_object_get(params, "_meta");
     const char *version = json_string_value(json_object_get(meta, META "protocolVersion"));
-    const char *name = json_string_value(json_object_get(params, "name")), *uri = json_string_value(json_object_get(params, "uri"));
+    const char *name = json_string_value(json_object_get(params, "name")),
+               *uri = json_string_value(json_object_get(params, "uri"));
 
     buf_add_text(fields, "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n");
     if (!version)
@@ -328,7 +332,8 @@ static int print_config(const struct relay *relay)
         (void)!json_array_append_new(args, json_string("--url"));
         (void)!json_array_append_new(args, json_string(relay->client.url));
     }
-    json_t *config = json_pack("{s:{s:{s:s,s:s,s:o}}}", "mcpServers", name, "type", "stdio", "command", carrel, "args", args);
+    json_t *config =
+        json_pack("{s:{s:{s:s,s:s,s:o}}}", "mcpServers", name, "type", "stdio", "command", carrel, "args", args);
     print_json(config);
     json_decref(config);
     return 0;

@@ -39,7 +39,11 @@ bool caller_admit(struct front *front, struct http_request *r, unsigned scopes, 
     if (status == 401)
         (void)http_reply_header(r, "WWW-Authenticate", "Bearer realm=\"carrel\"");
     if (status)
-        return refuse(ret_why, status, status == 401 ? "unauthorized" : status == 403 ? "forbidden" : "internal", why, "");
+        return refuse(ret_why, status,
+                      status == 401   ? "unauthorized"
+                      : status == 403 ? "forbidden"
+                                      : "internal",
+                      why, "");
     if (!claim(front, r, ret->name, ret_why))
         return false;
     if (ret->scopes & SCOPE_ADMIN)

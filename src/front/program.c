@@ -176,7 +176,8 @@ static void on_request(struct http_request *r, void *owner)
         return;
     }
     for (size_t i = 0; i < N_DOORS && !is_taken; i++) {
-        bool (*dispatch)(struct front *, struct http_request *) = is_inlet ? doors[i]->dispatch_inlet : doors[i]->dispatch;
+        bool (*dispatch)(struct front *, struct http_request *) =
+            is_inlet ? doors[i]->dispatch_inlet : doors[i]->dispatch;
         is_taken = dispatch && dispatch(front, r);
     }
 }

@@ -47,8 +47,11 @@ static void embedded(struct mcp_call *c, json_t *arguments)
 static void several(struct mcp_call *c, json_t *arguments)
 {
     (void)arguments;
-    say(c, "{\"type\":\"text\",\"text\":\"Multiple content types test:\"}," IMAGE ",{\"type\":\"resource\",\"resource\":{\"uri\":"
-           "\"test://mixed-content-resource\",\"mimeType\":\"application/json\",\"text\":\"{\\\"test\\\":\\\"data\\\",\\\"value\\\":123}\"}}",
+    say(c,
+        "{\"type\":\"text\",\"text\":\"Multiple content types test:\"}," IMAGE
+        ",{\"type\":\"resource\",\"resource\":{\"uri\":"
+        "\"test://mixed-content-resource\",\"mimeType\":\"application/"
+        "json\",\"text\":\"{\\\"test\\\":\\\"data\\\",\\\"value\\\":123}\"}}",
         false);
 }
 
@@ -107,13 +110,19 @@ static void wants_sampling(struct mcp_call *c, json_t *arguments)
 
 #define ROUTED "{\"type\":\"object\",\"properties\":{\"region\":{\"type\":\"string\",\"x-mcp-header\":\"Region\"}}," \
                "\"required\":[\"region\"],\"additionalProperties\":false}"
-#define SCHEMA_2020                                                                                                         \
-    "{\"$schema\":\"https://json-schema.org/draft/2020-12/schema\",\"type\":\"object\",\"$defs\":{\"address\":{\"$anchor\":"    \
-    "\"addressDef\",\"type\":\"object\",\"properties\":{\"street\":{\"type\":\"string\"},\"city\":{\"type\":\"string\"}}}}," \
-    "\"properties\":{\"name\":{\"type\":\"string\"},\"address\":{\"$ref\":\"#/$defs/address\"},\"contactMethod\":{\"type\":"     \
-    "\"string\",\"enum\":[\"phone\",\"email\"]},\"phone\":{\"type\":\"string\"},\"email\":{\"type\":\"string\"}},\"allOf\":[{"  \
-    "\"anyOf\":[{\"required\":[\"phone\"]},{\"required\":[\"email\"]}]}],\"if\":{\"properties\":{\"contactMethod\":{\"const\":" \
-    "\"phone\"}},\"required\":[\"contactMethod\"]},\"then\":{\"required\":[\"phone\"]},\"else\":{\"required\":[\"email\"]},"  \
+#define SCHEMA_2020                                                                                                    \
+    "{\"$schema\":\"https://json-schema.org/draft/2020-12/"                                                            \
+    "schema\",\"type\":\"object\",\"$defs\":{\"address\":{\"$anchor\":"                                                \
+    "\"addressDef\",\"type\":\"object\",\"properties\":{\"street\":{\"type\":\"string\"},\"city\":{\"type\":"          \
+    "\"string\"}}}},"                                                                                                  \
+    "\"properties\":{\"name\":{\"type\":\"string\"},\"address\":{\"$ref\":\"#/$defs/"                                  \
+    "address\"},\"contactMethod\":{\"type\":"                                                                          \
+    "\"string\",\"enum\":[\"phone\",\"email\"]},\"phone\":{\"type\":\"string\"},\"email\":{\"type\":\"string\"}},"     \
+    "\"allOf\":[{"                                                                                                     \
+    "\"anyOf\":[{\"required\":[\"phone\"]},{\"required\":[\"email\"]}]}],\"if\":{\"properties\":{\"contactMethod\":{"  \
+    "\"const\":"                                                                                                       \
+    "\"phone\"}},\"required\":[\"contactMethod\"]},\"then\":{\"required\":[\"phone\"]},\"else\":{\"required\":["       \
+    "\"email\"]},"                                                                                                     \
     "\"additionalProperties\":false}"
 
 #define TOOL(name, call) { name, name, "For the conformance suite.", NO_ARGUMENTS, NULL, 0, 0, call }

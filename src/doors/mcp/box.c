@@ -56,8 +56,8 @@ static void make(struct mcp_call *c, json_t *asked)
     if (r == 0 && body.settings.template == 0)
         body.settings.template = 1;
     if (r == 0)
-        r = boxes_create(c->front, c->who.name, c->who.uid, c->who.gid, body.name, NULL, &body.settings, on_made, c, &box,
-                         &existed, &e);
+        r = boxes_create(c->front, c->who.name, c->who.uid, c->who.gid, body.name, NULL, &body.settings, on_made, c,
+                         &box, &existed, &e);
     if (r < 0) {
         mcp_tool_err(c, &e);
         return;
@@ -75,7 +75,8 @@ void mcp_with_box(struct mcp_call *c, const char *id, void (*then)(struct mcp_ca
         return;
     }
     if (!(c->who.scopes & SCOPE_WRITE)) {
-        mcp_tool_fail(c, "%s may not make boxes (its token lacks the scope boxes:write); name one in `box`", c->who.name);
+        mcp_tool_fail(c, "%s may not make boxes (its token lacks the scope boxes:write); name one in `box`",
+                      c->who.name);
         return;
     }
     json_t *asked = json_pack("{s:i}", "idle_timeout", IDLE_S);

@@ -72,9 +72,10 @@ static void answer(struct mcp_call *c, const struct exec *x)
     if (!whole)
         buf_add_text(&all, "\n[some of the output is lost]");
     json_t *text = text_json(&all);
-    json_t *structured = json_pack("{s:s,s:s,s:O,s:o,s:o,s:O}", "box", x->box->id, "outcome", x->outcome ? x->outcome : "not_started",
-                                   "exit_code", code ? code : json_null(), "stdout", text_json(&out[0]), "stderr",
-                                   text_json(&out[1]), "wall_ms", json_object_get(shown, "wall_ms"));
+    json_t *structured =
+        json_pack("{s:s,s:s,s:O,s:o,s:o,s:O}", "box", x->box->id, "outcome", x->outcome ? x->outcome : "not_started",
+                  "exit_code", code ? code : json_null(), "stdout", text_json(&out[0]), "stderr", text_json(&out[1]),
+                  "wall_ms", json_object_get(shown, "wall_ms"));
     mcp_tool_result(c, json_string_value(text), structured, failed);
     json_decref(text);
     json_decref(shown);

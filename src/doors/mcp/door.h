@@ -11,7 +11,13 @@
 #include "front/front.h"
 #include "http/server.h"
 
-enum { MCP_TICK_MS = 15000, MCP_FRESH_MS = 60000, MCP_BODY_MOST = 16 << 20, MCP_TEXT_MOST = 4 << 20, MCP_ANSWER_MOST = 96 << 20 };
+enum {
+    MCP_TICK_MS = 15000,
+    MCP_FRESH_MS = 60000,
+    MCP_BODY_MOST = 16 << 20,
+    MCP_TEXT_MOST = 4 << 20,
+    MCP_ANSWER_MOST = 96 << 20
+};
 
 /* JSON-RPC's numbers, and those that MCP has reserved. */
 enum mcp_code {

@@ -78,7 +78,8 @@ static void answer_file(struct mcp_call *c, struct working *w)
             buf_add_text(&out, "\"content\":[{\"type\":\"image\",\"data\":\"");
         } else {
             buf_add_text(&out, "\"content\":[{\"type\":\"resource\",\"resource\":{\"uri\":");
-            char *uri = arena_printf(&c->r->arena, "box://%s%s%s", w->box, w->path[0] == '/' ? "" : "/home/box/", w->path);
+            char *uri =
+                arena_printf(&c->r->arena, "box://%s%s%s", w->box, w->path[0] == '/' ? "" : "/home/box/", w->path);
             jsonout_init(&j, &out);
             jsonout_string(&j, NULL, uri);
             if (jsonout_finish(&j) < 0 && !out.failure)
@@ -87,7 +88,8 @@ static void answer_file(struct mcp_call *c, struct working *w)
         }
         char *to = buf_reserve(&out, room);
         if (to)
-            buf_commit(&out, (size_t)EVP_EncodeBlock((unsigned char *)to, (const unsigned char *)data, (int)w->data.length));
+            buf_commit(&out,
+                       (size_t)EVP_EncodeBlock((unsigned char *)to, (const unsigned char *)data, (int)w->data.length));
         if (type)
             buf_printf(&out, "\",\"mimeType\":\"%s\"}", type);
         else
@@ -106,7 +108,9 @@ static void answer_list(struct mcp_call *c, struct working *w, const struct file
     struct buf out;
 
     buf_init(&out, MCP_ANSWER_MOST);
-    buf_printf(&out, "\"content\":[{\"type\":\"text\",\"text\":\"%llu entries%s\"}],\"isError\":false,\"structuredContent\":{\"entries\":[",
+    buf_printf(&out,
+               "\"content\":[{\"type\":\"text\",\"text\":\"%llu "
+               "entries%s\"}],\"isError\":false,\"structuredContent\":{\"entries\":[",
                (unsigned long long)w->listed, end->cursor ? ", and more" : "");
     buf_add(&out, buf_string(&w->data), w->data.length);
     buf_printf(&out, "],\"complete\":%s}", end->cursor ? "false" : "true");
@@ -122,7 +126,8 @@ static void answer_written(struct mcp_call *c, struct working *w, const struct f
     char text[64];
 
     snprintf(text, sizeof text, "%llu bytes written", (unsigned long long)end->bytes);
-    mcp_tool_result(c, text, json_pack("{s:s,s:s,s:I}", "box", w->box, "path", w->path, "bytes", (json_int_t)end->bytes), false);
+    mcp_tool_result(c, text,
+                    json_pack("{s:s,s:s,s:I}", "box", w->box, "path", w->path, "bytes", (json_int_t)end->bytes), false);
 }
 
 /* ---- the helper ---- */
@@ -287,7 +292,9 @@ static bool decode(struct working *w, const char *text)
     size_t n = strlen(text);
 
     w->decoded = malloc(n + 4);
-    int size = w->decoded && n % 4 == 0 ? EVP_DecodeBlock((unsigned char *)w->decoded, (const unsigned char *)text, (int)n) : -1;
+    int size = w->decoded && n % 4 == 0
+                   ? EVP_DecodeBlock((unsigned char *)w->decoded, (const unsigned char *)text, (int)n)
+                   : -1;
     if (size < 0)
         return false;
     for (size_t i = 1; i <= 2 && i <= n && text[n - i] == '='; i++)

@@ -95,8 +95,8 @@ static void discover(struct mcp_call *c)
     for (size_t i = 0; mcp_versions[i]; i++)
         (void)!json_array_append_new(versions, json_string(mcp_versions[i]));
     mcp_result_json(c, json_pack("{s:o,s:o,s:s,s:i,s:s}", "supportedVersions", versions, "capabilities", capabilities(),
-                                 "instructions", c->service ? "Functions of one service." : instructions, "ttlMs", MCP_FRESH_MS,
-                                 "cacheScope", "private"));
+                                 "instructions", c->service ? "Functions of one service." : instructions, "ttlMs",
+                                 MCP_FRESH_MS, "cacheScope", "private"));
 }
 
 static void initialize(struct mcp_call *c)
@@ -201,7 +201,8 @@ static void on_body(struct http_request *r, const char *data, size_t size)
     } else if (!method && (json_object_get(c->root, "result") || json_object_get(c->root, "error"))) {
         accepted(r);        /* an answer; we asked for nothing */
     } else if (!c->method || (c->id && !has_id(c->id))) {
-        mcp_refuse(r, 400, MCP_INVALID_REQUEST, c->method ? "id must be a string or a whole number" : "method is missing", NULL);
+        mcp_refuse(r, 400, MCP_INVALID_REQUEST,
+                   c->method ? "id must be a string or a whole number" : "method is missing", NULL);
     } else if (!c->id) {
         if (strcmp(c->method, "notifications/cancelled") == 0)
             cancel(c, json_object_get(c->params, "requestId"));
@@ -233,7 +234,8 @@ static bool read_head(struct mcp_call *c)
 
     if (!http_text_is(r->head.method, "POST")) {
         (void)http_reply_header(r, "Allow", "POST");
-        mcp_refuse(r, 405, MCP_INVALID_REQUEST, "this endpoint takes POST; it has no stream and no session of its own", NULL);
+        mcp_refuse(r, 405, MCP_INVALID_REQUEST, "this endpoint takes POST; it has no stream and no session of its own",
+                   NULL);
         return false;
     }
     if (!is_type(type, "application/json")) {

@@ -1,6 +1,6 @@
-/* Revision 2026-07-28: no session and no handshake. Each request says in its _meta which revision it speaks and what its
- * client can do, and repeats in HTTP fields what a proxy may route by; the two must agree, because somebody on the way
- * may have decided by the one what the other then does. */
+/* Revision 2026-07-28: no session and no handshake. Each request says in its _meta which revision it speaks and what
+ * its client can do, and repeats in HTTP fields what a proxy may route by; the two must agree, because somebody on the
+ * way may have decided by the one what the other then does. */
 #define _GNU_SOURCE
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -55,7 +55,8 @@ static bool field_equals(struct http_text field, const char *text)
     if (!coded)
         return false;
     int size = EVP_EncodeBlock((unsigned char *)coded, (const unsigned char *)text, (int)n);
-    bool is_same = (size_t)size == field.size - inner && memcmp(coded, field.data + sizeof begin - 1, (size_t)size) == 0;
+    bool is_same =
+        (size_t)size == field.size - inner && memcmp(coded, field.data + sizeof begin - 1, (size_t)size) == 0;
     free(coded);
     return is_same;
 }
@@ -74,8 +75,8 @@ static bool field_matches(struct mcp_call *c, const char *field, const char *wan
     }
     if (field_equals(value, wanted))
         return true;
-    mcp_error(c, MCP_HEADER_MISMATCH, "the field %s says %.*s, the body %.100s", field, (int)(value.size < 100 ? value.size : 100),
-              value.data, wanted);
+    mcp_error(c, MCP_HEADER_MISMATCH, "the field %s says %.*s, the body %.100s", field,
+              (int)(value.size < 100 ? value.size : 100), value.data, wanted);
     return false;
 }
 

@@ -88,7 +88,8 @@ static void send_last(struct mcp_call *c, int status, struct buf *message)
     if (!c->is_streaming) {
         mcp_call_done(c);
         if (message->length > SHARE_SMALL_BYTES && !share_fits(&r->share, message->length + SHARE_SMALL_BYTES))
-            mcp_refuse(r, 429, MCP_REFUSED, "too much waits for you to take it already; read it, or ask for less", NULL);
+            mcp_refuse(r, 429, MCP_REFUSED, "too much waits for you to take it already; read it, or ask for less",
+                       NULL);
         else if (http_reply(r, status, JSON_TYPE, message->data, message->length) < 0)
             http_request_abort(r);
         return;
@@ -182,7 +183,8 @@ void mcp_error_data(struct mcp_call *c, int code, const char *message, json_t *d
 
     buf_init(&out, MCP_ANSWER_MOST);
     add_error(&out, c->id, code, message, data);
-    /* Handshake revisions know errors of JSON-RPC only with status 200; clients of theirs do not read others' bodies. */
+    /* Handshake revisions know errors of JSON-RPC only with status 200; clients of theirs do not read others' bodies.
+     */
     send_last(c, c->is_modern ? status_of(code) : 200, &out);
     buf_done(&out);
 }

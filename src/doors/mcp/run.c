@@ -204,8 +204,8 @@ static void on_over(struct kernel_run *run)
     w->run = NULL;
     buf_init(&out, MCP_ANSWER_MOST);
     add_content(&out, w, run, failed);
-    buf_printf(&out, ",\"isError\":%s,\"structuredContent\":{\"box\":\"%s\",\"outcome\":\"%s\",\"stdout\":\"", failed ? "true" : "false",
-               w->box, run->outcome);
+    buf_printf(&out, ",\"isError\":%s,\"structuredContent\":{\"box\":\"%s\",\"outcome\":\"%s\",\"stdout\":\"",
+               failed ? "true" : "false", w->box, run->outcome);
     buf_add(&out, buf_string(&w->out[0]), w->out[0].length);
     buf_add_text(&out, "\",\"stderr\":\"");
     buf_add(&out, buf_string(&w->out[1]), w->out[1].length);
@@ -238,8 +238,14 @@ static void go(struct mcp_call *c, struct box *box)
     struct kernel *k = kernel_in_box(box, "default");
     struct kernel_options fresh = { 0 };
     struct kernel_run_options o = {
-        .code = w->code, .code_size = w->code_size, .timeout_ms = w->timeout_ms, .restart = true, .output_bytes = OUTPUT_BYTES,
-        .on_message = on_message, .on_end = on_over, .owner = w,
+        .code = w->code,
+        .code_size = w->code_size,
+        .timeout_ms = w->timeout_ms,
+        .restart = true,
+        .output_bytes = OUTPUT_BYTES,
+        .on_message = on_message,
+        .on_end = on_over,
+        .owner = w,
     };
     struct err e = { 0 };
 
@@ -281,7 +287,9 @@ static int take_timeout(const char *name, json_t *v, void *into, struct err *e)
 
 void mcp_run_code(struct mcp_call *c, json_t *arguments)
 {
-    static const struct body_field fields[] = { { "code", take_code }, { "box", take_box }, { "timeout", take_timeout } };
+    static const struct body_field fields[] = { { "code", take_code },
+                                                { "box", take_box },
+                                                { "timeout", take_timeout } };
     struct run_arguments a = { .timeout_ms = RUN_MS };
     struct running *w = arena_alloc(&c->r->arena, sizeof *w);
     struct err e = { 0 };
@@ -294,8 +302,10 @@ void mcp_run_code(struct mcp_call *c, json_t *arguments)
         mcp_tool_err(c, &e);
         return;
     }
-    *w = (struct running){ .call = c, 
-                            .code = arena_copy(&c->r->arena, a.code, strlen(a.code)), .code_size = strlen(a.code), .timeout_ms = a.timeout_ms };
+    *w = (struct running){ .call = c,
+                           .code = arena_copy(&c->r->arena, a.code, strlen(a.code)),
+                           .code_size = strlen(a.code),
+                           .timeout_ms = a.timeout_ms };
     for (int i = 0; i < 2; i++)
         buf_init(&w->out[i], MCP_TEXT_MOST);
     buf_init(&w->value, MCP_TEXT_MOST);

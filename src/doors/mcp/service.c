@@ -76,9 +76,10 @@ void mcp_service_list(struct mcp_call *c)
 
     json_array_foreach(functions, i, f) {
         json_t *schema = json_object_get(f, "input_schema");
-        json_t *tool = json_pack("{s:O,s:o,s:o}", "name", json_object_get(f, "name"), "description",
-                                 json_deep_copy(json_object_get(f, "doc")), "inputSchema",
-                                 json_is_object(schema) ? json_deep_copy(schema) : json_pack("{s:s}", "type", "object"));
+        json_t *tool =
+            json_pack("{s:O,s:o,s:o}", "name", json_object_get(f, "name"), "description",
+                      json_deep_copy(json_object_get(f, "doc")), "inputSchema",
+                      json_is_object(schema) ? json_deep_copy(schema) : json_pack("{s:s}", "type", "object"));
         if (tool && !json_is_string(json_object_get(tool, "description")))
             (void)!json_object_del(tool, "description");
         (void)!json_array_append_new(list, tool);
@@ -169,7 +170,8 @@ static void on_over(struct service_call *call)
     else if (call->outcome == CALL_ERROR || call->outcome == CALL_INVALID)
         answer_error(c, call->result);
     else
-        mcp_tool_fail(c, "%s%s%s", call_outcome_names[call->outcome], call->reason ? ": " : "", call->reason ? call->reason : "");
+        mcp_tool_fail(c, "%s%s%s", call_outcome_names[call->outcome], call->reason ? ": " : "",
+                      call->reason ? call->reason : "");
 }
 
 void mcp_service_call(struct mcp_call *c, const char *function, json_t *arguments)
@@ -195,8 +197,12 @@ void mcp_service_call(struct mcp_call *c, const char *function, json_t *argument
             r = err_set(&e, ENOENT, STEP_USAGE, "there is no function %.64s", function);
     }
     struct call_options o = {
-        .function = function, .who = c->who.name, .kwargs = { w->arguments, w->arguments ? strlen(w->arguments) : 0 }, .owner = w,
-        .on_end = on_over, .on_print = c->progress_token ? on_print : NULL,
+        .function = function,
+        .who = c->who.name,
+        .kwargs = { w->arguments, w->arguments ? strlen(w->arguments) : 0 },
+        .owner = w,
+        .on_end = on_over,
+        .on_print = c->progress_token ? on_print : NULL,
     };
     c->work = w;
     if (r == 0) {

@@ -17,45 +17,59 @@
 #define RESULT(properties, required) "{\"type\":\"object\",\"properties\":{" properties "},\"required\":[" required "]}"
 #define TEXT "{\"type\":\"string\"}"
 #define NUMBER "{\"type\":\"number\"}"
-#define BOX_SHOWN "{\"type\":\"object\",\"properties\":{\"id\":" TEXT ",\"phase\":" TEXT "},\"required\":[\"id\",\"phase\"]}"
+#define BOX_SHOWN                                                                                                      \
+    "{\"type\":\"object\",\"properties\":{\"id\":" TEXT ",\"phase\":" TEXT "},\"required\":[\"id\",\"phase\"]}"
 
 static const struct mcp_tool own[] = {
-    { "run_code", "Run Python", "Runs Python code in a live IPython kernel in an isolated box and returns what it printed, "
+    { "run_code", "Run Python",
+      "Runs Python code in a live IPython kernel in an isolated box and returns what it printed, "
       "its last value, images and errors. Variables stay for the next call in the same box. No network.",
-      OBJECT("\"code\":{\"type\":\"string\",\"description\":\"Python; the value of the last expression is returned.\"},"
-             BOX_ARGUMENT "," TIMEOUT, "\"code\""),
-      RESULT("\"box\":" TEXT ",\"outcome\":" TEXT ",\"stdout\":" TEXT ",\"stderr\":" TEXT ",\"value\":{\"type\":[\"string\",\"null\"]},"
-             "\"images\":{\"type\":\"integer\"},\"wall_ms\":" NUMBER, "\"box\",\"outcome\",\"stdout\",\"stderr\""),
+      OBJECT("\"code\":{\"type\":\"string\",\"description\":\"Python; the value of the last expression is "
+             "returned.\"}," BOX_ARGUMENT "," TIMEOUT,
+             "\"code\""),
+      RESULT("\"box\":" TEXT ",\"outcome\":" TEXT ",\"stdout\":" TEXT ",\"stderr\":" TEXT
+             ",\"value\":{\"type\":[\"string\",\"null\"]},"
+             "\"images\":{\"type\":\"integer\"},\"wall_ms\":" NUMBER,
+             "\"box\",\"outcome\",\"stdout\",\"stderr\""),
       SCOPE_EXEC, 0, mcp_run_code },
-    { "run_command", "Run a command", "Runs a line with the shell in an isolated box and returns its output and exit code. "
+    { "run_command", "Run a command",
+      "Runs a line with the shell in an isolated box and returns its output and exit code. "
       "Files stay for the next call in the same box. No network.",
       OBJECT("\"command\":{\"type\":\"string\",\"description\":\"A line for /bin/sh.\"},\"cwd\":{\"type\":\"string\","
-             "\"description\":\"Working directory (/home/box).\"}," BOX_ARGUMENT "," TIMEOUT, "\"command\""),
+             "\"description\":\"Working directory (/home/box).\"}," BOX_ARGUMENT "," TIMEOUT,
+             "\"command\""),
       RESULT("\"box\":" TEXT ",\"outcome\":" TEXT ",\"exit_code\":{\"type\":[\"integer\",\"null\"]},\"stdout\":" TEXT
-             ",\"stderr\":" TEXT ",\"wall_ms\":" NUMBER, "\"box\",\"outcome\",\"stdout\",\"stderr\""),
+             ",\"stderr\":" TEXT ",\"wall_ms\":" NUMBER,
+             "\"box\",\"outcome\",\"stdout\",\"stderr\""),
       SCOPE_EXEC, 0, mcp_run_command },
-    { "read_file", "Read a file", "Returns a file of a box: text as text, an image as an image, anything else as base64.",
+    { "read_file", "Read a file",
+      "Returns a file of a box: text as text, an image as an image, anything else as base64.",
       OBJECT("\"path\":{\"type\":\"string\",\"description\":\"Absolute, or relative to /home/box.\"}," OLD_BOX,
              "\"path\",\"box\""),
       NULL, SCOPE_FILES, MCP_READ_ONLY | MCP_IDEMPOTENT, mcp_read_file },
     { "write_file", "Write a file", "Writes a file of a box; missing folders are made.",
-      OBJECT("\"path\":{\"type\":\"string\",\"description\":\"Absolute, or relative to /home/box.\"},\"content\":{\"type\":"
-             "\"string\",\"description\":\"Text.\"},\"content_base64\":{\"type\":\"string\",\"description\":\"Bytes, instead of content.\"},"
-             BOX_ARGUMENT, "\"path\""),
-      RESULT("\"box\":" TEXT ",\"path\":" TEXT ",\"bytes\":{\"type\":\"integer\"}", "\"box\",\"path\",\"bytes\""), SCOPE_FILES,
-      MCP_DESTRUCTIVE | MCP_IDEMPOTENT, mcp_write_file },
+      OBJECT("\"path\":{\"type\":\"string\",\"description\":\"Absolute, or relative to "
+             "/home/box.\"},\"content\":{\"type\":"
+             "\"string\",\"description\":\"Text.\"},\"content_base64\":{\"type\":\"string\",\"description\":\"Bytes, "
+             "instead of content.\"}," BOX_ARGUMENT,
+             "\"path\""),
+      RESULT("\"box\":" TEXT ",\"path\":" TEXT ",\"bytes\":{\"type\":\"integer\"}", "\"box\",\"path\",\"bytes\""),
+      SCOPE_FILES, MCP_DESTRUCTIVE | MCP_IDEMPOTENT, mcp_write_file },
     { "list_files", "List files", "Lists a folder of a box.",
-      OBJECT("\"path\":{\"type\":\"string\",\"description\":\"Absolute, or relative to /home/box (.).\"}," OLD_BOX, "\"box\""),
+      OBJECT("\"path\":{\"type\":\"string\",\"description\":\"Absolute, or relative to /home/box (.).\"}," OLD_BOX,
+             "\"box\""),
       RESULT("\"entries\":{\"type\":\"array\",\"items\":{\"type\":\"object\"}},\"complete\":{\"type\":\"boolean\"}",
              "\"entries\""),
       SCOPE_FILES, MCP_READ_ONLY | MCP_IDEMPOTENT, mcp_list_files },
-    { "create_box", "Make a box", "Makes an isolated box with limits of its own. It lives until it is deleted, or its ttl is over.",
+    { "create_box", "Make a box",
+      "Makes an isolated box with limits of its own. It lives until it is deleted, or its ttl is over.",
       OBJECT("\"name\":" TEXT ",\"memory\":{\"type\":\"string\",\"description\":\"Like 512M or 2G.\"},\"cpus\":" NUMBER
-             ",\"disk\":{\"type\":\"string\"},\"ttl\":{\"type\":\"string\",\"description\":\"Like 30m or 2h.\"}", ""),
+             ",\"disk\":{\"type\":\"string\"},\"ttl\":{\"type\":\"string\",\"description\":\"Like 30m or 2h.\"}",
+             ""),
       BOX_SHOWN, SCOPE_WRITE, 0, mcp_create_box },
     { "list_boxes", "List boxes", "Lists your boxes.", OBJECT("", ""),
-      RESULT("\"boxes\":{\"type\":\"array\",\"items\":" BOX_SHOWN "}", "\"boxes\""), SCOPE_READ, MCP_READ_ONLY | MCP_IDEMPOTENT,
-      mcp_list_boxes },
+      RESULT("\"boxes\":{\"type\":\"array\",\"items\":" BOX_SHOWN "}", "\"boxes\""), SCOPE_READ,
+      MCP_READ_ONLY | MCP_IDEMPOTENT, mcp_list_boxes },
     { "delete_box", "Delete a box", "Ends everything in a box and forgets its files.", OBJECT(OLD_BOX, "\"box\""),
       RESULT("\"deleted\":" TEXT, "\"deleted\""), SCOPE_WRITE, MCP_DESTRUCTIVE | MCP_IDEMPOTENT, mcp_delete_box },
     { .name = NULL },
@@ -63,9 +77,9 @@ static const struct mcp_tool own[] = {
 
 static void add_tool(json_t *list, const struct mcp_tool *tool)
 {
-    json_t *one = json_pack("{s:s,s:s,s:s,s:o,s:{s:b,s:b,s:b,s:b}}", "name", tool->name, "title", tool->title, "description",
-                            tool->description, "inputSchema", json_loads(tool->input, 0, NULL), "annotations",
-                            "readOnlyHint", !!(tool->hints & MCP_READ_ONLY), "destructiveHint",
+    json_t *one = json_pack("{s:s,s:s,s:s,s:o,s:{s:b,s:b,s:b,s:b}}", "name", tool->name, "title", tool->title,
+                            "description", tool->description, "inputSchema", json_loads(tool->input, 0, NULL),
+                            "annotations", "readOnlyHint", !!(tool->hints & MCP_READ_ONLY), "destructiveHint",
                             !!(tool->hints & MCP_DESTRUCTIVE), "idempotentHint", !!(tool->hints & MCP_IDEMPOTENT),
                             "openWorldHint", !!(tool->hints & MCP_OPEN_WORLD));
 

@@ -192,7 +192,8 @@ static bool dispatch_inlet(struct front *front, struct http_request *r)
     else if (status == 200 && ways[m->route - routes].needs & HELD)
         ask_begin(r, m, front);
     else
-        reply_error(r, 404, "not_found", "here are only GET /v1/grant, POST /v1/grant/call and /mcp/services/NAME", NULL);
+        reply_error(r, 404, "not_found", "here are only GET /v1/grant, POST /v1/grant/call and /mcp/services/NAME",
+                    NULL);
     return true;
 }
 
@@ -220,4 +221,6 @@ static int open_door(struct front *front, struct err *e)
     return r < 0 ? err_at(e, -r, STEP_HOST, 0, "the native door's routes") : 0;
 }
 
-const struct door native_door = { .name = "native", .open = open_door, .dispatch = dispatch, .dispatch_inlet = dispatch_inlet };
+const struct door native_door = {
+    .name = "native", .open = open_door, .dispatch = dispatch, .dispatch_inlet = dispatch_inlet
+};
