@@ -70,7 +70,7 @@ _carrel() {
 
     if ((COMP_CWORD == 1)); then
         mapfile -t COMPREPLY < <(compgen -W 'run plan doctor gc serve config create ps exec shell cp logs events
-            forward pause resume stop start rm stats service grant token py repl kernel kernelspec setup help --version --help' -- "$cur")
+            forward pause resume stop start rm stats service grant token py repl kernel kernelspec setup mcp help --version --help' -- "$cur")
         return
     fi
     case $command in

@@ -38,6 +38,7 @@ static const struct {
     { "kernel", client_kernel },
     { "kernelspec", client_kernelspec },
     { "setup", client_setup },
+    { "mcp", client_mcp },
 };
 
 int main(int argc, char **argv)

@@ -20,6 +20,7 @@
 #include "base/guest.h"
 #include "base/parse.h"
 #include "doors/jupyter/jupyter.h"
+#include "doors/mcp/mcp.h"
 #include "doors/native/native.h"
 #include "front/auth.h"
 #include "front/dial.h"
@@ -161,15 +162,26 @@ static int open_state(struct front *front, struct err *e)
     return store_open(front->config.state, &front->store, e);
 }
 
+/* Asked in this order; the last takes what is left. */
+static const struct door *const doors[] = { &mcp_door, &jupyter_door, &native_door };
+enum { N_DOORS = sizeof doors / sizeof *doors };
+
 static void on_request(struct http_request *r, void *owner)
 {
     struct front *front = owner;
+    bool is_inlet, is_taken = false;
+    const struct box *box = inlet_box(front, r->peer, &is_inlet);
 
     front->metrics.requests++;
-    if (native_inlet(front, r))
+    if (is_inlet && !box) {
+        http_request_abort(r);
         return;
-    if (!jupyter_dispatch(front, r))
-        native_dispatch(front, r);
+    }
+    for (size_t i = 0; i < N_DOORS && !is_taken; i++) {
+        bool (*dispatch)(struct front *, struct http_request *) =
+            is_inlet ? doors[i]->dispatch_inlet : doors[i]->dispatch;
+        is_taken = dispatch && dispatch(front, r);
+    }
 }
 
 static void on_access(const struct http_access *a, void *owner)
@@ -258,15 +270,11 @@ static int open_http(struct front *front, const struct front_options *o, struct 
     struct http_server_config config = {
         .on_request = on_request, .on_access = on_access, .on_drained = on_drained, .owner = front
     };
-    const struct http_route *routes;
-    size_t n;
+    int r = http_server_new(front->loop, &config, &front->http);
 
-    native_routes(&routes, &n);
-    int r = http_router_new(routes, n, &front->router);
-    if (r == 0)
-        r = http_server_new(front->loop, &config, &front->http);
-    if (r == 0 && jupyter_open(front, e) < 0)
-        return -e->code;
+    for (size_t i = 0; i < N_DOORS && r == 0; i++)
+        if (doors[i]->open && doors[i]->open(front, e) < 0)
+            return -e->code;
     for (size_t i = 0; i < o->n_listeners && r == 0; i++)
         r = http_server_listen(front->http, o->listener[i], o->tag[i]);
     return r < 0 ? err_at(e, -r, STEP_HOST, 0, "HTTP server") : 0;
@@ -355,7 +363,9 @@ int front_main(int argc, char **argv)
         return 125;
     }
     http_server_free(server.front.http);
-    jupyter_close(&server.front);
+    for (size_t i = 0; i < N_DOORS; i++)
+        if (doors[i]->close)
+            doors[i]->close(&server.front);
     families_free(&server.front);
     pool_free(&server.front);
     keeper_link_free(server.front.keeper);
