@@ -5,7 +5,7 @@ EXAMPLE_NEEDS   := pytest langgraph openai huggingface_hub ipykernel
 
 .PHONY: examples
 ## examples: the own tests of what is in examples/
-examples: $(CLIENT_PROGRAMS) $(GUEST_FILES) $(EXAMPLE_VENV)/.done
+examples: all $(EXAMPLE_VENV)/.done
 	@cd examples/coding-agent && CARREL_BIN=$(abspath $(BUILD))/carrel CARREL_GUEST=$(abspath $(BUILD))/guest PYTHONPATH=$(abspath sdk/python) \
 	    timeout 300 $(abspath $(EXAMPLE_VENV))/bin/python -B -m pytest -q -p no:cacheprovider .
 
