@@ -7,7 +7,7 @@ from typing import Any, Callable, List, Protocol
 from ..messages import AgentError, Block, Raw
 from ..settings import Settings
 
-DEFAULT_MODELS = {"claude": "claude-sonnet-4-5-20250929", "openai": "gpt-5", "replay": "replay"}
+DEFAULT_MODELS = {"claude": "claude-sonnet-5-5", "openai": "gpt-5.5", "replay": "replay"}
 Say = Callable[[str], None]
 
 

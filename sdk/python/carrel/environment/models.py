@@ -1,0 +1,179 @@
+"""Where a model is: a directory that the user named for it, a complete snapshot in the hub's cache, or one that is fetched now."""
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import stat
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping
+
+from .config import ModelConfig, ModelHandle
+from .hub import ModelUnavailable, fetch_model, hub_cache
+
+_WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".onnx")
+_SMALL = 1_000_000      # bytes; texts up to here are searched for a hidden model's name
+
+
+def named_directory(name: str, setting: str | None) -> str | None:
+    """What CARREL_MODELS says of a model: NAME=DIR,NAME=DIR or JSON or a folder that has NAME in it."""
+    if not setting:
+        return None
+    if setting.lstrip().startswith("{"):
+        try:
+            mapping = json.loads(setting)
+        except ValueError as e:
+            raise ModelUnavailable(f"CARREL_MODELS is not JSON: {e}") from None
+    elif "=" in setting:
+        mapping = dict(part.split("=", 1) for part in setting.replace("\n", ",").split(",") if "=" in part)
+    else:
+        place = os.path.join(setting, name)
+        return os.path.abspath(place) if os.path.isdir(place) else None
+    found = mapping.get(name)
+    if found is None:
+        return None
+    if not os.path.isdir(found):
+        raise ModelUnavailable(f"CARREL_MODELS says that {name} is in {found}, and there is no such directory")
+    return os.path.abspath(found)
+
+
+def is_complete(folder: str) -> bool:
+    """Whether a snapshot has all that its own lists name. A file whose blob is not there yet, or a missing part of the weights, says no."""
+    try:
+        names = [os.path.join(base, f) for base, _, files in os.walk(folder) for f in files]
+    except OSError:
+        return False
+    if not names or not all(os.path.isfile(n) for n in names):
+        return False
+    if not any(os.path.basename(n) in ("config.json", "adapter_config.json") for n in names):
+        return False
+    weights = [n for n in names if n.endswith(_WEIGHTS)]
+    for index in (n for n in names if n.endswith(".index.json")):
+        try:
+            with open(index, encoding="utf-8") as file:
+                parts = set(json.load(file)["weight_map"].values())
+        except (OSError, ValueError, KeyError, AttributeError):
+            return False
+        if not all(os.path.isfile(os.path.join(os.path.dirname(index), part)) for part in parts):
+            return False
+    return bool(weights)
+
+
+def cached_snapshot(name: str) -> str | None:
+    """A complete snapshot of the revision that is called main."""
+    store = os.path.join(hub_cache(), "models--" + name.replace("/", "--"))
+    try:
+        with open(os.path.join(store, "refs", "main"), encoding="ascii") as file:
+            commit = file.read().strip()
+        partial = any(f.endswith(".incomplete") for f in os.listdir(os.path.join(store, "blobs")))
+    except (OSError, ValueError):
+        return None
+    folder = os.path.join(store, "snapshots", commit)
+    return folder if commit.isalnum() and not partial and is_complete(folder) else None
+
+
+def find_model(name: str, environment: Mapping[str, str]) -> str:
+    """The directory with the model's files; fetched if there is none."""
+    found = named_directory(name, environment.get("CARREL_MODELS")) or cached_snapshot(name)
+    return found or fetch_model(name, environment)
+
+
+@dataclass
+class Models:
+    """Models for a sandbox: what is mounted where, and their handles. close() removes what was made for it."""
+
+    mounts: List[Dict[str, Any]] = field(default_factory=list)
+    handles: List[ModelHandle] = field(default_factory=list)
+    paths: Dict[str, str] = field(default_factory=dict)
+    _made: List[str] = field(default_factory=list)
+
+    def close(self) -> None:
+        while self._made:
+            shutil.rmtree(self._made.pop(), ignore_errors=True)
+
+    def _mount(self, name: str, folder: str, hidden: bool) -> str:
+        if name in self.paths:
+            return self.paths[name]
+        if hidden:
+            folder = _anonymous_copy(folder, name)
+            self._made.append(folder)
+            source, target, inside = folder, f"/models/{secrets.token_hex(8)}", ""
+        else:
+            source, inside = _whole(folder)
+            target = f"/models/{name.replace('/', '--')}"
+        self.mounts.append({"source": source, "target": target, "writable": False})
+        self.paths[name] = os.path.join(target, inside) if inside else target
+        return self.paths[name]
+
+    def add(self, model: ModelConfig, environment: Mapping[str, str]) -> None:
+        path = self._mount(model.name, find_model(model.name, environment), model.hidden)
+        base = None
+        if model.base_model:
+            base = self._mount(model.base_model, find_model(model.base_model, environment), model.hidden)
+        self.handles.append(ModelHandle(model.name, path, model.var_name, model.hidden, model.is_peft, model.base_model, base, model.load_as_peft))
+
+
+def _whole(folder: str) -> tuple[str, str]:
+    """What must be mounted so that the snapshot's links work, and the snapshot below it."""
+    store = os.path.dirname(os.path.dirname(folder))
+    if os.path.basename(os.path.dirname(folder)) == "snapshots" and os.path.isdir(os.path.join(store, "blobs")):
+        return store, os.path.relpath(folder, store)
+    return folder, ""
+
+
+def _anonymous_copy(folder: str, name: str) -> str:
+    """The model's files in a directory whose path does not tell its name: links to the same data, and small texts without the name."""
+    real = os.path.realpath(folder)
+    home = hub_cache() if real.startswith(hub_cache() + os.sep) else os.path.dirname(real)
+    _remove_abandoned(home)
+    made = os.path.join(home, f".carrel-{os.getpid()}-{secrets.token_hex(8)}")
+    os.mkdir(made, 0o755)
+    try:
+        for base, _, files in os.walk(folder):
+            to = os.path.join(made, os.path.relpath(base, folder))
+            os.makedirs(to, exist_ok=True)
+            for file in files:
+                _anonymous_file(os.path.realpath(os.path.join(base, file)), os.path.join(to, file), name)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+    return made
+
+
+def _remove_abandoned(home: str) -> None:
+    """Those of programs that were killed."""
+    for name in os.listdir(home):
+        parts = name.split("-")
+        if name.startswith(".carrel-") and len(parts) == 3 and parts[1].isdigit() and not os.path.exists(f"/proc/{parts[1]}"):
+            shutil.rmtree(os.path.join(home, name), ignore_errors=True)
+
+
+def _anonymous_file(source: str, target: str, name: str) -> None:
+    status = os.stat(source)
+    if not stat.S_ISREG(status.st_mode):
+        return
+    if status.st_size <= _SMALL and not source.endswith(_WEIGHTS):
+        with open(source, "rb") as file:
+            data = file.read()
+        for word in {name, name.rpartition("/")[2]}:
+            data = data.replace(word.encode(), b"model")
+        with open(target, "wb") as out:
+            out.write(data)
+        return
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+        os.chmod(target, 0o644)
+
+
+def provide_models(models: List[ModelConfig], environment: Mapping[str, str]) -> Models:
+    made = Models()
+    try:
+        for model in models:
+            made.add(model, environment)
+    except BaseException:
+        made.close()
+        raise
+    return made
