@@ -159,7 +159,7 @@ def _is_ours(command: str, args: List[str]) -> bool:
         pass
     except Exception:       # there is no such program here
         pass
-    return os.path.abspath(command) == os.path.abspath(sys.executable) and args[:1] == ["-m"] and args[1:2] in (["carrel.mcp"], ["carrel.grantmcp"])
+    return os.path.abspath(command) == os.path.abspath(sys.executable) and args[:1] == ["-m"] and args[1:2] == ["carrel.toolserver"]
 
 
 async def _stdio_parameters(stack: contextlib.AsyncExitStack, name: str, entry: Mapping[str, Any]) -> Dict[str, Any]:
