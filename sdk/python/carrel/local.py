@@ -19,9 +19,12 @@ from typing import IO, Sequence
 from .errors import KernelUnavailable, Unavailable
 
 # The server is this shell, after exec. A child of it waits for the end of a pipe whose other end this process has: that comes even if this process
-# is killed. A line on the pipe means that the server has ended already.
+# is killed. A line on the pipe means that the server has ended already. Else the child waits for that, and removes the directory, which is $0.
 _GUARD = """exec 3<&0 </dev/null
-(read line <&3 || { read _ _ _ parent _ </proc/self/stat; [ "$parent" = $$ ] && kill $$; }) &
+(read line <&3 && exit
+ read _ _ _ parent _ </proc/self/stat
+ [ "$parent" = $$ ] && kill $$ && while [ "$parent" = $$ ]; do sleep 0.1; read _ _ _ parent _ </proc/self/stat; done
+ rm -rf "$0") &
 exec 3<&-
 exec "$@"
 """
@@ -170,7 +173,7 @@ class PrivateServer:
                    *(word for setting in settings for word in ("--set", setting))]
         guest = find_guest()
         environment = {**os.environ, **({"CARREL_GUEST": guest} if guest else {})}
-        self.process = subprocess.Popen(["/bin/sh", "-c", _GUARD, "sh", *command], stdin=subprocess.PIPE, stdout=self._log,
+        self.process = subprocess.Popen(["/bin/sh", "-c", _GUARD, self.directory, *command], stdin=subprocess.PIPE, stdout=self._log,
                                         stderr=self._log, start_new_session=True, env=environment)
 
     @property

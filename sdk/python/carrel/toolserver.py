@@ -84,13 +84,28 @@ class BoxTools:
     def listed(self) -> List[Raw]:
         return [_PYTHON, *([_SHELL] if self._held.get("shell") else [])]
 
+    def _cell(self, code: str) -> Raw:
+        """Runs a cell; if the session has a notebook, it is in that."""
+        from .cells import Collector, checked
+        from .execution.cells import result_content
+        outputs, collector = None, Collector()
+        if self._held.get("notebook"):
+            from .execution.notebook import CellOutputs, NotebookFile
+            notebook = NotebookFile(self._held["notebook"])
+            outputs = CellOutputs(notebook, notebook.add_code(code))
+        for event in self._box.stream(code, env=self._held.get("env"), cwd=self._held.get("cwd")):
+            collector.take(event)
+            if outputs is not None:
+                outputs.take(event)
+        result = checked(collector.result())
+        return {"content": _as_mcp(result_content(result)), "isError": not result.ok}
+
     def call(self, name: str, given: Raw) -> Raw:
-        from .execution.cells import command_content, result_content
+        from .execution.cells import command_content
         from .harness.tools import required_text
         try:
             if name == "python":
-                result = self._box.run(required_text(given, "code"), env=self._held.get("env"), cwd=self._held.get("cwd"))
-                return {"content": _as_mcp(result_content(result)), "isError": not result.ok}
+                return self._cell(required_text(given, "code"))
             if name == "shell" and self._held.get("shell"):
                 done = self._box.exec(["/bin/bash", "-c", required_text(given, "command")], env=self._held.get("env"), cwd=self._held.get("cwd"))
                 return {"content": _as_mcp(command_content(done)), "isError": not done.ok}

@@ -131,8 +131,11 @@ class Session:
         if not os.path.exists(path):
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with open(descriptor, "w", encoding="utf-8") as file:
-                json.dump({"url": self._server.url, "box": self.box.id, "shell": self.has_shell, **self._kernel_options()}, file)
+                json.dump(self._tool_file(), file)
         return {self._mcp_name: server_entry("box", path)}
+
+    def _tool_file(self) -> Raw:
+        return {"url": self._server.url, "box": self.box.id, "shell": self.has_shell, **self._kernel_options()}
 
     _mcp_name = "session"
 
