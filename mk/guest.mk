@@ -18,13 +18,18 @@ venv-kernel: | packages
 GUEST           := $(BUILD)/guest
 GUEST_SOURCES   := $(wildcard guest/kernel/carrel_kernel/*.py)
 GUEST_PACKAGE   := $(GUEST_SOURCES:guest/kernel/%=$(GUEST)/%)
+SERVICE_PACKAGE := $(patsubst guest/service/%,$(GUEST)/%,$(wildcard guest/service/carrel_service/*.py))
 GUEST_LIBRARY   := $(GUEST)/libcarrel-zygote.so
 # mk/zmtp.mk makes it.
 GUEST_BRIDGE    := $(GUEST)/carrel-bridge
-GUEST_FILES     := $(GUEST_PACKAGE) $(GUEST_LIBRARY) $(GUEST_BRIDGE)
+GUEST_FILES     := $(GUEST_PACKAGE) $(SERVICE_PACKAGE) $(GUEST_LIBRARY) $(GUEST_BRIDGE)
 all: $(GUEST_FILES)
 
 $(GUEST)/%.py: guest/kernel/%.py
+	@mkdir -p $(@D)
+	$(call say,copy,$@)install -m 644 $< $@
+
+$(GUEST)/%.py: guest/service/%.py
 	@mkdir -p $(@D)
 	$(call say,copy,$@)install -m 644 $< $@
 
@@ -36,8 +41,9 @@ $(GUEST_LIBRARY): $(ZYGOTE_LIBRARY) $(POLICY_GENERATED) $(wildcard guest/zygote/
 .PHONY: install-guest
 install: install-guest
 install-guest: $(GUEST_FILES)
-	install -d $(DESTDIR)$(PREFIX)/lib/carrel/guest/carrel_kernel
+	install -d $(DESTDIR)$(PREFIX)/lib/carrel/guest/carrel_kernel $(DESTDIR)$(PREFIX)/lib/carrel/guest/carrel_service
 	install -m 644 $(GUEST_PACKAGE) $(DESTDIR)$(PREFIX)/lib/carrel/guest/carrel_kernel/
+	install -m 644 $(SERVICE_PACKAGE) $(DESTDIR)$(PREFIX)/lib/carrel/guest/carrel_service/
 	install -m 755 $(GUEST_LIBRARY) $(GUEST_BRIDGE) $(DESTDIR)$(PREFIX)/lib/carrel/guest/
 
 # --- the suite ---

@@ -261,35 +261,39 @@ bool jsonscan_is_object(const char *data, size_t size)
     return s.at < s.end && *s.at == '{' && jsonscan_is_value(data, size);
 }
 
-struct jsonslice jsonscan_find(struct jsonslice text, const char *name)
+bool jsonscan_next(struct jsonslice *rest, struct jsonslice *ret_name, struct jsonslice *ret_value)
 {
-    struct scan s = scan_of(text.data, text.size);
-    struct jsonslice found = { 0 };
+    struct scan s = scan_of(rest->data, rest->size);
 
     skip_blanks(&s);
-    if (!text.data || s.at == s.end || *s.at++ != '{')
-        return found;
-    for (;;) {
-        skip_blanks(&s);
-        if (s.at == s.end || *s.at != '"')
-            return found;
-        struct jsonslice key = { .data = (const char *)s.at };
-        if (!skip_string(&s))
-            return found;
-        key.size = (size_t)((const char *)s.at - key.data);
-        skip_blanks(&s);
-        if (s.at == s.end || *s.at++ != ':')
-            return found;
-        skip_blanks(&s);
-        const char *value = (const char *)s.at;
-        if (!skip_value(&s))
-            return found;
+    if (!rest->data || s.at == s.end || (*s.at != '{' && *s.at != ','))
+        return false;
+    s.at++;
+    skip_blanks(&s);
+    const char *name = (const char *)s.at;
+    if (s.at == s.end || *s.at != '"' || !skip_string(&s))
+        return false;
+    *ret_name = (struct jsonslice){ .data = name, .size = (size_t)((const char *)s.at - name) };
+    skip_blanks(&s);
+    if (s.at == s.end || *s.at++ != ':')
+        return false;
+    skip_blanks(&s);
+    const char *value = (const char *)s.at;
+    if (!skip_value(&s))
+        return false;
+    *ret_value = (struct jsonslice){ .data = value, .size = (size_t)((const char *)s.at - value) };
+    *rest = (struct jsonslice){ .data = (const char *)s.at, .size = (size_t)(s.end - s.at) };
+    return true;
+}
+
+struct jsonslice jsonscan_find(struct jsonslice text, const char *name)
+{
+    struct jsonslice found = { 0 }, key, value;
+
+    while (jsonscan_next(&text, &key, &value))
         if (jsonscan_is(key, name))
-            found = (struct jsonslice){ .data = value, .size = (size_t)((const char *)s.at - value) };
-        skip_blanks(&s);
-        if (s.at == s.end || *s.at++ != ',')
-            return found;
-    }
+            found = value;
+    return found;
 }
 
 static size_t put_utf8(char *out, uint32_t c)

@@ -21,6 +21,9 @@ bool jsonscan_is_value(const char *data, size_t size);
 /* The raw value of a member; of several with the name the last, as most parsers do. text must be a valid object. */
 struct jsonslice jsonscan_find(struct jsonslice text, const char *name);
 
+/* The next member of an object: rest is the whole object at first, and what follows afterwards. False: no more. */
+bool jsonscan_next(struct jsonslice *rest, struct jsonslice *ret_name, struct jsonslice *ret_value);
+
 /* Whether the value is this string. */
 bool jsonscan_is(struct jsonslice value, const char *text);
 /* A string's text, UTF-8, NUL-terminated. False if it is no string, has a NUL in it, or does not fit. A half of a

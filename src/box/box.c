@@ -48,6 +48,7 @@ static const struct box empty_box = {
     .scratch = -1,
     .oom = -1,
     .keeper = -1,
+    .inlet = -1,
     .zygote_tasks = CG_NONE,
 };
 

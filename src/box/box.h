@@ -76,6 +76,7 @@ struct box {
     bool                  disk_full;
     dev_t                 root_device;  /* of the root tmpfs: where every payload must find itself */
     int                   keeper;       /* borrowed: pidfd of the keeper */
+    int                   inlet;        /* owned: a listener in its network that is served from outside, or -1 */
     struct family        *family;       /* borrowed: whose zygote forks its payloads; NULL: a plain box */
     int zygote_tasks[CG_CONTROLLERS];   /* owned: what its zygote joins the leaf with on v1, then -1 */
     uint32_t              family_pids;  /* by which the bound of its family was raised for it */
@@ -165,6 +166,9 @@ MUST_CHECK int box_help(struct box *box, int socket, void (*serve)(int socket), 
 
 /* A socket in the box's network namespace. Returns its fd. */
 MUST_CHECK int box_socket(const struct box *box, int family, int type, struct err *e);
+
+/* Makes box->inlet: a listener on this port of the box's 127.0.0.1. 0 also if it is there already. */
+MUST_CHECK int box_open_inlet(struct box *box, uint16_t port, struct err *e);
 
 /* Ends everything in the box. Payloads that the caller still holds, the one that waits for a command and an abandoned
  * one must be reaped by it (before or after): init does not end before them. */

@@ -168,7 +168,8 @@ static void close_all(int *const *fds, size_t n)
 void box_release(struct box_host *host, struct box *box)
 {
     int *const fds[] = { &box->link,   &box->ns.user, &box->ns.mount, &box->ns.pid, &box->ns.ipc,
-                         &box->ns.uts, &box->ns.net,  &box->scratch,  &box->oom,    &box->abandoned.pidfd };
+                         &box->ns.uts, &box->ns.net,  &box->scratch,  &box->oom,    &box->abandoned.pidfd,
+                         &box->inlet };
 
     /* All of the box have ended; a zygote that put itself there would keep it, and us waiting. */
     if (box->has_leaf && box->family)

@@ -49,6 +49,7 @@ static const struct {
 } scope_names[] = {
     { "boxes:read", SCOPE_READ }, { "boxes:write", SCOPE_WRITE }, { "exec", SCOPE_EXEC },
     { "files", SCOPE_FILES },     { "ports", SCOPE_PORTS },       { "admin", SCOPE_ADMIN },
+    { "grant", SCOPE_GRANT },
 };
 enum { N_SCOPES = sizeof scope_names / sizeof scope_names[0] };
 
@@ -127,13 +128,15 @@ static void scopes_format(unsigned scopes, char *text, size_t size)
 /* "ci-bot", or "uid:1000" for a user's own token. "anonymous" is nobody's. */
 static int check_identity(const char *identity, struct err *e)
 {
-    static const char uid[] = "uid:";
+    static const char uid[] = "uid:", grant[] = "grant:";
     const char *rest = identity;
     const char *allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._@-";
 
     if (!strncmp(identity, uid, sizeof uid - 1)) {
         rest += sizeof uid - 1;
         allowed = "0123456789";
+    } else if (!strncmp(identity, grant, sizeof grant - 1)) {
+        rest += sizeof grant - 1;
     }
     size_t n = strspn(rest, allowed);
     if (n == 0 || rest[n] || n > 63 || !strcmp(identity, "anonymous"))
@@ -158,6 +161,8 @@ int auth_token_create(struct auth *a, const char *identity, const char *scopes, 
         r = auth_scopes_parse(scopes, &bits, e);
     if (r < 0)
         return r;
+    if ((bits & SCOPE_GRANT || !strncmp(identity, "grant:", 6)) && (bits != SCOPE_GRANT || identity[0] != 'g'))
+        return err_set(e, EINVAL, STEP_USAGE, "the scope grant is for grants alone; POST /v1/grants makes them");
     if (expires_ms < 0 || (expires_ms && expires_ms <= token.created_ms))
         return err_set(e, EINVAL, STEP_USAGE, "the token would be expired already");
     if (size < sizeof secret)
@@ -324,6 +329,15 @@ static bool is_of_a_port(struct http_text path)
     return (size_t)(end - at) >= sizeof ports - 1 && memcmp(at, ports, sizeof ports - 1) == 0;
 }
 
+/* Where a grant's token is good, and all that it is good for. */
+static bool is_of_a_grant(struct http_text path)
+{
+    static const char mcp[] = "/mcp/services/";
+
+    return http_text_is(path, "/v1/grant") || http_text_is(path, "/v1/grant/call") ||
+           (path.size > sizeof mcp - 1 && memcmp(path.data, mcp, sizeof mcp - 1) == 0);
+}
+
 static int tcp_identity(struct auth *a, const struct http_request *r, const struct auth_source *source,
                         struct identity *ret, const char **ret_why)
 {
@@ -369,5 +383,11 @@ int auth_request(struct auth *a, const struct http_request *r, struct identity *
 
     if (status)
         return status;
-    return source.is_unix ? unix_identity(a, r->peer, ret, ret_why) : tcp_identity(a, r, &source, ret, ret_why);
+    status = source.is_unix ? unix_identity(a, r->peer, ret, ret_why) : tcp_identity(a, r, &source, ret, ret_why);
+    /* Over the unix socket the token says less than the peer; there it counts, too. */
+    if (status == 0 && source.is_unix && is_of_a_grant(h->path) && http_head_get(h, "authorization").data)
+        status = tcp_identity(a, r, &source, ret, ret_why);
+    if (status == 0 && ret->scopes & SCOPE_GRANT && !is_of_a_grant(h->path))
+        return refuse(403, "a grant's token is for calling the functions that it names, and for nothing else", ret_why);
+    return status;
 }

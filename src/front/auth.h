@@ -16,11 +16,12 @@ struct http_request;
 
 enum scope {
     SCOPE_READ = 1, SCOPE_WRITE = 2, SCOPE_EXEC = 4, SCOPE_FILES = 8, SCOPE_PORTS = 16, SCOPE_ADMIN = 32,
-    SCOPE_ALL = 31,         /* all but admin; an admin has them all */
+    SCOPE_GRANT = 64,       /* of a grant's token, alone: only what grants.h says, and no other path */
+    SCOPE_ALL = 31,         /* all but admin and grant; an admin has them all */
 };
 
 struct identity {
-    char     name[80];      /* "uid:1000", "ci-bot" */
+    char     name[80];      /* "uid:1000", "ci-bot", "grant:gabc" */
     unsigned scopes;        /* enum scope */
     uid_t    uid;           /* of a unix peer; (uid_t)-1 for a token */
     gid_t    gid;

@@ -9,8 +9,10 @@
 #include "front/box_private.h"
 #include "front/families.h"
 #include "front/front.h"
+#include "front/inlets.h"
 #include "front/keeper_link.h"
 #include "front/pool.h"
+#include "front/services.h"
 #include "front/store.h"
 
 static bool unreadable;     /* there are rows whose boxes we do not know: then nothing can be said to be nobody's */
@@ -160,6 +162,7 @@ void boxes_on_synced(struct front *front)
     front->ready = true;
     pool_on_synced(front);
     families_on_synced(front);
+    services_on_synced(front);
 }
 
 void boxes_on_lost(struct front *front)
@@ -238,6 +241,8 @@ void boxes_on_keeper_event(struct front *front, const struct event *event, int *
     if (event->type == EVENT_BOX) {
         told_slots[event->box / 64] |= UINT64_C(1) << event->box % 64;
         found(front, event);
+        if (n_fds > 0)
+            inlet_adopt(front, event->box, &fds[0]);
         return;
     }
     struct box *b = box_by_slot(front, event->box);

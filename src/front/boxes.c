@@ -17,7 +17,10 @@
 #include "front/exec_private.h"
 #include "front/front.h"
 #include "front/keeper_link.h"
+#include "front/grants.h"
+#include "front/inlets.h"
 #include "front/kernels.h"
+#include "front/services.h"
 #include "front/store.h"
 
 const char *const phase_names[PHASE_COUNT] = {
@@ -319,6 +322,7 @@ void box_release_slot(struct box *b)
     if (b->slot == BOX_NO_SLOT)
         return;
     box_meter_close(b);
+    inlet_close(b);
     all->slot_used[b->slot / 64] &= ~(UINT64_C(1) << b->slot % 64);
     all->requested.memory_bytes -= b->settings.requests.memory_bytes;
     all->requested.cpu_milli -= b->settings.requests.cpu_milli;
@@ -345,6 +349,8 @@ void box_end(struct box *b, enum phase phase, const char *reason, const char *me
 {
     execs_lost(b, reason);
     kernels_on_box_end(b);
+    services_on_box_end(b, phase == PHASE_STOPPED);
+    grants_on_box_end(b, phase == PHASE_STOPPED);
     loop_timer_cancel(b->front->loop, &b->ttl_timer);
     loop_timer_cancel(b->front->loop, &b->idle_timer);
     box_release_slot(b);

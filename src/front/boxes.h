@@ -93,6 +93,7 @@ struct box {
     struct kernel      *kernels;        /* newest first */
     unsigned            running;        /* execs that have not ended */
     struct box_meter    meter;
+    bool                has_inlet;      /* and we serve it (inlets.h) */
     uint64_t            billed_us;      /* processor time when a cell was last billed */
     uint64_t            unbilled_us;    /* and when its kernel was handed out: nobody's */
     uint64_t            slots_used;     /* bit per payload slot */

@@ -75,7 +75,8 @@ json_t *exec_json(const struct exec *x)
     json_object_set_new(o, "outcome", x->outcome ? json_string(x->outcome) : json_null());
     json_object_set_new(o, "reason", x->reason ? json_string(x->reason) : json_null());
     if (x->about_kernel)
-        json_object_set(o, "kernel", json_object_get(x->about_kernel, "name"));
+        json_object_set(o, json_object_get(x->about_kernel, "service") ? "service" : "kernel",
+                        json_object_get(x->about_kernel, "name"));
     if (x->state == EXEC_ENDED)
         add_end(x, o);
     return o;

@@ -16,6 +16,7 @@
 #include "front/exec_private.h"
 #include "front/front.h"
 #include "front/kernels.h"
+#include "front/services.h"
 
 enum {
     FRAME_MAX = 1 << 20,
@@ -241,7 +242,10 @@ static bool take_raw(struct exec *x, struct loop_fd *w, uint8_t stream)
         return false;
     x->output_bytes += (uint64_t)n;
     x->box->front->metrics.output_bytes += (uint64_t)n;
-    kernels_on_output(x, stream - 1u, data, (size_t)n);
+    if (x->service)
+        services_on_output(x, stream - 1u, data, (size_t)n);
+    else
+        kernels_on_output(x, stream - 1u, data, (size_t)n);
     return true;
 }
 

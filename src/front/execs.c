@@ -18,6 +18,7 @@
 #include "front/front.h"
 #include "front/keeper_link.h"
 #include "front/kernels.h"
+#include "front/services.h"
 #include "front/store.h"
 
 enum { EXECS_KEPT = 256 };
@@ -123,6 +124,7 @@ void exec_end(struct exec *x)
     x->state = EXEC_ENDED;
     x->is_ending = true;
     kernels_on_exec_change(x);
+    services_on_exec_end(x);
     x->link = fd_close(x->link);
     x->ended_ms = front_now_ms();
     x->box->running--;
@@ -388,7 +390,9 @@ static void resume(struct exec *x, const struct event *event, int *fds, size_t n
     x->state = EXEC_RUNNING;
     if (!event->state)
         x->way = way_name(x->box, event);
-    if (x->about_kernel)
+    if (json_object_get(x->about_kernel, "service"))
+        services_adopt(x);
+    else if (x->about_kernel)
         kernels_adopt(x);
     if (event->state)
         ended(x, event);

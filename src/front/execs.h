@@ -17,6 +17,7 @@
 struct box;
 struct front;
 struct kernel;
+struct service;
 
 struct exec_frame {
     uint32_t size;
@@ -38,7 +39,7 @@ struct exec_options {
     bool        with_stdin;         /* else /dev/null */
     bool        link;               /* standard input is a kernel's link; what is printed goes to the kernel */
     bool        fork;               /* from the zygote of the box's family */
-    json_t     *kernel;             /* lent: what the next front must know of the kernel; NULL: it is none */
+    json_t     *kernel;             /* lent: what the next front must know of the kernel or service; NULL: it is none */
     uint64_t    timeout_ms, output_bytes;
 };
 
@@ -88,8 +89,9 @@ struct exec {
     struct exec_follower *followers;
     int                   link;         /* owned: our end of a kernel's link; -1: none */
     const char           *way;          /* how its process came to be: one of kernel_way_names; NULL: not known yet */
-    json_t               *about_kernel; /* owned; NULL: it is no kernel */
+    json_t               *about_kernel; /* owned; NULL: it is neither a kernel nor a service's worker */
     struct kernel        *kernel;       /* NULL: none, or it has been forgotten */
+    struct service       *service;      /* the same */
     void (*on_stdin)(struct exec *x, void *arg);    /* there is room again */
     void                 *stdin_arg;
 };

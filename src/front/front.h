@@ -14,8 +14,10 @@
 #include "http/server.h"
 
 struct auth;
+struct grant;
 struct jupyter;
 struct keeper_link;
+struct service;
 struct store;
 
 /* How often something took how long. A bucket counts what took at most its bound and more than the one before. */
@@ -49,6 +51,8 @@ struct front {
     struct http_router *router;
     struct boxes        boxes;
     struct kernel      *kernels;        /* all of them, newest first */
+    struct service     *services;       /* the same */
+    struct grant       *grants;
     struct budgets      memory;         /* what is kept for each identity and its boxes, in bytes */
     struct budgets      partials;       /* messages of kernels that are not complete */
     struct metrics      metrics;

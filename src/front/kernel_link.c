@@ -8,7 +8,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#include "front/kernel_private.h"
+#include "front/kernel_link.h"
 
 enum {
     QUEUE_BYTES_MOST = KERNEL_MESSAGE_MOST,
@@ -258,7 +258,9 @@ static void complete(struct kernel_link *l)
     l->room = l->got = 0;
     *m = (struct kernel_message){ .refs = 1, .size = size };
     m->data[size] = '\0';
-    const char *wrong = kernel_message_read(m);
+    const char *wrong = !l->plain                        ? kernel_message_read(m)
+                        : jsonscan_is_object(m->data, size) ? NULL
+                                                            : "what is no JSON object";
     if (wrong)
         broken(l, "error", wrong);
     else
@@ -286,7 +288,7 @@ static void take_packet(struct kernel_link *l, size_t size)
         broken(l, "output_limit", "a message that is too large");
         return;
     }
-    if (total < KERNEL_MESSAGE_LEAST || offset != l->got || n > total - offset ||
+    if (total < (l->plain ? 2 : KERNEL_MESSAGE_LEAST) || offset != l->got || n > total - offset ||
         (l->partial && l->partial->size != total)) {
         broken(l, "error", "a packet that does not belong to its message");
         return;

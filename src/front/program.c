@@ -24,9 +24,12 @@
 #include "front/dial.h"
 #include "front/families.h"
 #include "front/front.h"
+#include "front/grants.h"
+#include "front/inlets.h"
 #include "front/keeper_link.h"
 #include "front/layers.h"
 #include "front/pool.h"
+#include "front/services.h"
 #include "front/store.h"
 
 enum {
@@ -161,6 +164,8 @@ static void on_request(struct http_request *r, void *owner)
     struct front *front = owner;
 
     front->metrics.requests++;
+    if (native_inlet(front, r))
+        return;
     if (!jupyter_dispatch(front, r))
         native_dispatch(front, r);
 }
@@ -298,6 +303,10 @@ static int open_all(struct server *server, const struct front_options *o, struct
     boxes_init(front);
     r = boxes_load(front, e);
     if (r == 0)
+        r = services_load(front, e);
+    if (r == 0)
+        r = grants_load(front, e);
+    if (r == 0)
         r = open_http(front, o, e);
     if (r < 0)
         return r;
@@ -346,6 +355,8 @@ int front_main(int argc, char **argv)
     families_free(&server.front);
     pool_free(&server.front);
     keeper_link_free(server.front.keeper);
+    grants_free(&server.front);
+    services_free(&server.front);
     boxes_free(&server.front);
 #ifdef __SANITIZE_ADDRESS__
     if (!budgets_are_empty(&server.front.memory) || !budgets_are_empty(&server.front.partials))

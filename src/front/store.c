@@ -50,7 +50,17 @@ static const char schema_2[] =
     "CREATE TABLE sessions (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL,"
     " kernel TEXT NOT NULL, path TEXT NOT NULL, name TEXT NOT NULL, type TEXT NOT NULL) STRICT;";
 
-static const char *const scripts[] = { schema_1, schema_2 };
+static const char schema_3[] =
+    "CREATE TABLE services (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL,"
+    " name TEXT NOT NULL, box INTEGER NOT NULL REFERENCES boxes ON DELETE CASCADE, body TEXT NOT NULL) STRICT;"
+    "CREATE INDEX services_box ON services (box);"
+    "CREATE TABLE grants (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL,"
+    " service TEXT NOT NULL REFERENCES services (id) ON DELETE CASCADE,"
+    " box INTEGER REFERENCES boxes ON DELETE CASCADE, body TEXT NOT NULL, used INTEGER NOT NULL) STRICT;"
+    "CREATE INDEX grants_service ON grants (service);"
+    "CREATE INDEX grants_box ON grants (box);";
+
+static const char *const scripts[] = { schema_1, schema_2, schema_3 };
 
 #define BOX_COLUMNS "number, id, owner, name, key, phase, body, created_ms, alive"
 #define TOKEN_COLUMNS "id, hash, identity, scopes, created_ms, expires_ms, used_ms, revoked"
@@ -88,6 +98,15 @@ static const char *const queries[QUERY_COUNT] = {
                           " ON CONFLICT (id) DO UPDATE SET kernel = ?3, path = ?4, name = ?5, type = ?6",
     [QUERY_SESSION_DELETE] = "DELETE FROM sessions WHERE id = ?1",
     [QUERY_SESSIONS] = "SELECT id, owner, kernel, path, name, type FROM sessions ORDER BY number",
+    [QUERY_SERVICE_PUT] = "INSERT INTO services (id, owner, name, box, body) VALUES (?1, ?2, ?3, ?4, ?5)"
+                          " ON CONFLICT (id) DO UPDATE SET body = ?5",
+    [QUERY_SERVICE_DELETE] = "DELETE FROM services WHERE id = ?1",
+    [QUERY_SERVICES] = "SELECT id, owner, name, box, body FROM services ORDER BY number",
+    [QUERY_GRANT_INSERT] =
+        "INSERT INTO grants (id, owner, service, box, body, used) VALUES (?1, ?2, ?3, nullif(?4, 0), ?5, ?6)",
+    [QUERY_GRANT_USED] = "UPDATE grants SET used = ?2 WHERE id = ?1",
+    [QUERY_GRANT_DELETE] = "DELETE FROM grants WHERE id = ?1",
+    [QUERY_GRANTS] = "SELECT id, owner, service, ifnull(box, 0), body, used FROM grants ORDER BY number",
 };
 
 /* ---- failures ---- */

@@ -54,6 +54,19 @@ struct store_session {
     const char *path, *name, *type;
 };
 
+struct store_service {
+    const char *id, *owner, *name;
+    uint64_t    box;                        /* number of its box */
+    const char *body;                       /* JSON */
+};
+
+struct store_grant {
+    const char *id, *owner, *service;       /* service: its id */
+    uint64_t    box;                        /* number of the box that holds it; 0: a token */
+    const char *body;                       /* JSON */
+    uint64_t    used;
+};
+
 /* Opens or makes <state>/state.db; refuses a database of a newer version with a clear error. */
 MUST_CHECK int  store_open(const char *state, struct store **ret, struct err *e);
 void            store_close(struct store *s);
@@ -108,6 +121,17 @@ MUST_CHECK int  store_tokens(struct store *s, int (*each)(const struct store_tok
 /* Inserts it, or changes all but its owner. */
 MUST_CHECK int  store_session_put(struct store *s, const struct store_session *session, struct err *e);
 MUST_CHECK int  store_session_delete(struct store *s, const char *id, struct err *e);   /* -ENOENT */
+/* Inserts it, or changes its body. -ENOENT: no such box. With the box go its services, with a service its grants. */
+MUST_CHECK int  store_service_put(struct store *s, const struct store_service *service, struct err *e);
+MUST_CHECK int  store_service_delete(struct store *s, const char *id, struct err *e);   /* -ENOENT */
+MUST_CHECK int  store_services(struct store *s, int (*each)(const struct store_service *, void *), void *arg,
+                               struct err *e);
+MUST_CHECK int  store_grant_insert(struct store *s, const struct store_grant *grant, struct err *e);
+MUST_CHECK int  store_grant_used(struct store *s, const char *id, int64_t used, struct err *e);     /* -ENOENT */
+MUST_CHECK int  store_grant_delete(struct store *s, const char *id, struct err *e);     /* -ENOENT */
+MUST_CHECK int  store_grants(struct store *s, int (*each)(const struct store_grant *, void *), void *arg,
+                             struct err *e);
+
 /* The oldest first. */
 MUST_CHECK int  store_sessions(struct store *s, int (*each)(const struct store_session *, void *), void *arg,
                                struct err *e);

@@ -1,4 +1,4 @@
-/* Shared by store.c (the database as a whole), store_box.c, store_token.c and store_session.c (what is in it). */
+/* Shared by store.c (the database as a whole), store_box.c, store_token.c, store_session.c and store_service.c (what is in it). */
 #ifndef CARREL_FRONT_STORE_PRIVATE_H
 #define CARREL_FRONT_STORE_PRIVATE_H
 
@@ -15,6 +15,8 @@ enum store_query {
     QUERY_BEGIN, QUERY_COMMIT,
     QUERY_TOKEN_INSERT, QUERY_TOKEN_BY_HASH, QUERY_TOKEN_REVOKE, QUERY_TOKEN_USED, QUERY_TOKENS,
     QUERY_SESSION_PUT, QUERY_SESSION_DELETE, QUERY_SESSIONS,
+    QUERY_SERVICE_PUT, QUERY_SERVICE_DELETE, QUERY_SERVICES,
+    QUERY_GRANT_INSERT, QUERY_GRANT_USED, QUERY_GRANT_DELETE, QUERY_GRANTS,
     QUERY_COUNT
 };
 

@@ -64,6 +64,7 @@ struct http_listener {
     struct http_listener *next;
     int family;
     unsigned tag;
+    bool is_inlet;
 };
 
 struct http_conn {
@@ -78,7 +79,7 @@ struct http_conn {
     enum conn_phase phase;
     enum conn_wait wait;
     bool readable;      /* a read may give something */
-    bool running, gone, timed_out, aborted, is_refusal;
+    bool running, gone, timed_out, aborted, is_refusal, is_inlet;
     bool at_end;        /* raw: the client has closed, the handler has not read so far yet */
     bool half_closed;   /* raw: the handler has read so far, and goes on answering (may_half_close) */
 };
@@ -88,8 +89,8 @@ struct http_server {
     struct http_server_config config;
     struct http_listener *listeners;
     struct http_conn conns;             /* head of a ring */
-    unsigned n_conns, n_refusals;
-    struct budgets sources, callers;    /* of connections */
+    unsigned n_conns, n_refusals, n_from_inlets;
+    struct budgets sources, inlets, callers;    /* of connections */
     struct http_request_state *spares;
     unsigned n_spares;
     struct loop_timer drain_timer, accept_timer;

@@ -135,6 +135,7 @@ void server_conn_free(struct http_conn *c)
         s->n_refusals--;
     else
         s->n_conns--;
+    s->n_from_inlets -= c->is_inlet && !c->is_refusal;
     share_leave(&c->source);
     share_leave(&c->caller);
     free(c);
@@ -160,6 +161,10 @@ static bool count_source(struct http_conn *c)
     const unsigned char *a = c->peer.address.sin6_addr.s6_addr;
     char name[48];
 
+    if (c->is_inlet) {
+        snprintf(name, sizeof name, "%u", c->peer.tag);
+        return share_join(&c->source, &c->server->inlets, name) == 0 && share_move(&c->source, 0, 1);
+    }
     if (c->peer.family == AF_UNIX) {
         snprintf(name, sizeof name, "uid:%u", (unsigned)c->peer.credentials.uid);
     } else if (is_loopback(c)) {
@@ -198,7 +203,8 @@ static int conn_new(struct http_listener *l, int fd, const struct sockaddr_in6 *
     int r = l->family == AF_UNIX && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) < 0 ? -errno : 0;
     /* Some places are for root and for whom the server runs as: others may have taken all that they can have. */
     unsigned spare = r < 0 || (who.uid != 0 && who.uid != geteuid()) ? s->config.max_connections / 100 : 0;
-    bool full = s->n_conns >= s->config.max_connections - spare;
+    bool full = s->n_conns >= s->config.max_connections - spare ||
+                (l->is_inlet && s->n_from_inlets >= s->config.max_connections / 2);
     struct http_conn *c = full && s->n_refusals >= REFUSED_MAX ? NULL : calloc(1, sizeof *c);
     if (!c) {
         fd_close(fd);
@@ -207,6 +213,7 @@ static int conn_new(struct http_listener *l, int fd, const struct sockaddr_in6 *
     c->server = s;
     c->peer.family = l->family;
     c->peer.tag = l->tag;
+    c->is_inlet = l->is_inlet;
     c->peer.credentials = who;
     c->timer.on_expire = conn_on_timer;
     c->task.on_run = conn_on_task;
@@ -230,6 +237,7 @@ static int conn_new(struct http_listener *l, int fd, const struct sockaddr_in6 *
     c->back->next = c;
     s->conns.back = c;
     *(c->is_refusal ? &s->n_refusals : &s->n_conns) += 1;
+    s->n_from_inlets += c->is_inlet && !c->is_refusal;
     if (full)
         conn_refuse(c, 503, "too many connections; try again");
     else if (alone)
@@ -316,7 +324,7 @@ static int listener_prepare(int fd, int *ret_family)
     return 0;
 }
 
-int http_server_listen(struct http_server *s, int fd, unsigned tag)
+static int listen_on(struct http_server *s, int fd, unsigned tag, bool is_inlet)
 {
     int family = AF_UNSPEC;
     int r = listener_prepare(fd, &family);
@@ -325,6 +333,7 @@ int http_server_listen(struct http_server *s, int fd, unsigned tag)
         l->server = s;
         l->family = family;
         l->tag = tag;
+        l->is_inlet = is_inlet;
         l->watch.on_event = on_acceptable;
         r = loop_fd_add(s->loop, &l->watch, fd, EPOLLIN);
     } else if (r == 0) {
@@ -338,6 +347,35 @@ int http_server_listen(struct http_server *s, int fd, unsigned tag)
     l->next = s->listeners;
     s->listeners = l;
     return 0;
+}
+
+int http_server_listen(struct http_server *s, int fd, unsigned tag)
+{
+    return listen_on(s, fd, tag, false);
+}
+
+int http_server_listen_inlet(struct http_server *s, int fd, unsigned tag)
+{
+    return listen_on(s, fd, tag, true);
+}
+
+void http_server_unlisten(struct http_server *s, unsigned tag)
+{
+    for (struct http_listener **at = &s->listeners, *l; (l = *at);) {
+        if (l->tag != tag) {
+            at = &l->next;
+            continue;
+        }
+        *at = l->next;
+        loop_fd_remove(s->loop, &l->watch);
+        fd_close(l->watch.fd);
+        free(l);
+    }
+    for (struct http_conn *c = s->conns.next; c != &s->conns; c = c->next)
+        if (c->peer.tag == tag) {
+            c->aborted = true;
+            conn_wake(c);
+        }
 }
 
 static void listeners_close(struct http_server *s)
@@ -367,7 +405,7 @@ static void on_drain_deadline(struct loop_timer *t)
 static void apply_defaults(struct http_server_config *c)
 {
     struct { uint32_t *value, preset; } fields[] = {
-        { &c->max_connections, 10000 }, { &c->idle_ms, 75000 }, { &c->head_ms, 10000 }, { &c->body_ms, 30000 },
+        { &c->max_connections, 10000 }, { &c->max_from_inlet, 1024 }, { &c->idle_ms, 75000 }, { &c->head_ms, 10000 }, { &c->body_ms, 30000 },
         { &c->body_min_bytes, 1024 }, { &c->send_ms, 60000 }, { &c->high_water_bytes, 262144 },
         { &c->low_water_bytes, 65536 },
     };
@@ -395,6 +433,7 @@ int http_server_new(struct loop *l, const struct http_server_config *config, str
     apply_defaults(&s->config);
     s->conns.next = s->conns.back = &s->conns;
     s->sources.most = s->callers.most = s->config.max_from_one;
+    s->inlets.most = s->config.max_from_inlet;
     s->drain_timer.on_expire = on_drain_deadline;
     s->accept_timer.on_expire = on_accept_pause_over;
     s->drained_task.on_run = drained;

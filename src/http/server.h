@@ -53,6 +53,7 @@ struct http_server_config {
     /* 0 means the default. */
     unsigned max_connections;       /* 10,000; more get 503 */
     unsigned max_from_one;          /* half of them: from one uid or address; more get 429. See http_request_claim() */
+    unsigned max_from_inlet;        /* 1,024: over one inlet; all of them together have half of all places */
     uint32_t idle_ms;               /* 75,000: between requests, and before the first byte */
     uint32_t head_ms;               /* 10,000: for a whole head from its first byte; then 408 */
     uint32_t body_ms;               /* 30,000: body_min_bytes must come in this time while the handler waits */
@@ -95,6 +96,11 @@ int  http_server_new(struct loop *l, const struct http_server_config *config, st
 
 /* Serves a listening stream socket, TCP or unix, whose fd the server owns from now on, also on failure. */
 int  http_server_listen(struct http_server *s, int fd, unsigned tag) MUST_CHECK;
+
+/* The same for a listener in a box: its connections are counted by themselves, whatever their address. */
+int  http_server_listen_inlet(struct http_server *s, int fd, unsigned tag) MUST_CHECK;
+/* Closes the listener of this tag, and cuts its connections. */
+void http_server_unlisten(struct http_server *s, unsigned tag);
 
 /* Stops accepting, closes idle connections, lets running requests end; those that have not after grace_ms are cut.
  * on_drained() comes when no connection is left. */

@@ -336,7 +336,7 @@ void keeper_tell_all(struct keeper *keeper)
         struct event event = { .type = EVENT_BOX, .box = i, .token = box->token, .state = (uint32_t)box->box.state };
         if (box->family && keeper->family[box->family->slot] == box->family)
             event.code = (int32_t)box->family->slot + 1;
-        keeper_tell(keeper, &event, NULL, 0);
+        keeper_tell(keeper, &event, &box->box.inlet, box->box.inlet >= 0);
         for (unsigned k = 0; k < KEEPER_PAYLOADS; k++) {
             struct kept_payload *p = box->payload[k];
             if (!p)

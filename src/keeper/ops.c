@@ -3,7 +3,6 @@
  * fit its row costs the front its connection. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 #include "base/fd.h"
 #include "files/serve.h"
 #include "keeper/later.h"
+#include "keeper/network.h"
 #include "keeper/opener.h"
 
 struct call {
@@ -418,24 +418,20 @@ static int do_usage(struct call *c, struct err *e)
 
 static int do_connect(struct call *c, struct err *e)
 {
-    const struct request_connect *q = c->frame;
-    struct sockaddr_in v4 = { .sin_family = AF_INET,
-                              .sin_port = htons((uint16_t)q->port),
-                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    struct sockaddr_in6 v6 = { .sin6_family = AF_INET6,
-                               .sin6_port = htons((uint16_t)q->port),
-                               .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+    int fd = keeper_connect(&c->box->box, c->frame, e);
 
-    if (q->port < 1 || q->port > 65535)
-        return err_at(e, EINVAL, STEP_PROTOCOL, 0, "port");
-    FD fd = box_socket(&c->box->box, q->ipv6 ? AF_INET6 : AF_INET, SOCK_STREAM, e);
-    if (fd < 0)
-        return fd;
-    int r = q->ipv6 ? connect(fd, (struct sockaddr *)&v6, sizeof v6) : connect(fd, (struct sockaddr *)&v4, sizeof v4);
-    if (r < 0 && errno != EINPROGRESS)
-        return err_set(e, errno, STEP_NETWORK, "port %u of the box", q->port);
-    c->reply_fd[c->n_reply++] = TAKE_FD(fd);
-    return 0;
+    if (fd >= 0)
+        c->reply_fd[c->n_reply++] = fd;
+    return fd < 0 ? fd : 0;
+}
+
+static int do_inlet(struct call *c, struct err *e)
+{
+    int fd = keeper_open_inlet(&c->box->box, e);
+
+    if (fd >= 0)
+        c->reply_fd[c->n_reply++] = fd;
+    return fd < 0 ? fd : 0;
 }
 
 static int do_meter(struct call *c, struct err *e)
@@ -539,6 +535,7 @@ static const struct op {
     [REQUEST_LIMITS]  = { sizeof(struct request_limits), LIVE, 0, 0, 0, do_limits },
     [REQUEST_USAGE]   = { sizeof(struct request_head), LIVE, 0, 0, 0, do_usage },
     [REQUEST_CONNECT] = { sizeof(struct request_connect), STATE(BOX_READY), 0, 0, 0, do_connect },
+    [REQUEST_INLET]   = { sizeof(struct request_head), STATE(BOX_READY), 0, 0, 0, do_inlet },
     [REQUEST_FILES]   = { sizeof(struct request_head), STATE(BOX_READY), FREE_PAYLOAD, 1, 1, do_files },
     [REQUEST_CLOSE_INPUT] = { sizeof(struct request_head), LIVE, NEEDS_PAYLOAD, 0, 0, do_close_input },
     [REQUEST_FORGET]  = { sizeof(struct request_head), ANY | STATE(BOX_DEAD), NEEDS_PAYLOAD, 0, 0, do_forget },

@@ -13,14 +13,15 @@
 #include "base/err.h"
 
 enum {
-    KEEPER_VERSION = 4,
+    KEEPER_VERSION = 5,
     KEEPER_BOXES = 4096,
     KEEPER_PAYLOADS = 64,
     KEEPER_MOUNTS = 16,
     KEEPER_FDS = 24,
     KEEPER_HELD = 3,
     KEEPER_FAMILIES = 64,
-    KEEPER_TEMPLATES = 32
+    KEEPER_TEMPLATES = 32,
+    KEEPER_INLET_PORT = 807     /* of the box's 127.0.0.1; below 1024, so that its user cannot take it */
 };
 
 enum request_type {
@@ -39,6 +40,7 @@ enum request_type {
     REQUEST_STORE_REMOVE, /* about no box: its slot means nothing */
     REQUEST_FAMILY,       /* about a family's slot, in head.box; fds: the zygote's command, then its stderr if there */
     REQUEST_FAMILY_END,
+    REQUEST_INLET, /* a listener on KEEPER_INLET_PORT of the box, kept for the next front; the answer carries it */
     REQUEST_METER,        /* files that count the box's use; the answer's code says which: enum meter */
     REQUEST_COUNT
 };
@@ -146,7 +148,7 @@ enum event_type {
     /* First on a new connection. result: version; state 1: there can be stores, else err says why not; code: which
      * limits can be held (bit 0 memory, 1 processes, 2 processors); n_held: how many templates there are. */
     EVENT_HELLO = 1,
-    EVENT_BOX,         /* after HELLO, for each box that is alive */
+    EVENT_BOX,         /* after HELLO, for each box that is alive; fd: its inlet, if it has one */
     EVENT_PAYLOAD,     /* after its BOX; fds: what is held for the front */
     EVENT_SYNCED,      /* after the last of them */
     EVENT_DONE,        /* the answer to a request; result 0 or -errno with err */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/jsonscan.h"
 #include "base/parse.h"
 #include "doors/native/door.h"
 
@@ -33,6 +34,24 @@ static void parse(struct ask *a)
         a->on_json(a, root);
     }
     json_decref(root);
+    (void)share_move_bytes(&a->r->share, a->body_room, 0);
+    a->body_room = 0;
+}
+
+static void give_raw(struct ask *a)
+{
+    char *body = a->body;
+
+    a->body = NULL;
+    if (a->body_size)
+        body[a->body_size] = '\0';
+    if (a->body_size == 0)
+        a->on_raw(a, "{}", 2);
+    else if (jsonscan_is_object(body, a->body_size))
+        a->on_raw(a, body, a->body_size);
+    else
+        reply_fail(a, 400, "invalid_json", "the body is no JSON object");
+    free(body);
     (void)share_move_bytes(&a->r->share, a->body_room, 0);
     a->body_room = 0;
 }
@@ -87,7 +106,11 @@ static void on_body(struct http_request *r)
         if (n == 0) {
             r->on_body = NULL;
             /* While a slow body came, what it is about may have been forgotten. */
-            if (ask_find_again(a))
+            if (!ask_find_again(a))
+                return;
+            if (a->on_raw)
+                give_raw(a);
+            else
                 parse(a);
             return;
         }
@@ -95,9 +118,8 @@ static void on_body(struct http_request *r)
     }
 }
 
-void body_json(struct ask *a, size_t max, void (*on_json)(struct ask *a, json_t *root))
+static void collect(struct ask *a, size_t max)
 {
-    a->on_json = on_json;
     a->body_max = max;
     if (a->r->head.length > (int64_t)max) {
         too_large(a);
@@ -106,6 +128,18 @@ void body_json(struct ask *a, size_t max, void (*on_json)(struct ask *a, json_t 
     a->r->body_max_bytes = max;
     a->r->on_body = on_body;
     on_body(a->r);
+}
+
+void body_json(struct ask *a, size_t max, void (*on_json)(struct ask *a, json_t *root))
+{
+    a->on_json = on_json;
+    collect(a, max);
+}
+
+void body_raw(struct ask *a, size_t max, void (*on_raw)(struct ask *a, const char *data, size_t size))
+{
+    a->on_raw = on_raw;
+    collect(a, max);
 }
 
 /* ---- members ---- */

@@ -35,6 +35,7 @@ struct ask {
     char                    *body;      /* owned */
     size_t                   body_size, body_room, body_max;
     void (*on_json)(struct ask *a, json_t *root);
+    void (*on_raw)(struct ask *a, const char *data, size_t size);
 };
 
 /* --- reply.c: every function answers the request, once. --- */
@@ -69,6 +70,9 @@ bool ask_find_again(struct ask *a);
 /* Reads a JSON object (nothing at all counts as {}), answers 400 or 413 if it cannot be had. root is valid during the
  * call. */
 void body_json(struct ask *a, size_t max, void (*on_json)(struct ask *a, json_t *root));
+
+/* The same without taking it apart: a valid JSON object, NUL-terminated. */
+void body_raw(struct ask *a, size_t max, void (*on_raw)(struct ask *a, const char *data, size_t size));
 
 struct body_field {
     const char *name;
@@ -124,6 +128,9 @@ ask_handler ask_run, ask_run_box, ask_kernel_list, ask_kernel_start, ask_kernel_
 ask_handler ask_file_get, ask_file_put, ask_file_post, ask_file_delete, ask_archive_get, ask_archive_put;
 ask_handler ask_port, ask_tunnel;
 ask_handler ask_token_create, ask_token_list, ask_token_delete, ask_me, ask_info;
+ask_handler ask_service_create, ask_service_list, ask_service_get, ask_service_restart, ask_service_delete,
+    ask_service_calls, ask_service_call;
+ask_handler ask_grant_create, ask_grant_list, ask_grant_delete, ask_grant_own, ask_grant_call;
 ask_handler ask_health, ask_ready, ask_metrics, ask_openapi;
 
 #endif

@@ -7,8 +7,10 @@
 #include <string.h>
 
 #include "doors/native/door.h"
+#include "front/inlets.h"
 
-enum { OPEN = 1, BOX = 2, EXEC = 4 };       /* OPEN: for everybody, unknown callers too */
+/* OPEN: for everybody, unknown callers too; HELD: for whoever holds a grant, and for nobody else. */
+enum { OPEN = 1, BOX = 2, EXEC = 4, HELD = 8 };
 
 struct door {
     ask_handler *handle;
@@ -21,6 +23,7 @@ struct door {
 #define K  "/v1/boxes/{id}/kernels/{context}"
 #define F  "/v1/boxes/{id}/files/{path...}"
 #define P  "/v1/boxes/{id}/ports/{port}/{rest...}"
+#define S  "/v1/services/{service}"
 
 /* X(method, pattern, handler, scope, needs) */
 #define ROUTES(ROW)                                                                    \
@@ -69,6 +72,18 @@ struct door {
     ROW("DELETE", P, ask_port, SCOPE_PORTS, BOX)                                       \
     ROW("OPTIONS", P, ask_port, SCOPE_PORTS, BOX)                                      \
     ROW("POST", BI "/tunnel/{port}", ask_tunnel, SCOPE_PORTS, BOX)                     \
+    ROW("POST", "/v1/services", ask_service_create, SCOPE_EXEC, 0)                     \
+    ROW("GET", "/v1/services", ask_service_list, SCOPE_READ, 0)                        \
+    ROW("GET", S, ask_service_get, SCOPE_READ, 0)                                      \
+    ROW("DELETE", S, ask_service_delete, SCOPE_EXEC, 0)                                \
+    ROW("POST", S "/restart", ask_service_restart, SCOPE_EXEC, 0)                      \
+    ROW("GET", S "/calls", ask_service_calls, SCOPE_READ, 0)                           \
+    ROW("POST", S "/call", ask_service_call, SCOPE_EXEC, 0)                            \
+    ROW("POST", "/v1/grants", ask_grant_create, SCOPE_EXEC, 0)                         \
+    ROW("GET", "/v1/grants", ask_grant_list, SCOPE_READ, 0)                            \
+    ROW("DELETE", "/v1/grants/{grant}", ask_grant_delete, SCOPE_EXEC, 0)               \
+    ROW("GET", "/v1/grant", ask_grant_own, 0, HELD)                                    \
+    ROW("POST", "/v1/grant/call", ask_grant_call, 0, HELD)                             \
     ROW("POST", "/v1/tokens", ask_token_create, SCOPE_ADMIN, 0)                        \
     ROW("GET", "/v1/tokens", ask_token_list, SCOPE_ADMIN, 0)                           \
     ROW("DELETE", "/v1/tokens/{token}", ask_token_delete, SCOPE_ADMIN, 0)              \
@@ -134,6 +149,32 @@ static bool let_in(struct ask *a, unsigned scope)
     return true;
 }
 
+/* A box's code has no name but its box's; what is kept for it is its owner's. */
+static bool let_box_in(struct ask *a, struct box *box)
+{
+    snprintf(a->who.name, sizeof a->who.name, "box:%s", box->id);
+    if (http_request_claim(a->r, &a->front->memory, box->owner))
+        return true;
+    (void)http_reply_header(a->r, "Retry-After", "1");
+    reply_fail(a, 429, "too_many", "%s has too many connections; close some", box->owner);
+    return false;
+}
+
+static bool let_holder_in(struct ask *a)
+{
+    bool is_inlet;
+    struct box *box = inlet_box(a->front, a->r->peer, &is_inlet);
+
+    if (is_inlet)
+        return box && let_box_in(a, box);
+    if (!let_in(a, 0))
+        return false;
+    if (a->who.scopes & SCOPE_GRANT)
+        return true;
+    reply_fail(a, 403, "forbidden", "this is for holders of a grant: with its token, or from a box that has one");
+    return false;
+}
+
 static bool find_box(struct ask *a)
 {
     const char *id = http_match_get(a->match, "id").data;
@@ -178,9 +219,28 @@ static void ask_begin(struct http_request *r, const struct http_match *m, void *
         http_request_abort(r);
         return;
     }
-    if ((door->needs & OPEN || let_in(a, door->scope)) && (!(door->needs & BOX) || find_box(a))
-        && (!(door->needs & EXEC) || find_exec(a)))
+    bool is_in = door->needs & OPEN || (door->needs & HELD ? let_holder_in(a) : let_in(a, door->scope));
+    if (is_in && (!(door->needs & BOX) || find_box(a)) && (!(door->needs & EXEC) || find_exec(a)))
         door->handle(a);
+}
+
+bool native_inlet(struct front *front, struct http_request *r)
+{
+    bool is_inlet;
+    struct box *box = inlet_box(front, r->peer, &is_inlet);
+
+    if (!is_inlet)
+        return false;
+    struct http_match *m = arena_alloc(&r->arena, sizeof *m);
+    int status = m ? http_router_find(front->router, &r->arena, r->head.method, r->head.path, m) : 500;
+    bool is_open = status == 200 && doors[m->route - routes].needs & HELD;
+    if (!box || status == 500)
+        http_request_abort(r);
+    else if (is_open)
+        ask_begin(r, m, front);
+    else
+        reply_error(r, 404, "not_found", "here are only GET /v1/grant and POST /v1/grant/call", NULL);
+    return true;
 }
 
 void native_dispatch(struct front *front, struct http_request *r)

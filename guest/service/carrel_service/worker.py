@@ -1,0 +1,322 @@
+"""Serves the link. The main thread runs synchronous functions, one at a time; async ones run on a loop in a thread of its own.
+
+While the main thread is in a function of the author's nobody reads the link; then the kernel says by SIGIO that something is there, and
+the signal's handler, which Python runs in the main thread, reads it. So a call can be cancelled by its number, at the moment when the
+word comes, without a thread that the interpreter would have to switch to for every call. The handler raises only while the author's
+code runs (`interruptible`); what comes at another moment is read afterwards."""
+
+import builtins
+import collections
+import contextvars
+import fcntl
+import importlib.util
+import json
+import os
+import signal
+import struct
+import sys
+import tempfile
+import threading
+
+from carrel_service import names, output, results, schema, trouble
+from carrel_service.link import Closed, Link
+
+F_SETOWN_EX, F_OWNER_TID = 15, 0
+
+
+class Cancelled(KeyboardInterrupt):
+    """Raised in a function that nobody waits for any more; no `except Exception` catches it."""
+
+
+class Call:
+    __slots__ = ("id", "cancelled", "task")
+
+    def __init__(self, number):
+        self.id, self.cancelled, self.task = number, False, None
+
+
+class Worker:
+    def __init__(self, link):
+        self.link = link
+        self.pid = os.getpid()
+        self.main = threading.get_ident()
+        self.functions = {}
+        self.description = None         # bytes of "loaded", once it is
+        self.current = None             # the call that the main thread is at
+        self.waiting = collections.deque()      # synchronous calls that came meanwhile
+        self.tasks = {}                 # async calls by number
+        self.loop = None
+        self.mine = contextvars.ContextVar("carrel_call", default=None)
+        self.interruptible = False
+        self.missed = False
+        self.flags = fcntl.fcntl(link.fd, fcntl.F_GETFL)
+        fcntl.fcntl(link.fd, F_SETOWN_EX, struct.pack("ii", F_OWNER_TID, threading.get_native_id()))
+        for number in (signal.SIGIO, signal.SIGINT):
+            signal.signal(number, self.on_signal)
+
+    # --- out ---
+
+    def send(self, data):
+        """From any thread. In the main one no handler raises in the middle of it."""
+        if threading.get_ident() != self.main:
+            self.link.send(data)
+            return
+        before, self.interruptible = self.interruptible, False
+        try:
+            self.link.send(data)
+        finally:
+            self.interruptible = before
+        if before and self.missed:
+            self.look()
+
+    def tell(self, kind, number, value):
+        """value: JSON, as bytes."""
+        self.send(b'{"type":"%s","id":%d,"value":%s}' % (kind, number, value))
+
+    def tell_print(self, number, stream, text):
+        self.send(b'{"type":"print","id":%d,"stream":"%s","value":%s}' % (number, stream.encode(), json.dumps(text).encode()))
+
+    def whose(self):
+        """The number of the call that prints: of its task, or of what the main thread is at."""
+        call = self.mine.get() or self.current
+        return call.id if call is not None else 0
+
+    # --- in ---
+
+    def on_signal(self, number, frame):
+        if not self.interruptible:
+            self.missed = True
+            return
+        self.look()
+
+    def look(self):
+        """In the author's code: reads what is there, and leaves that code if nobody waits for it."""
+        self.interruptible = self.missed = False
+        try:
+            self.drain()
+        finally:
+            self.interruptible = True
+        if self.current is not None and self.current.cancelled:
+            self.interruptible = False
+            raise Cancelled("nobody waits for this call any more")
+
+    def drain(self):
+        while True:
+            try:
+                message = self.link.receive(wait=False)
+            except Closed:
+                os._exit(0)     # in the middle of somebody's code there is nothing to tidy up
+            if message is None:
+                return
+            self.take(json.loads(message))
+
+    def take(self, message):
+        kind = message.get("type")
+        if kind == "call":
+            function = self.functions.get(message["function"])
+            if function is not None and function.is_async:
+                self.start_task(function, message)
+            else:
+                self.waiting.append(message)
+        elif kind == "cancel":
+            self.cancel(message["id"])
+        elif kind == "describe":
+            # Another front: whoever waited for what goes on went with the last one.
+            self.waiting.clear()
+            for number in [*self.tasks, self.current.id if self.current is not None else None]:
+                if number:
+                    self.cancel(number)
+            if self.description is not None:
+                self.link_send_later(self.description)
+
+    def link_send_later(self, data):
+        """From inside a handler: the main thread may be holding the link's lock there, but not when it is interruptible."""
+        self.link.send(data)
+
+    def cancel(self, number):
+        if self.current is not None and self.current.id == number:
+            self.current.cancelled = True
+        task = self.tasks.get(number)
+        if task is not None:
+            self.loop.call_soon_threadsafe(self.cancel_task, number)
+        for message in [m for m in self.waiting if m["id"] == number]:
+            self.waiting.remove(message)
+
+    def run_interruptible(self, call, function, *args, **kwargs):
+        """Runs the author's code in the main thread; Cancelled if it is to end."""
+        self.current = call
+        fcntl.fcntl(self.link.fd, fcntl.F_SETFL, self.flags | os.O_ASYNC)
+        try:
+            self.look()         # what came before the kernel was asked to tell
+            return function(*args, **kwargs)
+        finally:
+            self.interruptible = False
+            fcntl.fcntl(self.link.fd, fcntl.F_SETFL, self.flags)
+            self.current = None
+            if os.getpid() != self.pid:
+                os._exit(0)     # a fork that came back here is not the worker
+
+    # --- calls ---
+
+    def call(self, message):
+        number, name = message["id"], message["function"]
+        function = self.functions.get(name)
+        try:
+            if function is None:
+                raise schema.Unfit("function", "there is no function %r" % name)
+            args, kwargs = function.bind(message["args"], message["kwargs"])
+        except schema.Unfit as e:
+            self.tell(b"invalid", number, unfit(function, e))
+            return
+        call = Call(number)
+        try:
+            result = self.run_interruptible(call, function.function, *args, **kwargs)
+            kind, value = b"result", results.encode(result, name)
+        except Closed:
+            raise
+        except BaseException as e:
+            kind, value = b"error", trouble.describe(e)
+        output.flush(number)
+        self.tell(kind, number, value)
+
+    def start_task(self, function, message):
+        number = message["id"]
+        try:
+            args, kwargs = function.bind(message["args"], message["kwargs"])
+        except schema.Unfit as e:
+            self.link_send_later(b'{"type":"invalid","id":%d,"value":%s}' % (number, unfit(function, e)))
+            return
+        self.tasks[number] = None
+        self.loop.call_soon_threadsafe(self.make_task, number, function, args, kwargs)
+
+    def make_task(self, number, function, args, kwargs):
+        call = Call(number)
+        context = contextvars.copy_context()
+        context.run(self.mine.set, call)
+        self.tasks[number] = context.run(self.loop.create_task, self.run_task(number, function, args, kwargs))
+
+    def cancel_task(self, number):
+        task = self.tasks.get(number)
+        if task is not None:
+            task.cancel()
+
+    async def run_task(self, number, function, args, kwargs):
+        try:
+            result = await function.function(*args, **kwargs)
+            kind, value = b"result", results.encode(result, function.name)
+        except BaseException as e:
+            kind, value = b"error", trouble.describe(e)
+        self.tasks.pop(number, None)
+        output.flush(number)
+        try:
+            self.tell(kind, number, value)
+        except Closed:
+            os._exit(0)
+
+    def prepare_loop(self):
+        import asyncio
+
+        self.loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self.loop)       # what is made at module level belongs to it, too
+
+    def run_loop(self):
+        import asyncio
+
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    # --- loading ---
+
+    def load(self, order):
+        """Runs the interface file as a module. False: it cannot be served, and the front knows why."""
+        registry = names.Names(order.get("models") or {})
+        for name in ("expose", "get_model_path", "list_configured_models"):
+            setattr(builtins, name, getattr(registry, name))
+        code, filename = order["code"], order["filename"]
+        if "async" in code:
+            self.prepare_loop()
+        path = place(code, filename, order.get("path") or [])
+        sys.path[:0] = order.get("path") or [os.path.dirname(path)]
+        sys.argv = [path]
+        trouble.know(path, order.get("path") or [])
+        try:
+            self.run_interruptible(Call(0), run_module, path)
+            for name, function in registry.exposed.items():
+                self.functions[name] = schema.Function(function, name)
+            if not self.functions:
+                raise trouble.NothingExposed("%s exposes no function: put @expose before at least one" % filename)
+            value = json.dumps([f.describe() for f in self.functions.values()]).encode()
+        except Closed:
+            raise
+        except BaseException as e:
+            output.flush(0)
+            self.send(b'{"type":"failed","error":%s}' % trouble.describe(e, loading=True))
+            return False
+        if any(f.is_async for f in self.functions.values()):
+            if self.loop is None:
+                self.prepare_loop()
+            threading.Thread(target=self.run_loop, name="carrel-loop", daemon=True).start()
+        output.flush(0)
+        self.description = b'{"type":"loaded","functions":%s}' % value
+        self.send(self.description)
+        return True
+
+    def serve(self):
+        while True:
+            while self.waiting:
+                self.call(self.waiting.popleft())
+            self.take(json.loads(self.link.receive(wait=True)))
+
+
+def unfit(function, e):
+    where = e.where
+    text = "%s: argument '%s' %s" % (function.name, where, e) if where and function is not None else str(e)
+    return json.dumps({"argument": where.split(".")[0].split("[")[0] or None, "where": where, "message": text}).encode()
+
+
+def place(code, filename, path):
+    """Where the interface is as a file: beside its siblings if it is there, else in a directory of its own."""
+    for directory in path:
+        own = os.path.join(directory, filename)
+        try:
+            with open(own, encoding="utf-8") as file:
+                if file.read() == code:
+                    return own
+        except (OSError, UnicodeDecodeError):
+            pass
+    own = os.path.join(tempfile.mkdtemp(prefix="service-"), filename)
+    with open(own, "w", encoding="utf-8", newline="") as file:
+        file.write(code)
+    return own
+
+
+def run_module(path):
+    name = os.path.splitext(os.path.basename(path))[0]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None:
+        from importlib.machinery import SourceFileLoader
+
+        spec = importlib.util.spec_from_file_location(name, path, loader=SourceFileLoader(name, path))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+
+
+def main():
+    if sys.version_info < (3, 8):
+        sys.stderr.write("Python %d.%d is too old for a service; use Python 3.9 or newer\n" % sys.version_info[:2])
+        return 78
+    link = Link(0)
+    worker = Worker(link)
+    output.install(worker)
+    sys.dont_write_bytecode = True
+    try:
+        message = json.loads(link.receive(wait=True))
+        while message.get("type") != "load":
+            message = json.loads(link.receive(wait=True))
+        if not worker.load(message):
+            return 1
+        worker.serve()
+    except Closed:
+        pass
+    os._exit(0)         # threads of the author's are not waited for
