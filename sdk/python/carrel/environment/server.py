@@ -8,10 +8,13 @@ from ..client import Carrel
 from ..local import PrivateServer, private_server, require_kernel
 
 
+def host_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def _settings() -> tuple[str, ...]:
     """A box may have what the machine has: a model does not fit into what is meant for strangers' code."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return (f"limits.memory={total}",)
+    return (f"limits.memory={host_memory()}",)
 
 
 def scoped_server(kernels: bool = False) -> PrivateServer:
