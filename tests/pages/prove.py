@@ -2,6 +2,7 @@
 
     prove.py full PAGE        its files in experiments/scoped-sandbox-intro, and the page's own command
     prove.py steps PAGE       its steps, one after the other
+    prove.py example          examples/scoped-sandbox-intro, with its recorded agent
     prove.py pybox PAGE FIRST LAST Local|Remote
 
 The model comes from a hub on loopback under the page's name, the agent's answers from a model server on loopback; everything between is real.
@@ -58,10 +59,10 @@ def write_files(name, place, whole):
     return "cd experiments/scoped-sandbox-intro && python main.py\n"
 
 
-def model_folder(place):
+def model_folder(name, place):
     """A real one if there is one; for our own page a description of it is enough."""
     real = os.environ.get("CARREL_PAGES_MODEL")
-    if real:
+    if real and needs_model(name):
         return pathlib.Path(real)
     folder = place / "tiny"
     folder.mkdir()
@@ -97,8 +98,12 @@ class User:
             subprocess.run(["chown", "-R", self.name, place], check=True)
 
     def environment(self, home, **more):
-        return {"PATH": f"{pathlib.Path(sys.executable).parent}:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(home), "LANG": "C.UTF-8", "CARREL_BIN": str(BUILD / "carrel"),
-                "CARREL_GUEST": str(BUILD / "guest"), "PYTHONPATH": str(REPOSITORY / "sdk/python"), "PYTHONDONTWRITEBYTECODE": "1", **more}
+        path = f"{pathlib.Path(sys.executable).parent}:/usr/bin:/bin:/usr/sbin:/sbin"
+        return {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", "CARREL_BIN": str(BUILD / "carrel"), "CARREL_GUEST": str(BUILD / "guest"), "PYTHONPATH": str(REPOSITORY / "sdk/python"), "PYTHONDONTWRITEBYTECODE": "1", **more}
+
+
+def needs_model(name):
+    return "AutoModel" in blocks(name)["the interface"]
 
 
 def scoped(name, whole):
@@ -106,9 +111,11 @@ def scoped(name, whole):
         lacking("a machine without a server")
     if cut.page(name) is None:
         lacking(f"the page {name}: CARREL_PAGES names the folder")
+    if needs_model(name) and not os.environ.get("CARREL_PAGES_MODEL"):
+        lacking("torch and a real model here: make pages-proof")
     place = pathlib.Path(tempfile.mkdtemp(prefix="carrel-pages-", dir="/var/tmp"))
     place.chmod(0o755)
-    hub = Hub({MODEL: model_folder(place)})
+    hub = Hub({MODEL: model_folder(name, place)})
     script = Script(say=agent)
     answers = ModelServer(script)
     try:
@@ -124,6 +131,23 @@ def scoped(name, whole):
     finally:
         answers.end()
         hub.end()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def example():
+    """Our own example, whose model is the very one that the tests have."""
+    model = os.environ.get("CARREL_PAGES_MODEL") or lacking("torch and a real model here: make pages-proof")
+    place = pathlib.Path(tempfile.mkdtemp(prefix="carrel-pages-", dir="/var/tmp"))
+    place.chmod(0o755)
+    try:
+        shutil.copytree(REPOSITORY / "examples/scoped-sandbox-intro", place / "home")
+        user = User(place / "home")
+        environment = user.environment(place / "home", CARREL_MODELS=f"HuggingFaceTB/SmolLM2-135M-Instruct={model}")
+        line = [*user.command, "/usr/bin/env", "-i", *(f"{k}={v}" for k, v in environment.items()), "python", "main.py", "replay"]
+        done = subprocess.run(line, cwd=place / "home", capture_output=True, text=True, timeout=600)
+        said = done.stdout + done.stderr
+        assert done.returncode == 0 and "Paris" in said and "'parameters': 134515008" in said and said.count("[error]") == 2, said
+    finally:
         shutil.rmtree(place, ignore_errors=True)
 
 
@@ -169,5 +193,7 @@ if __name__ == "__main__":
     what, *words = sys.argv[1:]
     if what == "pybox":
         pybox(*words)
+    elif what == "example":
+        example()
     else:
         scoped(words[0], whole=what == "full")

@@ -34,6 +34,9 @@ def main():
         if how == "fails" and proof not in told:
             told.add(proof)
             print("".join(f"    | {line}\n" for line in why.splitlines()[-60:]), end="", flush=True)
+    how, why = proved(f"{table.PROVE} example")
+    counted[how] += 1
+    print(f"examples/scoped-sandbox-intro {how}" + (f": {why}" if why else ""))
     print("pages: " + ", ".join(f"{n} {how}" for how, n in counted.items()))
     return 1 if counted["fails"] else 0
 

@@ -1,7 +1,8 @@
 """Every block of code and every command of the pages, by its lines: what it is, which repairs it needs, and the command that proves it.
 
-A block is (page, first line, last line, what it begins with, what it is, repairs, proof). The proof is a command, run once in the repository's directory for all
-blocks that name it: status 0 passes, 77 says on its last line what is lacking, anything else fails. A text in brackets is what is lacking."""
+A block is (page, first line, last line, what it begins with, what it is, repairs, proof). The proof is a command, run once in the
+repository's directory for all blocks that name it: status 0 passes, 77 says on its last line what is lacking, anything else fails. A text in brackets is what
+is lacking."""
 
 PROVE = "{python} -B tests/pages/prove.py"
 SRC = "src -> carrel"
@@ -28,7 +29,8 @@ SCOPED_001 = [
     ("001", 156, 157, "cd experiments/", "its commands", "", f"{PROVE} full 001"),
 ]
 PYBOX_003 = [
-    ("003", 31, 31, "pip install", "install tablegpt-agent", "", "[the package tablegpt-agent, which is not ours; carrel[local] is what its sandbox needs here]"),
+    ("003", 31, 31, "pip install", "install tablegpt-agent", "", 
+     "[the package tablegpt-agent, which is not ours; its sandbox needs carrel[local] here]"),
     ("003", 43, 66, "from uuid import", "local sandbox", "pybox -> carrel.pybox", f"{PROVE} pybox 003 43 66 Local"),
     ("003", 73, 73, "data=[", "what it prints", "", f"{PROVE} pybox 003 43 66 Local"),
     ("003", 94, 117, "from uuid import", "remote sandbox", "pybox -> carrel.pybox; the gateway's address", f"{PROVE} pybox 003 94 117 Remote"),
@@ -70,4 +72,15 @@ OWN = [
     ("scoped", 60, 82, "import asyncio", "full example", SRC, f"{PROVE} full scoped"),
     ("scoped", 86, 86, "cd experiments/", "its command", "", f"{PROVE} full scoped"),
 ]
+REAL = [
+    ("torch", 5, 9, "from src.environment", "configure the scoped sandbox", SRC, f"{PROVE} steps torch"),
+    ("torch", 13, 30, "# interface.py", "the interface", "", f"{PROVE} steps torch"),
+    ("torch", 34, 34, "model_tools = scoped.serve(", "serve it", "example_dir is defined before", f"{PROVE} steps torch"),
+    ("torch", 38, 42, "# helpers.py", "helpers", "", f"{PROVE} steps torch"),
+    ("torch", 46, 50, "from src.workspace", "workspace and session", SRC, f"{PROVE} steps torch"),
+    ("torch", 54, 59, "from src.harness", "run the agent", f"{SRC}; async for is put into a function", f"{PROVE} steps torch"),
+    ("torch", 63, 85, "import asyncio", "full example", SRC, f"{PROVE} full torch"),
+    ("torch", 89, 89, "cd experiments/", "its command", "", f"{PROVE} full torch"),
+]
+OWN += REAL
 PAGES = [*WORKSPACES_000, *SCOPED_001, *CODING_002, *PYBOX_003, *SCOPED_004]

@@ -24,6 +24,7 @@ def main(wheels, target):
         model.tie_weights()
         model.half().save_pretrained(made)
         AutoTokenizer.from_pretrained(directory, gguf_file=name).save_pretrained(made)
+    (made / "tokenizer.model").unlink(missing_ok=True)      # the weights' file under another name
     for path in made.iterdir():
         path.chmod(0o644)
     shutil.rmtree(target, ignore_errors=True)

@@ -1,6 +1,7 @@
 """Fetching a model from a hub, once, into the cache that other programs use, too."""
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import sys
@@ -19,11 +20,10 @@ class ModelUnavailable(RuntimeError):
 
 def _hub() -> Any:
     try:
-        import huggingface_hub
+        return importlib.import_module("huggingface_hub")
     except ImportError:
         raise ModelUnavailable("to fetch a model, the Python package huggingface_hub is needed; the fix: pip install 'carrel[models]' (or name a "
                                "directory that has the model in CARREL_MODELS)") from None
-    return huggingface_hub
 
 
 def _endpoint(environment: Mapping[str, str]) -> str:

@@ -30,7 +30,7 @@ def named_directory(name: str, setting: str | None) -> str | None:
     else:
         place = os.path.join(setting, name)
         return os.path.abspath(place) if os.path.isdir(place) else None
-    found = mapping.get(name)
+    found: str | None = mapping.get(name)
     if found is None:
         return None
     if not os.path.isdir(found):

@@ -49,10 +49,11 @@ class ScopedSandbox(Sandbox):
         self.services: List[Service] = []
         self._grants = ""
 
-    def start(self, workspace: "Union[Workspace, str, None]" = None, name: str = "scoped", snapshot_image: Any = None) -> "ScopedSandbox":
+    def start(self, workspace: "Union[Workspace, str, None]" = None, name: str = "scoped",  # type: ignore[override]
+              snapshot_image: Any = None) -> "ScopedSandbox":
         """Makes it. The libraries of a workspace can be imported by interface files, not by the agent."""
         if isinstance(workspace, str):      # start(name), as of a Sandbox
-            workspace, name = None, workspace
+            name, workspace = workspace, None
         super().start(name, snapshot_image)
         for library in workspace.libraries if workspace is not None else ():
             for path, text in library.files.items():

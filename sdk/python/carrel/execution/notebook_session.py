@@ -69,14 +69,16 @@ class NotebookSession(Session):
 
     async def _stream_into(self, box: Any, cell_id: str, code: str) -> Outcome:
         outputs, collector = CellOutputs(self.notebook, cell_id), Collector()
+        events = box.stream(code, **self._kernel_options())
         try:
-            async with contextlib.aclosing(box.stream(code, **self._kernel_options())) as events:
-                async for event in events:
-                    outputs.take(event)
-                    collector.take(event)
+            async for event in events:
+                outputs.take(event)
+                collector.take(event)
         except BaseException:
             outputs.end("error")
             raise
+        finally:
+            await events.aclose()
         result = checked(collector.result())
         return Outcome(result_content(result), not result.ok)
 

@@ -6,6 +6,7 @@ import contextlib
 import select
 import sys
 import threading
+from functools import partial
 from typing import Any, Callable, Iterator, Mapping
 
 from .agent import Conversation
@@ -65,13 +66,17 @@ async def run_agent_interactive(prompt: str, mcp_config: Mapping[str, Any] | Non
                 if not words.strip():
                     continue
             answering = asyncio.ensure_future(_answer(conversation, words))
-            with _escape(lambda: loop.call_soon_threadsafe(answering.cancel) and None):
+            with _escape(partial(_cancel_from_thread, loop, answering)):
                 try:
                     await answering
                 except asyncio.CancelledError:
                     if not answering.cancelled() or _cancelling():
                         raise
             words = ""
+
+
+def _cancel_from_thread(loop: asyncio.AbstractEventLoop, answering: "asyncio.Future[None]") -> None:
+    loop.call_soon_threadsafe(answering.cancel)
 
 
 def _cancelling() -> bool:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import os
 import shutil
 import sys
@@ -87,7 +88,7 @@ def _checked(name: str, entry: Mapping[str, Any]) -> str:
 async def connect(stack: contextlib.AsyncExitStack, name: str, entry: Mapping[str, Any]) -> List[Tool]:
     """The tools of a server, called mcp__SERVER__TOOL. The stack ends it."""
     try:
-        import mcp
+        mcp: Any = importlib.import_module("mcp")
     except ImportError:
         raise missing_package("mcp") from None
     if not hasattr(mcp, "Client"):
@@ -138,14 +139,14 @@ def _block(part: Any) -> Raw:
 
 
 def _http(entry: Mapping[str, Any]) -> Callable[[], Any]:
-    from mcp import Client
-    from mcp.client.streamable_http import streamable_http_client
-    from mcp.shared._httpx_utils import create_mcp_http_client
+    client_of: Any = importlib.import_module("mcp").Client
+    streams: Any = importlib.import_module("mcp.client.streamable_http").streamable_http_client
+    http_client: Any = importlib.import_module("mcp.shared._httpx_utils").create_mcp_http_client
 
     @contextlib.asynccontextmanager
     async def opening() -> AsyncIterator[Any]:
-        async with create_mcp_http_client(headers=dict(entry.get("headers") or {})) as http:
-            async with Client(streamable_http_client(entry["url"], http_client=http)) as client:
+        async with http_client(headers=dict(entry.get("headers") or {})) as http:
+            async with client_of(streams(entry["url"], http_client=http)) as client:
                 yield client
     return opening
 

@@ -1,6 +1,7 @@
 """Models behind the Messages API, with the package anthropic."""
 from __future__ import annotations
 
+import importlib
 import os
 from typing import Any, Dict, List
 
@@ -15,7 +16,7 @@ _USAGE = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache
 class Claude:
     def __init__(self, settings: Settings):
         try:
-            import anthropic
+            anthropic: Any = importlib.import_module("anthropic")
         except ImportError:
             raise missing_package("anthropic") from None
         key = settings.api_key or os.environ.get("ANTHROPIC_API_KEY")

@@ -1,6 +1,7 @@
 """Models behind chat completions, with the package openai: OpenAI's own, and every server that speaks the same."""
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -25,7 +26,7 @@ class _Call:
 class OpenAI:
     def __init__(self, settings: Settings):
         try:
-            import openai
+            openai: Any = importlib.import_module("openai")
         except ImportError:
             raise missing_package("openai") from None
         base_url = settings.base_url or os.environ.get("OPENAI_BASE_URL")

@@ -22,8 +22,8 @@ def _words(error: BaseException) -> str:
 def _wait_of(error: BaseException, attempt: int) -> float:
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
     try:
-        told = float(headers.get("retry-after"))
-    except (TypeError, ValueError):
+        told = float(headers["retry-after"])
+    except (KeyError, TypeError, ValueError):
         told = _FIRST * 2 ** attempt * (0.75 + random.random() / 2)
     return max(0.0, min(told, _LONGEST))
 
