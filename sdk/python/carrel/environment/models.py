@@ -9,6 +9,7 @@ import stat
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping
 
+from .cache import cache_dir
 from .config import ModelConfig, ModelHandle
 from .hub import ModelUnavailable, fetch_model, hub_cache
 
@@ -92,11 +93,12 @@ class Models:
         while self._made:
             shutil.rmtree(self._made.pop(), ignore_errors=True)
 
-    def _mount(self, name: str, folder: str, hidden: bool) -> str:
+    def _mount(self, name: str, folder: str, hidden: List[str]) -> str:
+        """hidden: names that must not be seen."""
         if name in self.paths:
             return self.paths[name]
         if hidden:
-            folder = _anonymous_copy(folder, name)
+            folder = _anonymous_copy(folder, hidden)
             self._made.append(folder)
             source, target, inside = folder, f"/models/{secrets.token_hex(8)}", ""
         else:
@@ -107,10 +109,12 @@ class Models:
         return self.paths[name]
 
     def add(self, model: ModelConfig, environment: Mapping[str, str]) -> None:
-        path = self._mount(model.name, find_model(model.name, environment), model.hidden)
+        names = [model.name, *([model.base_model] if model.base_model else [])]
+        hidden = names if model.hidden else []
+        path = self._mount(model.name, find_model(model.name, environment), hidden)
         base = None
         if model.base_model:
-            base = self._mount(model.base_model, find_model(model.base_model, environment), model.hidden)
+            base = self._mount(model.base_model, find_model(model.base_model, environment), hidden)
         self.handles.append(ModelHandle(model.name, path, model.var_name, model.hidden, model.is_peft, model.base_model, base, model.load_as_peft))
 
 
@@ -122,10 +126,29 @@ def _whole(folder: str) -> tuple[str, str]:
     return folder, ""
 
 
-def _anonymous_copy(folder: str, name: str) -> str:
+def _words(names: List[str]) -> List[str]:
+    """What tells a name: all of it, then its parts, the longest first."""
+    parts = {part for name in names for part in (name, *name.split("/"), name.replace("/", "--")) if len(part) > 2}
+    return sorted(parts, key=len, reverse=True)
+
+
+def _neutral_place(real: str, names: List[str]) -> str:
+    """A directory of the same file system, so that data need not be copied, whose path tells no name: a box can see where its mounts come from."""
+    candidates = [cache_dir("hidden")]
+    above = os.path.dirname(real)
+    while above != "/":
+        candidates.append(above)
+        above = os.path.dirname(above)
+    device = os.stat(real).st_dev
+    for place in candidates:
+        if os.stat(place).st_dev == device and os.access(place, os.W_OK) and not any(word in place for word in _words(names)):
+            return place
+    return candidates[0]
+
+
+def _anonymous_copy(folder: str, names: List[str]) -> str:
     """The model's files in a directory whose path does not tell its name: links to the same data, and small texts without the name."""
-    real = os.path.realpath(folder)
-    home = hub_cache() if real.startswith(hub_cache() + os.sep) else os.path.dirname(real)
+    home = _neutral_place(os.path.realpath(folder), names)
     _remove_abandoned(home)
     made = os.path.join(home, f".carrel-{os.getpid()}-{secrets.token_hex(8)}")
     os.mkdir(made, 0o755)
@@ -134,7 +157,7 @@ def _anonymous_copy(folder: str, name: str) -> str:
             to = os.path.join(made, os.path.relpath(base, folder))
             os.makedirs(to, exist_ok=True)
             for file in files:
-                _anonymous_file(os.path.realpath(os.path.join(base, file)), os.path.join(to, file), name)
+                _anonymous_file(os.path.realpath(os.path.join(base, file)), os.path.join(to, file), names)
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
         raise
@@ -149,14 +172,14 @@ def _remove_abandoned(home: str) -> None:
             shutil.rmtree(os.path.join(home, name), ignore_errors=True)
 
 
-def _anonymous_file(source: str, target: str, name: str) -> None:
+def _anonymous_file(source: str, target: str, names: List[str]) -> None:
     status = os.stat(source)
     if not stat.S_ISREG(status.st_mode):
         return
     if status.st_size <= _SMALL and not source.endswith(_WEIGHTS):
         with open(source, "rb") as file:
             data = file.read()
-        for word in {name, name.rpartition("/")[2]}:
+        for word in _words(names):
             data = data.replace(word.encode(), b"model")
         with open(target, "wb") as out:
             out.write(data)

@@ -14,7 +14,6 @@ from .session import Session
 class CLISession(Session):
     has_shell = True
     _mcp_name = "cli"
-    sandbox: Sandbox | None = None
 
     def exec_shell(self, cmd: str, timeout: float | None = None) -> str:
         """Runs a line of shell; what it says on stdout. CommandFailed, a RuntimeError, if it does not end well."""

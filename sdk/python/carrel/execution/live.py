@@ -17,4 +17,4 @@ def forget_session(session: Any) -> None:
 
 def live_sessions() -> List[Any]:
     """Those of a parent are not a forked child's."""
-    return [session for owner, session in _sessions if owner == os.getpid()]
+    return [session for owner, session in _sessions if owner == os.getpid() and session.is_alive]

@@ -25,7 +25,6 @@ class NotebookSession(Session):
     """exec() adds a cell to the notebook and runs it; hidden ones are in no notebook."""
 
     _mcp_name = "notebooks"
-    sandbox: Sandbox | None = None
 
     def _open_notebook(self, notebook_dir: str | os.PathLike[str]) -> None:
         self.notebook_dir = os.path.abspath(os.fspath(notebook_dir))

@@ -8,7 +8,7 @@ import secrets
 import shutil
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Dict, List, TypeVar
+from typing import TYPE_CHECKING, Any, Dict, List, TypeVar
 
 from ..asyncclient import AsyncCarrel
 from ..cells import Result
@@ -20,6 +20,9 @@ from ..local import PrivateServer
 from ..workspace import Workspace
 from .cells import command_content, plain, result_content
 from .live import add_session, forget_session
+
+if TYPE_CHECKING:
+    from ..environment.sandbox import Sandbox
 
 Raw = Dict[str, Any]
 S = TypeVar("S", bound="Session")
@@ -41,6 +44,7 @@ class Session:
     """Common to all sessions. As a context manager it is terminated at the end; without, it ends with the program."""
 
     has_shell = False
+    sandbox: "Sandbox | None" = None        # whose box it is; None: it has one of its own
 
     def __init__(self, name: str, workspace: Workspace | None, workspace_path: str, server: PrivateServer, box: Box, owns_box: bool):
         self.name = name
@@ -59,6 +63,11 @@ class Session:
     @property
     def workspace_dir(self) -> str:
         return str(self.workspace_path)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether neither it nor its sandbox was ended."""
+        return not self._ended and (self.sandbox is None or self.sandbox.sandbox_id == self.box.id)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} in {self.workspace_path}>"
