@@ -33,12 +33,20 @@ _carrel_client() {
         rm) options+=' --all --label' ;;
         stats) options+=' --watch' ;;
         token) options+=' --scope --expires' ;;
+        service) options+=' --box --memory --env --timeout' ;;
+        grant) options+=' --box --expires --max-calls' ;;
         py) options+=' --code --timeout --memory --cpus --env --template' ;;
         kernel) options+=' -f --python --template --memory --cpus --pids --disk --env --no-mount' ;;
         kernelspec) options='--name --display-name --user --prefix --python --memory --cpus --help' ;;
     esac
-    if [[ ' config token kernelspec ' == *" $command "* ]] && ((COMP_CWORD == 2)); then
-        case $command in config) options=check ;; token) options='create list revoke' ;; *) options='install remove' ;; esac
+    if [[ ' config token service grant kernelspec ' == *" $command "* ]] && ((COMP_CWORD == 2)); then
+        case $command in
+            config) options=check ;;
+            token) options='create list revoke' ;;
+            service) options='create ls show call log restart rm' ;;
+            grant) options='create ls rm' ;;
+            *) options='install remove' ;;
+        esac
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
     elif [[ $cur == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
@@ -60,7 +68,7 @@ _carrel() {
 
     if ((COMP_CWORD == 1)); then
         mapfile -t COMPREPLY < <(compgen -W 'run plan doctor gc serve config create ps exec shell cp logs events
-            forward pause resume stop start rm stats token py repl kernel kernelspec help --version --help' -- "$cur")
+            forward pause resume stop start rm stats service grant token py repl kernel kernelspec help --version --help' -- "$cur")
         return
     fi
     case $command in

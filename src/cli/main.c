@@ -40,6 +40,8 @@ static const struct {
     { "start", "start a stopped box" },
     { "rm", "delete boxes" },
     { "stats", "show what boxes use" },
+    { "service", "call functions of a live interpreter in a box" },
+    { "grant", "say who may call a service's functions" },
     { "token", "make, list and revoke tokens" },
     { "py", "run Python in a box" },
     { "repl", "talk to Python in a box" },

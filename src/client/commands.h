@@ -17,6 +17,8 @@ int client_stop(int argc, char **argv);
 int client_start(int argc, char **argv);
 int client_rm(int argc, char **argv);
 int client_stats(int argc, char **argv);
+int client_service(int argc, char **argv);
+int client_grant(int argc, char **argv);
 int client_token(int argc, char **argv);
 int client_py(int argc, char **argv);
 int client_repl(int argc, char **argv);

@@ -1,5 +1,5 @@
-/* Grants: the right to call named functions of one service, held by a box (whose code reaches them at its inlet) or as a
- * token, with an end and a number of calls. Whether a function may be called is decided here, and nowhere else. */
+/* Grants: the right to call named functions of one service, held by a box (whose code reaches them at its inlet) or as
+ * a token, with an end and a number of calls. Whether a function may be called is decided here, and nowhere else. */
 #ifndef CARREL_FRONT_GRANTS_H
 #define CARREL_FRONT_GRANTS_H
 

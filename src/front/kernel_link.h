@@ -1,5 +1,5 @@
-/* Messages over the seqpacket socket that is a payload's standard input: of a kernel in Jupyter's layout, of a service as
- * plain JSON objects. */
+/* Messages over the seqpacket socket that is a payload's standard input: of a kernel in Jupyter's layout, of a service
+ * as plain JSON objects. */
 #ifndef CARREL_FRONT_KERNEL_LINK_H
 #define CARREL_FRONT_KERNEL_LINK_H
 

@@ -30,6 +30,8 @@ static const struct {
     { "start", client_start },
     { "rm", client_rm },
     { "stats", client_stats },
+    { "service", client_service },
+    { "grant", client_grant },
     { "token", client_token },
     { "py", client_py },
     { "repl", client_repl },

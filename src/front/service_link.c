@@ -177,8 +177,8 @@ static void on_message(struct kernel_link *l, struct kernel_message *m)
 {
     struct service *s = private_of(l)->service;
 
-    if (s->private->gone)
-        return;
+    if (s->private->gone || s->private->end_outcome)
+        return;         /* one that is being ended has nothing to say any more */
     const char *wrong = take_message(s, m);
     if (wrong) {
         char text[160];

@@ -1,6 +1,6 @@
-/* A service's life. It may be freed from the loop only: any callback may end it. What the next front must know is in the
- * store (all but the secrets), and the worker's link is in the keeper; a worker that lives is adopted, one that does not
- * is replaced, or the reason is told. */
+/* A service's life. It may be freed from the loop only: any callback may end it. What the next front must know is in
+ * the store (all but the secrets), and the worker's link is in the keeper; a worker that lives is adopted, one that
+ * does not is replaced, or the reason is told. */
 #define _GNU_SOURCE
 #include "front/services.h"
 

@@ -1,6 +1,6 @@
 /* Services: functions of a live interpreter in a box that others may call. A service is a worker process (an exec whose
- * standard input is a link, as a kernel's) that loaded one interface file once; what it says is a stranger's word and is
- * checked. It may be called by its owner, and by whoever holds a grant (grants.h).
+ * standard input is a link, as a kernel's) that loaded one interface file once; what it says is a stranger's word and
+ * is checked. It may be called by its owner, and by whoever holds a grant (grants.h).
  *
  *   LOADING -> READY -> LOADING (the worker died and is replaced, or a restart was asked for)
  *      +--------+--> DEAD -> LOADING (restart), or forgotten

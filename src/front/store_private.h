@@ -1,4 +1,5 @@
-/* Shared by store.c (the database as a whole), store_box.c, store_token.c, store_session.c and store_service.c (what is in it). */
+/* Shared by store.c (the database as a whole) and by store_box.c, store_token.c, store_session.c and store_service.c
+ * (what is in it). */
 #ifndef CARREL_FRONT_STORE_PRIVATE_H
 #define CARREL_FRONT_STORE_PRIVATE_H
 

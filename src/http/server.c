@@ -405,7 +405,8 @@ static void on_drain_deadline(struct loop_timer *t)
 static void apply_defaults(struct http_server_config *c)
 {
     struct { uint32_t *value, preset; } fields[] = {
-        { &c->max_connections, 10000 }, { &c->max_from_inlet, 1024 }, { &c->idle_ms, 75000 }, { &c->head_ms, 10000 }, { &c->body_ms, 30000 },
+        { &c->max_connections, 10000 }, { &c->max_from_inlet, 1024 }, { &c->idle_ms, 75000 },
+        { &c->head_ms, 10000 }, { &c->body_ms, 30000 },
         { &c->body_min_bytes, 1024 }, { &c->send_ms, 60000 }, { &c->high_water_bytes, 262144 },
         { &c->low_water_bytes, 65536 },
     };

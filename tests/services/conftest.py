@@ -30,7 +30,8 @@ def ask(method, path, body=None, headers={}):
     c = http.client.HTTPConnection("127.0.0.1", 807, timeout=60)
     c.request(method, path, json.dumps(body) if body is not None else None, headers)
     r = c.getresponse()
-    return r.status, json.loads(r.read() or b"null")
+    data = r.read()
+    return r.status, json.loads(data) if data[:1] == b"{" else data.decode()
 def call(function, *args, **kwargs):
     return ask("POST", "/v1/grant/call", {"function": function, "args": args, "kwargs": kwargs})
 """

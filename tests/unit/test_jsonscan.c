@@ -150,6 +150,27 @@ static void test_a_text_is_cut_between_characters(void **state)
     assert_int_equal(jsonscan_cut(jsonscan_inside(SLICE("\"\"")), 5, &n), 0);
 }
 
+static void test_members_come_one_after_the_other(void **state)
+{
+    struct jsonslice rest = SLICE(" { \"a\" : [1, {\"x\":2}] , \"b\":\"}\",\"a\":null } "), name, value;
+
+    (void)state;
+    assert_true(jsonscan_next(&rest, &name, &value));
+    assert_true(jsonscan_is(name, "a"));
+    assert_int_equal(value.size, strlen("[1, {\"x\":2}]"));
+    assert_true(jsonscan_next(&rest, &name, &value));
+    assert_true(jsonscan_is(name, "b") && jsonscan_is(value, "}"));
+    assert_true(jsonscan_next(&rest, &name, &value));
+    assert_true(jsonscan_is(name, "a") && value.size == 4);
+    assert_false(jsonscan_next(&rest, &name, &value));
+    rest = SLICE("{}");
+    assert_false(jsonscan_next(&rest, &name, &value));
+    rest = SLICE("[1]");
+    assert_false(jsonscan_next(&rest, &name, &value));
+    rest = (struct jsonslice){ 0 };
+    assert_false(jsonscan_next(&rest, &name, &value));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -157,6 +178,7 @@ int main(void)
         cmocka_unit_test(test_depth_has_a_bound),
         cmocka_unit_test(test_every_byte_of_a_long_string_is_looked_at),
         cmocka_unit_test(test_members_are_found_by_their_name),
+        cmocka_unit_test(test_members_come_one_after_the_other),
         cmocka_unit_test(test_texts_are_decoded),
         cmocka_unit_test(test_a_text_is_cut_between_characters),
     };

@@ -77,7 +77,8 @@ void lines_print(struct lines *l, const char *stream, struct jsonslice text)
     buf_init(&line, PENDING_MOST);
     l->is_cut = l->pending.length + text.size > PRINTS_MOST;
     if (l->is_cut)
-        buf_add_text(&line, "{\"type\":\"stderr\",\"text\":\"[what is printed from here on is dropped: it is not read]\"}");
+        buf_add_text(&line, "{\"type\":\"stderr\",\"text\":\"[what is printed from here on is dropped: it is "
+                            "not read]\"}");
     else
         buf_printf(&line, "{\"type\":\"%s\",\"text\":%.*s}", stream, (int)text.size, text.data);
     if (!line.failure)

@@ -12,11 +12,16 @@
 #include "doors/native/door.h"
 
 enum { PIDS_MAX = 4194304, MEMORY_LEAST = 1 << 20 };
+#define MEMORY_ALL UINT64_MAX       /* "max": what this server may give to one box */
 
 /* ---- limits ---- */
 
 static int take_memory(const char *name, json_t *v, void *into, struct err *e)
 {
+    if (json_is_string(v) && strcmp(json_string_value(v), "max") == 0) {
+        ((struct frame_limits *)into)->memory_bytes = MEMORY_ALL;
+        return 0;
+    }
     return body_size(name, v, &((struct frame_limits *)into)->memory_bytes, e);
 }
 
@@ -51,6 +56,8 @@ int settings_limits(const char *name, json_t *value, struct frame_limits *into, 
 
 int settings_check_limits(const struct config *config, const struct frame_limits *l, struct err *e)
 {
+    if (l->memory_bytes == MEMORY_ALL)
+        return err_set(e, EINVAL, STEP_USAGE, "limits.memory may be \"max\" for a new box only");
     if (config->max_memory_bytes && l->memory_bytes > config->max_memory_bytes)
         return err_set(e, EINVAL, STEP_USAGE, "limits.memory may be %llu bytes on this server, not %llu",
                        (unsigned long long)config->max_memory_bytes, (unsigned long long)l->memory_bytes);
@@ -360,6 +367,19 @@ static int check_requests(const struct config *config, const struct box_settings
     return 0;
 }
 
+static uint64_t smaller(uint64_t a, uint64_t b)     /* 0: no bound */
+{
+    return !a ? b : !b ? a : a < b ? a : b;
+}
+
+/* A host that cannot limit memory has no default for it, either: then none is what there is. */
+static uint64_t most_memory(const struct config *config)
+{
+    return !config->default_memory_bytes
+             ? 0
+             : smaller(smaller(config->max_memory_bytes, config->quota.memory_bytes), config->host_memory_bytes);
+}
+
 int settings_read(struct create_body *c, json_t *root, struct err *e)
 {
     static const struct body_field fields[] = {
@@ -376,6 +396,10 @@ int settings_read(struct create_body *c, json_t *root, struct err *e)
 
     box_settings_init(&c->settings);
     int r = body_fields(root, "", fields, sizeof fields / sizeof *fields, c, e);
+    if (c->settings.limits.memory_bytes == MEMORY_ALL)
+        c->settings.limits.memory_bytes = most_memory(config);
+    if (r == 0 && c->settings.requests.memory_bytes == MEMORY_ALL)
+        r = err_set(e, EINVAL, STEP_USAGE, "requests.memory cannot be \"max\"");
     if (r == 0)
         r = settings_check_limits(config, &c->settings.limits, e);
     if (r == 0)

@@ -1,0 +1,10 @@
+# Services and grants through the API: functions, scope, deaths, hostile interfaces, restarts.
+TEST_TARGETS += services
+
+.PHONY: services
+## services: functions of a live interpreter in a box, called over HTTP and from boxes; who may call what
+services: all | $(VENV)/bin/pytest
+	@CARREL_BUILD=$(abspath $(BUILD)) CARREL=$(abspath $(BUILD)/carrel) timeout 900 \
+	    $(VENV)/bin/pytest -q -p no:cacheprovider tests/services $(SERVICES_ARGS)
+
+$(BUILD)/fuzz/fuzz_service: FUZZ_LIBS := -ljansson
