@@ -123,8 +123,8 @@ def test_a_hidden_model_has_its_name_nowhere(hub):
 
 def test_what_a_killed_program_left_of_a_hidden_model_is_removed(hub):
     find_model(NAME, os.environ)
-    left = pathlib.Path(os.environ["HF_HOME"], "hub", ".carrel-4194305-aa")
-    left.mkdir()
+    left = pathlib.Path(os.environ["XDG_CACHE_HOME"], "carrel/hidden/.carrel-4194305-aa")
+    left.mkdir(parents=True)
     provide_models([ModelConfig(name=NAME, hidden=True)], os.environ).close()
     assert not left.exists()
 

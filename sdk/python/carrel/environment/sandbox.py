@@ -15,7 +15,7 @@ from .gpu import settle_gpu
 from .models import Models, provide_models
 from .packages import provide_packages
 from .secrets import environment, find_secrets
-from .server import connect, host_memory, private_folder, scoped_server
+from .server import connect, private_folder, scoped_server
 
 PACKAGES = "/opt/carrel/packages"
 _PIDS = 4096        # a numeric library has threads for every processor
@@ -88,7 +88,7 @@ class Sandbox:
             options["ttl"] = self.config.timeout
         # Limits are for root and whoever has cgroups; a limit that was asked for must hold, else the box is refused.
         if self.config.memory is not None or os.geteuid() == 0:
-            options["memory"] = self.config.memory or host_memory()
+            options["memory"] = self.config.memory or "max"
         if self.config.cpus is not None or os.geteuid() == 0:
             options["cpus"] = self.config.cpus or os.cpu_count() or 1
         if os.geteuid() == 0:
