@@ -21,7 +21,7 @@ scoped: $(CLIENT_PROGRAMS) $(GUEST_FILES) | venv-agent
 	@$(SCOPED_ENV) timeout 900 $(AGENT_PYTHON) -B -m pytest -q -p no:cacheprovider tests/scoped $(SCOPED_ARGS)
 
 # --- the pages with a real model: Debian's torch (there is no small one elsewhere), and weights that come as a package ---
-# The packages are those that go with that torch, so they are named here and not in tests/constraints.txt.
+# The packages are those that go with that torch, so they have a list of their own.
 VENV_PAGES      := $(BUILD)/venv-pages
 PAGES_PYTHON    := $(VENV_PAGES)/bin/python
 PAGES_PACKAGES  := transformers==4.46.3 accelerate==0.29.3 gguf numpy<2 sentencepiece $(AGENT_PACKAGES)
@@ -32,7 +32,7 @@ venv-pages: | packages
 	@$(MAKE) --no-print-directory packages PACKAGES=python3-torch
 	@test "$$(cat $(VENV_PAGES)/.packages 2>/dev/null)" = "$(sort $(PAGES_PACKAGES))" || { \
 	    mkdir -p $(BUILD) && /usr/bin/python3 -m venv --system-site-packages $(VENV_PAGES) && \
-	    $(RETRY) $(VENV_PAGES)/bin/pip install --quiet --disable-pip-version-check $(foreach p,$(sort $(PAGES_PACKAGES)),"$(p)") && \
+	    $(RETRY) $(VENV_PAGES)/bin/pip install --quiet --disable-pip-version-check --constraint tests/pages/constraints.txt $(foreach p,$(sort $(PAGES_PACKAGES)),"$(p)") && \
 	    echo "$(sort $(PAGES_PACKAGES))" >$(VENV_PAGES)/.packages; }
 
 ## pages-model: a small real model of the Llama family, made from weights in a package
