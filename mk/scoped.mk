@@ -1,14 +1,14 @@
 # Scoped sandboxes, sessions and the agent's loop: quick tests with an interface in plain Python; the pages' own examples with a real model.
 #   SCOPED_ARGS="-k replay -x"
 TEST_TARGETS    += scoped pages
-PROOF_TARGETS   += pages-proof
+PROOF_TARGETS   += scoped-user pages-proof
 
 AGENT_PACKAGES  := anthropic openai mcp huggingface_hub ipykernel nbformat pytest
 VENV_AGENT      := $(BUILD)/venv-agent
 AGENT_PYTHON    := $(VENV_AGENT)/bin/python
 SCOPED_ENV       = CARREL_BUILD=$(abspath $(BUILD))
 
-.PHONY: scoped pages pages-proof venv-agent venv-pages pages-model
+.PHONY: scoped scoped-user pages pages-proof venv-agent venv-pages pages-model
 ## venv-agent: the Python environment of the tests of agents, with the providers' packages
 venv-agent: | packages
 	@test "$$(cat $(VENV_AGENT)/.packages 2>/dev/null)" = "$(sort $(AGENT_PACKAGES))" || { \
@@ -19,6 +19,10 @@ venv-agent: | packages
 ## scoped: functions instead of a shell: services, stubs, sessions, models, the agent's loop against a model server of the tests' own
 scoped: $(CLIENT_PROGRAMS) $(GUEST_FILES) | venv-agent
 	@$(SCOPED_ENV) timeout 900 $(AGENT_PYTHON) -B -m pytest -q -p no:cacheprovider tests/scoped $(SCOPED_ARGS)
+
+## scoped-user: the same as an ordinary user
+scoped-user: $(CLIENT_PROGRAMS) $(GUEST_FILES) | venv-agent
+	@$(SCOPED_ENV) timeout 900 $(AGENT_PYTHON) -B tests/scoped/as_user.py tests/scoped $(SCOPED_ARGS)
 
 # --- the pages with a real model: Debian's torch (there is no small one elsewhere), and weights that come as a package ---
 # The packages are those that go with that torch, so they have a list of their own.

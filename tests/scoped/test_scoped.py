@@ -285,6 +285,18 @@ def test_a_call_may_be_bounded(tmp_path):
             assert session.exec("slow_tools.quick()").text == "1"
 
 
+def test_a_cell_that_is_interrupted_interrupts_the_function(tmp_path):
+    """Synchronous functions run one at a time: one that nobody waits for any more must not hold the others up."""
+    from carrel import RunTimeout
+    (tmp_path / "slow.py").write_text("import time\n@expose\ndef slow():\n    time.sleep(1000)\n@expose\ndef quick():\n    return 1\n")
+    with ScopedSandbox(SandboxConfig()) as scoped:
+        tools = scoped.serve(tmp_path / "slow.py", expose_as="library", name="slow_tools")
+        with create_local_session(workspace=Workspace(libraries=[tools]), workspace_dir=tmp_path / "w") as session:
+            with pytest.raises(RunTimeout):
+                session.exec("import slow_tools\nslow_tools.slow()", timeout=1)
+            assert session.exec("import slow_tools\nslow_tools.quick()", timeout=60).text == "1"
+
+
 def test_what_was_printed_is_shown_and_not_in_results(scoped, tmp_path, capfd):
     (tmp_path / "loud.py").write_text("print('said at load')\n@expose\ndef f():\n    print('noise')\n    return 1\n")
     tools = scoped.serve(tmp_path / "loud.py", expose_as="library", name="loud_tools")
@@ -300,6 +312,21 @@ def test_files_written_to_the_sandbox_can_be_imported(tmp_path):
         tools = scoped.serve(tmp_path / "uses.py", expose_as="library", name="target_tools")
         with create_local_session(workspace=Workspace(libraries=[tools]), workspace_dir=tmp_path / "w") as session:
             assert session.exec("import target_tools\ntarget_tools.name()").text == "'target'"
+
+
+def test_a_package_that_the_interpreter_lacks_is_there_read_only(tmp_path, monkeypatch):
+    from carrel.environment import packages
+    from test_config import wheel
+    wheel(tmp_path, "carrel_test_two")
+    for name, given in {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}.items():
+        monkeypatch.setenv(name, given)
+    monkeypatch.setattr(packages.shutil, "which", lambda name: None)
+    (tmp_path / "uses.py").write_text("import os\nimport carrel_test_two\n@expose\ndef where():\n"
+                                      "    return [carrel_test_two.__file__, os.access(os.path.dirname(carrel_test_two.__file__), os.W_OK)]\n")
+    with ScopedSandbox(SandboxConfig(python_packages=["carrel_test_two"])) as scoped:
+        tools = scoped.serve(tmp_path / "uses.py", expose_as="library", name="package_tools")
+        with create_local_session(workspace=Workspace(libraries=[tools]), workspace_dir=tmp_path / "w") as session:
+            assert session.exec("import package_tools\npackage_tools.where()").text == "['/opt/carrel/packages/carrel_test_two.py', False]"
 
 
 def test_order_and_end(tmp_path):
