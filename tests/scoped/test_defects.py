@@ -43,8 +43,7 @@ def test_no_token_and_no_address_is_in_what_the_agent_reads(tmp_path):
         library = scoped.serve(tmp_path / "one.py", expose_as="library", name="one_tools")
         token = json.load(open(scoped.services[0].holder))["token"]
         prompt = scoped.serve(tmp_path / "one.py", expose_as="prompt", name="two_tools")
-        config = scoped.serve(tmp_path / "one.py", expose_as="mcp", name="three_tools")
-        for said in (library.files["one_tools.py"], library.get_prompt_docs(), prompt, json.dumps(config)):
+        for said in (library.files["one_tools.py"], library.get_prompt_docs(), prompt):
             assert token not in said and "http://" not in said and "carrel_" not in said.replace("_carrel_", "")
         assert os.stat(scoped.services[0].holder).st_mode & 0o077 == 0
 

@@ -11,6 +11,7 @@ import json
 import os
 import site
 import socket
+import subprocess
 import sys
 from typing import Any, Callable, Dict, List
 
@@ -25,6 +26,19 @@ def server_entry(kind: str, path: str) -> Raw:
     if above not in [*site.getsitepackages(), site.getusersitepackages()]:
         entry["env"] = {"PYTHONPATH": above}
     return entry
+
+
+def grant_entry(path: str) -> Raw:
+    """The same for the functions of a grant: `carrel mcp`, if the program has it, else this module."""
+    from .local import find_binary
+    binary = find_binary()
+    known = subprocess.run([binary, "mcp", "--help"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    if known.returncode != 0:
+        return server_entry("grant", path)
+    with open(path, encoding="utf-8") as file:
+        held = json.load(file)
+    return {"type": "stdio", "command": binary, "args": ["mcp", "--service", held["service"], "--url", "unix:" + held["socket"]],
+            "env": {"CARREL_TOKEN": held["token"]}}
 
 
 class Refused(Exception):

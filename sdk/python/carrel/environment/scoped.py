@@ -155,8 +155,8 @@ class ScopedSandbox(Sandbox):
             docs = make_prompt(name, list(service.functions), f"Available via: `import {name}`")
             return Library(name, {f"{name}.py": stub}, docs, service)
         if expose_as == "mcp":
-            from ..toolserver import server_entry
-            return {name: server_entry("grant", service.holder)}
+            from ..toolserver import grant_entry
+            return {name: grant_entry(service.holder)}
         if expose_as == "prompt":
             return make_prompt(name, list(service.functions), "Functions that run in a sandbox.")
         return Skill.from_source(name, f"Tools from {name}: functions that run in a sandbox.", code,
