@@ -220,6 +220,8 @@ static int check(struct service *s, const struct call_options *o, const json_t *
 {
     if (s->state == SERVICE_DEAD)
         return err_set(e, EPIPE, STEP_USAGE, "the service is dead: %s", s->reason);
+    if (s->box->phase != PHASE_RUNNING)
+        return err_set(e, EBUSY, STEP_USAGE, "the service's box is %s", phase_names[s->box->phase]);
     /* While it is loaded anew its functions are those that it had. */
     *ret = service_function(s, o->function);
     if (!*ret)

@@ -94,6 +94,8 @@ void box_touch(struct box *b)
     (void)b;
 }
 
+const char *const phase_names[PHASE_COUNT] = { "" };
+
 static bool condemned;
 
 void service_condemn(struct service *s, const char *outcome, const char *why)
@@ -165,7 +167,7 @@ static void check_functions(const struct service *s)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct front front;
-    struct box box = { .id = "b" };
+    struct box box = { .id = "b", .phase = PHASE_RUNNING };
     char name[] = "s";
     struct service s = { .front = &front, .box = &box, .name = name };
     struct service_private p = { .service = &s };

@@ -233,3 +233,18 @@ def fine(): return 1
 """)
     assert s.call("twice") == "first"
     assert s.call("fine") == 1
+
+
+@pytest.mark.parametrize("settings", [{"user": 0}, {"profile": "system", "user": 0}, {"profile": "standard"}, {"profile": "system", "writable_root": True}])
+def test_root_of_a_box_does_not_answer_in_the_inlets_place(service, grant, make_box, run, settings):
+    """Whoever may bind the port before the grant is there only makes the grant fail; afterwards nobody can."""
+    box = make_box(**settings)
+    grab = """
+import socket
+s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+try: s.bind(("127.0.0.1", 807)); s.listen(); print('"bound"')
+except OSError as e: print(json.dumps(type(e).__name__))
+"""
+    grant(service, box=box, functions=["allowed"])
+    assert run(box, grab) in ("PermissionError", "OSError")
+    assert run(box, "print(json.dumps(call('allowed', 1)))")[1]["result"] == 1
