@@ -16,7 +16,7 @@ def main(words):
     if os.geteuid() == 0:
         servers.make_user()
         shutil.chown(home, servers.USER)
-        environment = {"HOME": home, "TMPDIR": home, "PATH": "/usr/bin:/bin", "CARREL_BUILD": os.environ["CARREL_BUILD"]}
+        environment = {"HOME": home, "TMPDIR": home, "PATH": "/usr/bin:/bin", "CARREL_BUILD": os.environ["CARREL_BUILD"], "CARREL_LONG": "1"}
         line = ["/usr/sbin/runuser", "-u", servers.USER, "--", "/usr/bin/env", "-i", *(f"{k}={v}" for k, v in environment.items()), *line]
     try:
         return subprocess.run(line, check=False).returncode
