@@ -3,6 +3,7 @@
     prove.py full PAGE        its files in experiments/scoped-sandbox-intro, and the page's own command
     prove.py steps PAGE       its steps, one after the other
     prove.py example          examples/scoped-sandbox-intro, with its recorded agent
+    prove.py notebook         a hidden model in a notebook session
     prove.py pybox PAGE FIRST LAST Local|Remote
 
 The model comes from a hub on loopback under the page's name, the agent's answers from a model server on loopback; everything between is real.
@@ -134,21 +135,37 @@ def scoped(name, whole):
         shutil.rmtree(place, ignore_errors=True)
 
 
-def example():
-    """Our own example, whose model is the very one that the tests have."""
-    model = os.environ.get("CARREL_PAGES_MODEL") or lacking("torch and a real model here: make pages-proof")
+def as_user(files, words, **variables):
+    """What a program says that an ordinary user runs in a directory with these files."""
     place = pathlib.Path(tempfile.mkdtemp(prefix="carrel-pages-", dir="/var/tmp"))
     place.chmod(0o755)
     try:
-        shutil.copytree(REPOSITORY / "examples/scoped-sandbox-intro", place / "home")
+        (place / "home").mkdir()
+        for file in files:
+            shutil.copy(file, place / "home")
         user = User(place / "home")
-        environment = user.environment(place / "home", CARREL_MODELS=f"HuggingFaceTB/SmolLM2-135M-Instruct={model}")
-        line = [*user.command, "/usr/bin/env", "-i", *(f"{k}={v}" for k, v in environment.items()), "python", "main.py", "replay"]
+        environment = user.environment(place / "home", **variables)
+        line = [*user.command, "/usr/bin/env", "-i", *(f"{k}={v}" for k, v in environment.items()), "python", *words]
         done = subprocess.run(line, cwd=place / "home", capture_output=True, text=True, timeout=600)
-        said = done.stdout + done.stderr
-        assert done.returncode == 0 and "Paris" in said and "'parameters': 134515008" in said and said.count("[error]") == 2, said
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
     finally:
         shutil.rmtree(place, ignore_errors=True)
+
+
+def real_model():
+    return os.environ.get("CARREL_PAGES_MODEL") or lacking("torch and a real model here: make pages-proof")
+
+
+def example():
+    """Our own example, whose model is the very one that the tests have."""
+    files = [f for f in (REPOSITORY / "examples/scoped-sandbox-intro").iterdir() if f.is_file()]
+    said = as_user(files, ["main.py", "replay"], CARREL_MODELS=f"HuggingFaceTB/SmolLM2-135M-Instruct={real_model()}")
+    assert "Paris" in said and "'parameters': 134515008" in said and said.count("[error]") == 2, said
+
+
+def notebook():
+    as_user([HERE / "notebook.py"], ["notebook.py", real_model()])
 
 
 def check(name, done, script, example, whole):
@@ -193,7 +210,7 @@ if __name__ == "__main__":
     what, *words = sys.argv[1:]
     if what == "pybox":
         pybox(*words)
-    elif what == "example":
-        example()
+    elif what in ("example", "notebook"):
+        {"example": example, "notebook": notebook}[what]()
     else:
         scoped(words[0], whole=what == "full")

@@ -34,9 +34,10 @@ def main():
         if how == "fails" and proof not in told:
             told.add(proof)
             print("".join(f"    | {line}\n" for line in why.splitlines()[-60:]), end="", flush=True)
-    how, why = proved(f"{table.PROVE} example")
-    counted[how] += 1
-    print(f"examples/scoped-sandbox-intro {how}" + (f": {why}" if why else ""))
+    for what, words in (("example", "examples/scoped-sandbox-intro"), ("notebook", "a hidden model in a notebook")):
+        how, why = proved(f"{table.PROVE} {what}")
+        counted[how] += 1
+        print(f"{words}: {how}" + (f": {why}" if why else ""), flush=True)
     print("pages: " + ", ".join(f"{n} {how}" for how, n in counted.items()))
     return 1 if counted["fails"] else 0
 

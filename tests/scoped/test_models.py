@@ -121,6 +121,20 @@ def test_a_hidden_model_has_its_name_nowhere(hub):
     assert not os.path.exists(mount["source"])
 
 
+def test_hiding_a_name_does_not_change_what_the_model_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    place = tmp_path / "models/org/llama"
+    place.mkdir(parents=True)
+    (place / "config.json").write_text(json.dumps({"model_type": "llama", "_name_or_path": "org/llama", "architectures": ["LlamaModel"], "note": "of org/llama"}))
+    (place / "README.md").write_text("# org/llama")
+    (place / "merges.txt").write_text("llama org\n")
+    models = provide_models([ModelConfig(name="org/llama", hidden=True)], {"CARREL_MODELS": str(tmp_path / "models")})
+    made = pathlib.Path(models.mounts[0]["source"])
+    assert json.loads((made / "config.json").read_text()) == {"model_type": "llama", "_name_or_path": "model", "architectures": ["LlamaModel"], "note": "of model"}
+    assert (made / "merges.txt").read_text() == "llama org\n" and not (made / "README.md").exists()
+    models.close()
+
+
 def test_what_a_killed_program_left_of_a_hidden_model_is_removed(hub):
     find_model(NAME, os.environ)
     left = pathlib.Path(os.environ["XDG_CACHE_HOME"], "carrel/hidden/.carrel-4194305-aa")

@@ -14,6 +14,7 @@ from .config import ModelConfig, ModelHandle
 from .hub import ModelUnavailable, fetch_model, hub_cache
 
 _WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".onnx")
+_KINDS = ("model_type", "architectures", "tokenizer_class", "auto_map")     # what code is looked up by
 _SMALL = 1_000_000      # bytes; texts up to here are searched for a hidden model's name
 
 
@@ -172,15 +173,42 @@ def _remove_abandoned(home: str) -> None:
             shutil.rmtree(os.path.join(home, name), ignore_errors=True)
 
 
+def _anonymous_text(data: bytes, names: List[str], is_json: bool) -> bytes:
+    """Without the names. In JSON only values that tell where a model comes from: a kind of model may be called like a part of the name."""
+    if is_json:
+        try:
+            return json.dumps(_anonymous_value(json.loads(data), names), ensure_ascii=False).encode()
+        except ValueError:
+            pass
+    for name in names:
+        data = data.replace(name.encode(), b"model").replace(name.replace("/", "--").encode(), b"model")
+    return data
+
+
+def _anonymous_value(value: Any, names: List[str], key: str = "") -> Any:
+    if isinstance(value, dict):
+        return {k: _anonymous_value(v, names, k) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_anonymous_value(v, names, key) for v in value]
+    if not isinstance(value, str) or key in _KINDS:
+        return value
+    if key.endswith("name_or_path"):
+        return "model"
+    for name in names:
+        for word in (name, name.replace("/", "--"), *(part for part in name.split("/") if "-" in part or any(c.isdigit() for c in part))):
+            value = value.replace(word, "model")
+    return value
+
+
 def _anonymous_file(source: str, target: str, names: List[str]) -> None:
     status = os.stat(source)
     if not stat.S_ISREG(status.st_mode):
         return
+    if os.path.basename(target).lower().endswith((".md", ".gitattributes")) or os.path.basename(target).upper().startswith(("README", "LICENSE", "NOTICE")):
+        return      # words about the model, for people
     if status.st_size <= _SMALL and not source.endswith(_WEIGHTS):
         with open(source, "rb") as file:
-            data = file.read()
-        for word in _words(names):
-            data = data.replace(word.encode(), b"model")
+            data = _anonymous_text(file.read(), names, is_json=target.endswith(".json"))
         with open(target, "wb") as out:
             out.write(data)
         return
