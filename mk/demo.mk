@@ -6,3 +6,4 @@ PACKAGES += python3 procps iproute2
 demo: all | venv-kernel
 	@tools/demo $(abspath $(BUILD)/carrel)
 	@$(KERNEL_PYTHON) -B tools/demo-kernels $(abspath $(BUILD)/carrel) $(abspath $(BUILD))/demo-plot.png
+	@$(KERNEL_PYTHON) -B tools/demo-scoped $(abspath $(BUILD)/carrel)

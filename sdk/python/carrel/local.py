@@ -14,16 +14,19 @@ import sys
 import tempfile
 import threading
 import time
-from typing import IO
+from typing import IO, Sequence
 
 from .errors import KernelUnavailable, Unavailable
 
 _MACHINE_PLACE = "/usr/local/lib/carrel/python"         # of root's `carrel setup`
 
 # The server is this shell, after exec. A child of it waits for the end of a pipe whose other end this process has: that comes even if this process
-# is killed. A line on the pipe means that the server has ended already.
+# is killed. A line on the pipe means that the server has ended already. Else the child waits for that, and removes the directory, which is $0.
 _GUARD = """exec 3<&0 </dev/null
-(read line <&3 || { read _ _ _ parent _ </proc/self/stat; [ "$parent" = $$ ] && kill $$; }) &
+(read line <&3 && exit
+ read _ _ _ parent _ </proc/self/stat
+ [ "$parent" = $$ ] && kill $$ && while [ "$parent" = $$ ]; do sleep 0.1; read _ _ _ parent _ </proc/self/stat; done
+ rm -rf "$0") &
 exec 3<&-
 exec "$@"
 """
@@ -188,7 +191,7 @@ def readable_startup(profile: str, copy: str) -> str:
 class PrivateServer:
     """A server of this process's own: started on demand, ended with the process, state thrown away."""
 
-    def __init__(self, startup: str | None = None, early: bool = False) -> None:
+    def __init__(self, startup: str | None = None, early: bool = False, settings: Sequence[str] = ()) -> None:
         self.directory = tempfile.mkdtemp(prefix="carrel-")
         # As root the front has an id of its own and must reach what is below; the state itself is closed to others. An ordinary user's is for
         # nobody else.
@@ -199,22 +202,23 @@ class PrivateServer:
         self.process: subprocess.Popen[bytes] | None = None
         atexit.register(self.close)
         try:
-            self._start(startup, early)
+            self._start(startup, early, settings)
             self._wait()
         except BaseException:       # also Ctrl-C
             self.close()
             raise
 
-    def _start(self, startup: str | None, early: bool) -> None:
+    def _start(self, startup: str | None, early: bool, settings: Sequence[str]) -> None:
         if startup:
             startup = readable_startup(startup, os.path.join(self.directory, "startup"))
         self._log = open(os.path.join(self.directory, "log"), "wb")
         # The file of settings is for the server that everybody uses: what that listens to is taken.
         command = [find_binary(), "serve", "--no-config", "--socket", self.socket, "--state", os.path.join(self.directory, "state"),
-                   "--run", os.path.join(self.directory, "run"), *kernel_settings(startup, early)]
+                   "--run", os.path.join(self.directory, "run"), *kernel_settings(startup, early),
+                   *(word for setting in settings for word in ("--set", setting))]
         guest = find_guest()
         environment = {**os.environ, **({"CARREL_GUEST": guest} if guest else {})}
-        self.process = subprocess.Popen(["/bin/sh", "-c", _GUARD, "sh", *command], stdin=subprocess.PIPE, stdout=self._log,
+        self.process = subprocess.Popen(["/bin/sh", "-c", _GUARD, self.directory, *command], stdin=subprocess.PIPE, stdout=self._log,
                                         stderr=self._log, start_new_session=True, env=environment)
 
     @property
@@ -266,7 +270,7 @@ class PrivateServer:
                 pass
 
 
-_private: dict[str | None, PrivateServer] = {}     # by the directory of startup files
+_private: dict[tuple[str | None, tuple[str, ...]], PrivateServer] = {}     # by the directory of startup files, and the settings
 _lock = threading.Lock()
 
 
@@ -278,13 +282,14 @@ def _new_lock() -> None:
 os.register_at_fork(after_in_child=_new_lock)
 
 
-def private_server(startup: str | None = None, early: bool = False) -> PrivateServer:
-    """The one of this process; a forked child shares that of its parent. With a directory of startup files: the one for those. If it is started
-    now, early says that kernels will be wanted: they are made ready at once, and not with the first of them."""
+def private_server(startup: str | None = None, early: bool = False, settings: Sequence[str] = ()) -> PrivateServer:
+    """The one of this process; a forked child shares that of its parent. With a directory of startup files, or settings (KEY=VALUE): the one for
+    those. If it is started now, early says that kernels will be wanted: they are made ready at once, and not with the first of them."""
+    key = startup, tuple(settings)
     with _lock:
-        server = _private.get(startup)
+        server = _private.get(key)
         if server is None or not server.alive:
-            server = _private[startup] = PrivateServer(startup, early)
+            server = _private[key] = PrivateServer(startup, early, settings)
         return server
 
 

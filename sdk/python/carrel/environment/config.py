@@ -1,0 +1,191 @@
+"""What a sandbox is to have. A field that asks for something holds or is refused by name; a default asks for nothing."""
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+NOTEBOOK_PACKAGES = ("jupyter_server", "ipykernel", "jupyter", "jupyter_client", "nbformat", "tornado", "fastmcp", "Pillow", "requests", "torch",
+                     "transformers", "accelerate", "pandas", "matplotlib", "numpy", "seaborn", "datasets")
+
+
+class ExecutionMode(Enum):
+    CLI = "cli"
+    NOTEBOOK = "notebook"
+
+
+class ConfigError(ValueError):
+    """A field asks for what is not there; the message names it and the way on."""
+
+
+@dataclass
+class ModelConfig:
+    """A model by its name on the hub. hidden: nothing that the agent can see has its name."""
+
+    name: str
+    var_name: str = "model"
+    hidden: bool = False
+    is_peft: bool = False
+    base_model: Optional[str] = None
+    load_as_peft: bool = False
+
+    def __post_init__(self) -> None:
+        check_model_name(self.name)
+        if self.is_peft and not self.base_model:
+            raise ConfigError("PEFT models require base_model: the model that the adapter is for")
+        if self.base_model is not None:
+            check_model_name(self.base_model)
+        if not self.var_name.isidentifier():
+            raise ConfigError(f"ModelConfig(var_name={self.var_name!r}): a variable's name")
+
+    @property
+    def tokenizer_var(self) -> str:
+        return "tokenizer" if self.var_name == "model" else f"{self.var_name}_tokenizer"
+
+
+def check_model_name(name: str) -> None:
+    parts = name.split("/") if isinstance(name, str) else []
+    legal = all(p and p[0] not in ".-" and all(c.isalnum() or c in "._-" for c in p) and ".." not in p for p in parts)
+    if not legal or len(parts) not in (1, 2) or len(name) > 200:
+        raise ConfigError(f"{name!r} is not the name of a model; one looks like google/gemma-2-9b")
+
+
+@dataclass
+class RepoConfig:
+    url: str
+    dockerfile: Optional[str] = None
+    install: Any = False
+
+
+@dataclass
+class ModelHandle:
+    """A model that is there: where it is mounted in the sandbox."""
+
+    name: str
+    volume_path: str
+    var_name: str = "model"
+    hidden: bool = False
+    is_peft: bool = False
+    base_model: Optional[str] = None
+    base_model_path: Optional[str] = None
+    load_as_peft: bool = False
+
+
+@dataclass
+class RepoHandle:
+    url: str
+    local_path: str
+    dockerfile: Optional[str] = None
+    container_name: Optional[str] = None
+    container_running: bool = False
+    install: Any = False
+
+
+@dataclass
+class SandboxConfig:
+    python_packages: List[str] = field(default_factory=list)
+    system_packages: List[str] = field(default_factory=list)
+    python_version: str = "3.11"
+    gpu: Optional[str] = None
+    gpu_count: int = 1
+    docker_in_docker: bool = False
+    execution_mode: Optional[ExecutionMode] = ExecutionMode.CLI
+    debug: bool = False
+    timeout: int = 3600
+    secrets: List[str] = field(default_factory=list)
+    env: Dict[str, str] = field(default_factory=dict)
+    encrypted_ports: List[int] = field(default_factory=list)
+    jupyter_port: int = 8888
+    rpc_port: int = 8080
+    debug_port: int = 8080
+    rpc_timeout: int = 600
+    wait_timeout: int = 300
+    notebook_packages: List[str] = field(default_factory=lambda: list(NOTEBOOK_PACKAGES))
+    models: List[ModelConfig] = field(default_factory=list)
+    repos: List[RepoConfig] = field(default_factory=list)
+    local_files: List[Tuple[str, str]] = field(default_factory=list)
+    local_dirs: List[Tuple[str, str]] = field(default_factory=list)
+    # What the fields above cannot say.
+    gpu_optional: bool = False
+    memory: Any = None              # bytes or "8G"; None: what the host can give
+    cpus: Optional[float] = None    # None: all
+
+
+# Fields that ask for something which is not here, unless they have their default; and the way on.
+_ABSENT: Mapping[str, str] = {
+    "docker_in_docker": "there is no Docker in a box; run what it would run in a box of its own",
+    "debug": "there is no code-server in a box; look into it with 'carrel exec -it'",
+    "encrypted_ports": "nothing is published; carrel.Box.ports forwards a port of a box to this machine",
+    "repos": "clone the repository yourself and name its directory in local_dirs",
+    "jupyter_port": "a sandbox listens on no port of this machine; leave it out",
+    "rpc_port": "functions are called through the server, not through a port; leave it out",
+    "debug_port": "a sandbox listens on no port of this machine; leave it out",
+}
+
+
+def check_config(config: SandboxConfig) -> None:
+    """ConfigError for the first field that asks for what is not here."""
+    if not isinstance(config, SandboxConfig):
+        raise TypeError(f"a sandbox is made from a SandboxConfig, not from {type(config).__name__}")
+    plain = SandboxConfig()
+    for name, way in _ABSENT.items():
+        if getattr(config, name) != getattr(plain, name):
+            raise ConfigError(f"SandboxConfig({name}={getattr(config, name)!r}) cannot be had: {way}")
+    have = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if config.python_version not in (plain.python_version, have):
+        raise ConfigError(f"SandboxConfig(python_version={config.python_version!r}) cannot be had: a sandbox has the program's own interpreter, "
+                          f"which is {have}; start the program with python{config.python_version}")
+    for name in ("timeout", "rpc_timeout", "wait_timeout", "gpu_count"):
+        value = getattr(config, name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+            raise ConfigError(f"SandboxConfig({name}={value!r}): a number above 0")
+    _check_system_packages(config.system_packages)
+    _check_variables(config)
+    _check_models(config.models)
+
+
+def _check_system_packages(names: List[str]) -> None:
+    """A box shows the programs of this machine: what is installed here is there."""
+    for name in names:
+        try:
+            asked = subprocess.run(["dpkg-query", "-W", "-f=${db:Status-Status}", name], capture_output=True, text=True, check=False)
+            installed = asked.stdout.startswith("installed")
+        except OSError:
+            installed = False
+        if not installed:
+            raise ConfigError(f"SandboxConfig(system_packages=[{name!r}]) cannot be had: a sandbox has the programs of this machine, and {name} "
+                              f"is not installed here; the fix: sudo apt-get install {name}")
+
+
+def _check_variables(config: SandboxConfig) -> None:
+    for name in [*config.secrets, *config.env]:
+        if not isinstance(name, str) or not name or "=" in name or "\0" in name:
+            raise ConfigError(f"{name!r} is not the name of an environment variable")
+    for name, value in config.env.items():
+        if not isinstance(value, str):
+            raise ConfigError(f"SandboxConfig(env={{{name!r}: ...}}): a value is a text, not {type(value).__name__}")
+
+
+def _check_models(models: List[ModelConfig]) -> None:
+    taken: Dict[str, str] = {}
+    for model in models:
+        if not isinstance(model, ModelConfig):
+            raise ConfigError(f"SandboxConfig(models=[...]) has {model!r}; write ModelConfig(name=...)")
+        if taken.setdefault(model.var_name, model.name) != model.name:
+            raise ConfigError(f"two models are called {model.var_name!r}: {taken[model.var_name]} and {model.name}; give one of them another var_name")
+
+
+def files_as_mounts(config: SandboxConfig) -> List[Dict[str, Any]]:
+    """local_files and local_dirs: read-only in the sandbox."""
+    mounts = []
+    for name, is_kind in (("local_files", os.path.isfile), ("local_dirs", os.path.isdir)):
+        for pair in getattr(config, name):
+            source, target = pair
+            if not is_kind(source):
+                raise ConfigError(f"SandboxConfig({name}=[({str(source)!r}, ...)]): there is no such {'file' if name == 'local_files' else 'directory'}")
+            target = str(target) if str(target).startswith("/") else f"/workspace/{target}"
+            mounts.append({"source": os.path.abspath(source), "target": target, "writable": False})
+    return mounts

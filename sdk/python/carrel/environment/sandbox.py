@@ -1,0 +1,214 @@
+"""A sandbox: a box with models, packages and files, which lives as long as it is not terminated and the program runs."""
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from types import TracebackType
+from typing import Any, Dict, List, Mapping, Optional, TypeVar
+
+from ..client import Box, Carrel
+from ..errors import CarrelError, NotFound, Unavailable
+from ..local import PrivateServer
+from .config import ConfigError, ExecutionMode, ModelHandle, RepoHandle, SandboxConfig, check_config, files_as_mounts
+from .gpu import settle_gpu
+from .models import Models, provide_models
+from .packages import provide_packages
+from .secrets import environment, find_secrets
+from .server import connect, private_folder, scoped_server
+
+PACKAGES = "/opt/carrel/packages"
+_PIDS = 4096        # a numeric library has threads for every processor
+S = TypeVar("S", bound="Sandbox")
+
+
+class CommandFailed(RuntimeError):
+    """A command in a sandbox ended with something else than success. `result` has everything."""
+
+    def __init__(self, result: Any):
+        said = (result.stderr or result.stdout or result.error or "").strip()
+        super().__init__(f"Command failed: {said or result.outcome}")
+        self.result = result
+
+
+class Sandbox:
+    """As a context manager it is started at the beginning and terminated at the end."""
+
+    def __init__(self, config: SandboxConfig):
+        check_config(config)
+        self.config = config
+        self._mode = config.execution_mode
+        self._server: Optional[PrivateServer] = None
+        self._carrel: Optional[Carrel] = None
+        self._box: Optional[Box] = None
+        self._models = Models()
+        self._folders: List[str] = []
+        self._secrets: Dict[str, str] = {}
+        self._owner = os.getpid()
+        self.name = "sandbox"
+
+    # --- life ---
+
+    def start(self: S, name: str = "sandbox", snapshot_image: Any = None) -> S:
+        """Makes it: models and packages are provided first, which may take a while. Returns itself."""
+        if snapshot_image is not None:
+            raise ConfigError("start(snapshot_image=...) cannot be had: there are no snapshots of sandboxes")
+        if self._box is not None:
+            return self
+        self.name = name
+        settle_gpu(self.config)
+        self._secrets = find_secrets(self.config.secrets)
+        try:
+            packages = provide_packages(self._packages())
+            self._models = provide_models(self.config.models, {**environment(), **self._secrets})
+            self._server = scoped_server(kernels=self._mode is not None)
+            self._carrel = connect(self._server)
+            self._box = self._carrel.create(**self._box_options(packages))
+            self._started()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def _packages(self) -> List[str]:
+        wanted = list(self.config.python_packages)
+        if self._mode is ExecutionMode.NOTEBOOK and self.config.notebook_packages != SandboxConfig().notebook_packages:
+            wanted += self.config.notebook_packages
+        return wanted
+
+    def _box_options(self, packages: str | None) -> Dict[str, Any]:
+        mounts = files_as_mounts(self.config) + self._models.mounts
+        if packages:
+            mounts.append({"source": packages, "target": PACKAGES, "writable": False})
+        for target in ("/root", "/workspace"):
+            if not any(m["target"] == target for m in mounts):
+                mounts.insert(0, {"source": self._folder(target.strip("/")), "target": target, "writable": True})
+        options: Dict[str, Any] = {"mounts": mounts, "env": {**self.config.env, "PYTHONPATH": self._python_path(packages)}, "template": "python"}
+        if self.config.timeout != SandboxConfig().timeout:
+            options["ttl"] = self.config.timeout
+        # Limits are for root and whoever has cgroups; a limit that was asked for must hold, else the box is refused.
+        if self.config.memory is not None or os.geteuid() == 0:
+            options["memory"] = self.config.memory or "max"
+        if self.config.cpus is not None or os.geteuid() == 0:
+            options["cpus"] = self.config.cpus or os.cpu_count() or 1
+        if os.geteuid() == 0:
+            options["pids"] = _PIDS
+        return options
+
+    def _python_path(self, packages: str | None) -> str:
+        return ":".join([*([PACKAGES] if packages else []), "/workspace", "/root"])
+
+    def _folder(self, what: str) -> str:
+        assert self._server is not None
+        folder = private_folder(self._server, what)
+        self._folders.append(folder)
+        return folder
+
+    def _started(self) -> None:
+        pass
+
+    def terminate(self, save_snapshot: bool = False, snapshot_description: str = "") -> None:
+        """Ends it and everything in it. Twice is harmless."""
+        self._end()
+        if save_snapshot:
+            raise ConfigError("terminate(save_snapshot=True) cannot be had: there are no snapshots of sandboxes; it has ended without one")
+
+    def _end(self) -> None:
+        if os.getpid() != self._owner:
+            return      # a forked child: the sandbox is its parent's
+        box, self._box = self._box, None
+        if box is not None:
+            with contextlib.suppress(NotFound, Unavailable):
+                box.delete()
+        self._models.close()
+        while self._folders:
+            shutil.rmtree(self._folders.pop(), ignore_errors=True)
+        self._secrets = {}
+
+    def __enter__(self: S) -> S:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            self._end()
+        except CarrelError:
+            if exc is None:
+                raise
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} {'started' if self._box else 'not started'}>"
+
+    # --- use ---
+
+    @property
+    def box(self) -> Box:
+        if self._box is None:
+            raise RuntimeError("Sandbox not started. Call start() first.")
+        return self._box
+
+    def exec(self, cmd: str, timeout: int | None = None) -> str:
+        """Runs a line of shell; what it says on stdout. CommandFailed, a RuntimeError, if it does not end well."""
+        result = self.box.exec(["/bin/bash", "-c", cmd], timeout=timeout, env=self._secrets or None)
+        if not result.ok:
+            raise CommandFailed(result)
+        return result.stdout
+
+    def exec_python(self, code: str, timeout: int | None = None) -> str:
+        import sys
+        result = self.box.exec([os.path.abspath(sys.executable), "-c", code], timeout=timeout, env=self._secrets or None)
+        if not result.ok:
+            raise CommandFailed(result)
+        return result.stdout
+
+    def write_file(self, path: str, content: str) -> None:
+        """Writes a text; missing directories are made."""
+        folder = os.path.dirname(path)
+        if folder and folder not in ("/root", "/workspace", "/tmp", "/home/box"):
+            self.ensure_dir(folder)
+        self.box.files.write(path, content)
+
+    def read_file(self, path: str) -> str:
+        return self.box.files.read_text(path)
+
+    def ensure_dir(self, path: str) -> None:
+        self.box.files.mkdir(path, parents=True)
+
+    def start_container(self, repo_handle: Any) -> None:
+        raise ConfigError("start_container() cannot be had: there is no Docker in a box")
+
+    def snapshot(self, description: str = "") -> None:
+        raise ConfigError("snapshot() cannot be had: there are no snapshots of sandboxes")
+
+    @classmethod
+    def from_snapshot(cls, snapshot_image: Any, config: SandboxConfig, name: str = "sandbox") -> "Sandbox":
+        raise ConfigError("from_snapshot() cannot be had: there are no snapshots of sandboxes")
+
+    @classmethod
+    def from_id(cls, sandbox_id: str, config: SandboxConfig | None = None) -> "Sandbox":
+        raise ConfigError("from_id() cannot be had: a sandbox belongs to the program that made it, and ends with it")
+
+    @property
+    def sandbox_id(self) -> str | None:
+        return self._box.id if self._box else None
+
+    @property
+    def jupyter_url(self) -> None:
+        """There is no Jupyter server in a sandbox; sessions talk to its kernel through Carrel."""
+        return None
+
+    @property
+    def code_server_url(self) -> None:
+        return None
+
+    @property
+    def model_handles(self) -> List[ModelHandle]:
+        return list(self._models.handles)
+
+    @property
+    def repo_handles(self) -> List[RepoHandle]:
+        return []
+
+    @property
+    def secret_values(self) -> Mapping[str, str]:
+        """For processes of the sandbox; not for records."""
+        return dict(self._secrets)

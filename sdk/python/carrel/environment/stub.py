@@ -1,0 +1,219 @@
+"""The module that stands for a service: functions with the signatures and docstrings of the real ones, which call them through the server.
+
+It needs nothing but the standard library. In a box the server is behind the box's inlet, and there is no token; on this machine it is behind the
+server's socket, with the token of a grant for these functions alone, in a file that only the program's user can read."""
+from __future__ import annotations
+
+import ast
+import keyword
+from typing import Any, Dict, List, Mapping, Sequence
+
+INLET = ("127.0.0.1", 807)
+
+_RUNTIME = '''\
+import sys as _sys
+
+
+def _carrel_modules():
+    """Python's own modules, and not files of the same names in this directory: an agent may write here."""
+    import_path = list(_sys.path)
+    here = __file__.rpartition("/")[0] or "."
+    try:
+        import os
+        _sys.path[:] = [p for p in import_path if p not in ("", ".") and os.path.realpath(p) != os.path.realpath(here)]
+        import http.client
+        import json
+        import socket
+        import threading
+        return http.client, json, os, socket, threading
+    finally:
+        _sys.path[:] = import_path
+
+
+_http, _json, _os, _socket, _threading = _carrel_modules()
+
+
+class RemoteError(RuntimeError):
+    """The function raised. `type` is the exception's name there, `remote_traceback` where it was."""
+
+    def __init__(self, type, message, traceback=""):
+        self.type = type
+        self.remote_traceback = traceback
+        super().__init__(f"{type}: {message}" + (f"\\n\\nRemote traceback:\\n{traceback}" if traceback else ""))
+
+
+class _Connection(_http.HTTPConnection):
+    def __init__(self, path):
+        super().__init__("localhost" if path else "127.0.0.1", _PORT)
+        self._path = path
+
+    def connect(self):
+        if not self._path:
+            return super().connect()
+        self.sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        self.sock.connect(self._path)
+
+
+class _Kept(_threading.local):
+    connection = None
+    owner = 0
+
+
+_kept = _Kept()
+
+
+def _place():
+    """(socket, token) on the machine that made this file, (None, None) in a box."""
+    try:
+        with open(_HOLDER, encoding="utf-8") as file:
+            held = _json.load(file)
+        return held["socket"], held["token"]
+    except FileNotFoundError:
+        return None, None
+
+
+def _take(path):
+    """A connection: the last one, if it is this process's and still good."""
+    connection, _kept.connection = _kept.connection, None
+    if connection is not None and _kept.owner == _os.getpid() and connection.sock is not None:
+        try:
+            connection.sock.setblocking(False)
+            try:
+                connection.sock.recv(1, _socket.MSG_PEEK)
+            except BlockingIOError:
+                connection.sock.setblocking(True)
+                return connection
+        except OSError:
+            pass
+        connection.close()
+    return _Connection(path)
+
+
+def _ask(function, args, kwargs):
+    try:
+        body = _json.dumps({"service": _SERVICE, "function": function, "args": args, "kwargs": kwargs, **_OPTIONS}, allow_nan=False)
+    except (TypeError, ValueError) as e:
+        raise TypeError(f"{function}(): an argument cannot be sent as JSON: {e}") from None
+    path, token = _place()
+    headers = {"Content-Type": "application/json", **({"Authorization": "Bearer " + token} if token else {})}
+    connection = _take(path)
+    try:
+        connection.request("POST", "/v1/grant/call", body.encode(), headers)
+        response = connection.getresponse()
+        data = response.read()
+    except (OSError, _http.HTTPException) as e:
+        connection.close()
+        raise RuntimeError(f"{function}() cannot be reached: {e or type(e).__name__}; its sandbox may have ended") from None
+    except BaseException:
+        connection.close()      # so the server learns that nobody waits
+        raise
+    if response.will_close:
+        connection.close()
+    else:
+        _kept.connection, _kept.owner = connection, _os.getpid()
+    try:
+        answer = _json.loads(data)
+    except ValueError:
+        raise RuntimeError(f"{function}(): the server's answer is no JSON (status {response.status})") from None
+    if response.status == 200 and answer.get("ok"):
+        return answer.get("result")
+    error = answer.get("error") or {}
+    if response.status == 200:
+        raise RemoteError(str(error.get("type")), str(error.get("message")), str(error.get("traceback") or ""))
+    words = f"{function}(): {error.get('message') or response.status}"
+    raise {"invalid_arguments": TypeError, "timeout": TimeoutError}.get(error.get("code"), RuntimeError)(words)
+'''
+
+
+class _Function:
+    """How a function is called, from the text of its signature."""
+
+    def __init__(self, raw: Mapping[str, Any]):
+        self.name: str = raw["name"]
+        self.doc: str = raw.get("doc") or f"Call {self.name}()."
+        node = _parsed(raw.get("signature") or "(*args, **kwargs)") or _parsed("(*args, **kwargs)")
+        assert node is not None
+        self.node = node
+        arguments = node.args
+        self.parameters = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+        self.parameters += [a.arg for a in (arguments.vararg, arguments.kwarg) if a is not None]
+
+    def source(self, ask: str, unset: str) -> str:
+        """The stub. Defaults that are no plain values stay the server's: an argument that is not given is not sent."""
+        arguments = self.node.args
+        defaults = [*arguments.defaults, *arguments.kw_defaults]
+        replaced = False
+        for value in defaults:
+            if value is not None and not _is_plain(value):
+                replaced = True
+        arguments.defaults = [d if _is_plain(d) else ast.Name(unset, ast.Load()) for d in arguments.defaults]
+        arguments.kw_defaults = [d if d is None or _is_plain(d) else ast.Name(unset, ast.Load()) for d in arguments.kw_defaults]
+        positional = [a.arg for a in arguments.posonlyargs]
+        if arguments.vararg is not None:
+            positional += [a.arg for a in arguments.args]
+        named = [a.arg for a in (*(() if arguments.vararg is not None else arguments.args), *arguments.kwonlyargs)]
+        args = ", ".join(positional + ([f"*{arguments.vararg.arg}"] if arguments.vararg else []))
+        kwargs = ", ".join([f"{n!r}: {n}" for n in named] + ([f"**{arguments.kwarg.arg}"] if arguments.kwarg else []))
+        head = ast.unparse(self.node).partition("\n")[0]
+        sent_args, sent_kwargs = f"[{args}]", f"{{{kwargs}}}"
+        if replaced:
+            sent_args = f"[_a for _a in {sent_args} if _a is not {unset}]"
+            sent_kwargs = f"{{_k: _v for _k, _v in {sent_kwargs}.items() if _v is not {unset}}}"
+        return f"{head}\n    {self.doc!r}\n    return {ask}({self.name!r}, {sent_args}, {sent_kwargs})\n"
+
+
+def _parsed(signature: str) -> ast.FunctionDef | None:
+    try:
+        node = ast.parse(f"def f{signature}: pass").body
+    except (SyntaxError, ValueError):
+        return None
+    return node[0] if len(node) == 1 and isinstance(node[0], ast.FunctionDef) else None
+
+
+def _is_plain(value: ast.expr) -> bool:
+    try:
+        ast.literal_eval(value)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return False
+    return True
+
+
+def _free(name: str, taken: Sequence[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
+
+
+def make_stub(name: str, service: str, functions: List[Mapping[str, Any]], holder: str, options: Mapping[str, Any]) -> str:
+    """The source of the module. holder: the file with socket and token on this machine. options: sent with each call."""
+    made = [_Function(f) for f in functions if _callable(f.get("name"))]
+    taken = [p for f in made for p in f.parameters] + [f.name for f in made]
+    ask, unset = _free("_carrel_ask", taken), _free("_carrel_unset", taken)
+    parts = [f"{'Functions of ' + name + ', which run in a sandbox.'!r}\nfrom __future__ import annotations\n\n", _RUNTIME,
+             f"\n\n_SERVICE = {service!r}\n_HOLDER = {holder!r}\n_PORT = {INLET[1]}\n_OPTIONS = {dict(options)!r}\n"
+             f"{ask} = _ask\n{unset} = type(\"_Unset\", (), {{\"__repr__\": lambda self: \"...\"}})()\n"
+             f"__all__ = {[f.name for f in made]!r}\n"]
+    for function in made:
+        function.node.name = function.name
+        parts.append("\n\n" + function.source(ask, unset))
+    text = "".join(parts)
+    compile(text, f"{name}.py", "exec", dont_inherit=True)
+    return text
+
+
+def _callable(name: Any) -> bool:
+    return isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)
+
+
+def make_prompt(name: str, functions: List[Mapping[str, Any]], how: str) -> str:
+    """What a prompt says of the functions."""
+    parts = [f"# {name} Interface\n\n{how}\n\n## Functions\n"]
+    for function in functions:
+        parts.append(f"\n### `{function['name']}{function.get('signature') or '()'}`\n\n{function.get('doc') or 'Call ' + function['name'] + '()'}\n")
+    return "".join(parts)
+
+
+def stub_functions(raw: Any) -> List[Dict[str, Any]]:
+    """The functions in a service's answer."""
+    functions = raw.get("functions") if isinstance(raw, dict) else None
+    return [f for f in functions or () if isinstance(f, dict) and _callable(f.get("name"))]

@@ -1,0 +1,41 @@
+"""What a cell or a command said, as blocks of text and images for an agent."""
+from __future__ import annotations
+
+import base64
+import re
+from typing import Any, Dict, List
+
+from ..cells import Result
+from ..client import ExecResult
+
+Raw = Dict[str, Any]
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def plain(text: str) -> str:
+    return _ANSI.sub("", text)
+
+
+def result_content(result: Result) -> List[Raw]:
+    parts = [plain(result.stdout), plain(result.stderr)]
+    images: List[Raw] = []
+    for output in result.results:
+        png = output.png
+        if png is not None:
+            images.append({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": base64.b64encode(png).decode()}})
+        elif output.text:
+            parts.append(plain(output.text))
+    if result.error is not None:
+        parts.append(plain("\n".join(result.error.traceback)) or str(result.error))
+    elif not result.ok:
+        parts.append(f"[{result.outcome}: {result.raw.get('reason') or 'the cell was ended'}]")
+    text = "\n".join(part.rstrip("\n") for part in parts if part.strip())
+    return [*([{"type": "text", "text": text}] if text else []), *images]
+
+
+def command_content(done: ExecResult) -> List[Raw]:
+    parts = [plain(done.stdout), plain(done.stderr), done.error or ""]
+    if not done.ok:
+        parts.append(f"[{done.outcome}, exit status {done.exit_code}]")
+    text = "\n".join(part.rstrip("\n") for part in parts if part.strip())
+    return [{"type": "text", "text": text}] if text else []

@@ -1,0 +1,53 @@
+"""A session on this machine: a box that has the workspace's directory, and no way out but the functions of its libraries."""
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from typing import Callable, Type, TypeVar
+
+from ..environment.server import connect, private_folder, scoped_server
+from ..errors import CarrelError
+from ..workspace import Workspace
+from .furnish import furnish
+from .session import Session
+
+S = TypeVar("S", bound=Session)
+
+
+class LocalSession(Session):
+    pass
+
+
+def open_local(kind: Type[S], workspace: Workspace | None, name: str, workspace_dir: str | os.PathLike[str],
+               prepare: Callable[[S], None] = lambda session: None) -> S:
+    """A session of that kind in a box of its own. prepare() is called before any code runs."""
+    workspace = workspace or Workspace()
+    place = os.path.abspath(os.fspath(workspace_dir))
+    os.makedirs(place, exist_ok=True)
+    server = scoped_server(kernels=True)
+    copies = private_folder(server, "workspace")
+    session = box = None
+    try:
+        mounts = [{"source": place, "target": place, "writable": True}, *furnish(workspace, place, copies)]
+        box = connect(server).create(template="python", mounts=mounts)
+        session = kind(name, workspace, place, server, box, True)
+        session._folders.append(copies)
+        prepare(session)
+        session._begin()
+        return session
+    except BaseException:
+        with contextlib.suppress(CarrelError):
+            if session is not None:
+                session.terminate()
+            elif box is not None:
+                box.delete()
+        shutil.rmtree(copies, ignore_errors=True)
+        raise
+
+
+def create_local_session(workspace: Workspace | None = None, name: str = "local-session",
+                         workspace_dir: str | os.PathLike[str] = "./workspace") -> LocalSession:
+    """The agent's code runs in a box. workspace_dir is there at its own path, for reading and writing; the workspace's libraries are in it, for
+    reading only. What the agent writes there stays."""
+    return open_local(LocalSession, workspace, name, workspace_dir)

@@ -1,0 +1,49 @@
+"""Asking again what was refused for now or broke off in the middle. The libraries repeat a 429 by themselves, but no broken stream."""
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any, Awaitable, Callable, TypeVar
+
+from . import ProviderFailed
+
+T = TypeVar("T")
+_FIRST, _LONGEST = 0.5, 30.0
+_AGAIN = (408, 409, 429, 500, 502, 503, 504, 529)
+
+
+def _words(error: BaseException) -> str:
+    body: Any = getattr(error, "body", None)
+    inner = body.get("error") if isinstance(body, dict) else None
+    said = inner.get("message") if isinstance(inner, dict) else None
+    return str(said or error or type(error).__name__)
+
+
+def _wait_of(error: BaseException, attempt: int) -> float:
+    headers = getattr(getattr(error, "response", None), "headers", None) or {}
+    try:
+        told = float(headers["retry-after"])
+    except (KeyError, TypeError, ValueError):
+        told = _FIRST * 2 ** attempt * (0.75 + random.random() / 2)
+    return max(0.0, min(told, _LONGEST))
+
+
+async def asking(ask: Callable[[], Awaitable[T]], tries: int, where: str) -> T:
+    """The answer. A refusal that stays is ProviderFailed, with the provider's own words."""
+    attempt = 0
+    while True:
+        try:
+            return await ask()
+        except ProviderFailed:
+            raise
+        except Exception as e:      # which classes a broken connection raises depends on the library's version
+            status = getattr(e, "status_code", None)
+            if isinstance(e, (TypeError, AttributeError, NameError)):
+                raise               # ours, or the library's: no answer of a server
+            if status is not None and status not in _AGAIN:
+                hint = "; check the key" if status in (401, 403) else "; check the model's name" if status == 404 else ""
+                raise ProviderFailed(f"{where} refused the request ({status}): {_words(e)}{hint}") from e
+            if attempt >= tries:
+                raise ProviderFailed(f"{where} did not answer after {attempt + 1} tries: {_words(e)}") from e
+            await asyncio.sleep(_wait_of(e, attempt))
+            attempt += 1

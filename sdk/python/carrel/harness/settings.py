@@ -1,0 +1,53 @@
+"""The bounds and options of a run: what `kwargs` of run_agent may say."""
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, fields
+from typing import Any, List, Mapping
+
+from .messages import AgentError, Raw
+
+
+@dataclass
+class Settings:
+    """A bound that is None is none."""
+
+    session: Any = None                     # a session of carrel.execution; else the one that the program made last
+    model: str | None = None
+    max_turns: int = 50                     # answers of the model
+    max_tokens: int = 8192                  # of one answer
+    max_total_tokens: int | None = None     # input and output of the whole run
+    timeout: float | None = None            # seconds, the whole run
+    tool_timeout: float = 600               # seconds, one call of a tool
+    max_tool_output: int = 100_000          # characters of text that one call gives to the model
+    transcript: str | os.PathLike[str] | None = None   # a file that gets every message; with provider="replay" the one to replay
+    record: str | os.PathLike[str] | None = None       # as transcript, also while another one is replayed
+    allowed_tools: List[str] | None = None
+    disallowed_tools: List[str] = field(default_factory=list)
+    base_url: str | None = None
+    api_key: str | None = None
+    temperature: float | None = None
+    thinking: Raw | None = None             # {"type": "enabled", "budget_tokens": 2000}; claude only
+    max_retries: int = 4                    # of a request that was refused for now, or whose answer broke off
+
+    def allows(self, name: str) -> bool:
+        named = {name, name.rpartition("__")[2]}
+        return not named & set(self.disallowed_tools) and (self.allowed_tools is None or bool(named & set(self.allowed_tools)))
+
+
+def settings_of(kwargs: Mapping[str, Any] | None, model: str | None) -> Settings:
+    known = {f.name for f in fields(Settings)}
+    given = dict(kwargs or {})
+    for name in given:
+        if name not in known:
+            raise AgentError(f"run_agent(kwargs={{...}}) has no option {name!r}; it takes {', '.join(sorted(known))}")
+    settings = Settings(**given)
+    if model is not None:
+        settings.model = model
+    for name in ("max_turns", "max_tokens", "max_total_tokens", "timeout", "tool_timeout", "max_tool_output"):
+        value = getattr(settings, name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0):
+            raise AgentError(f"{name} must be a number above 0, not {value!r}")
+    if settings.record is None:
+        settings.record = os.environ.get("CARREL_TRANSCRIPT") or None
+    return settings

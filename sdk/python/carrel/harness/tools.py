@@ -1,0 +1,111 @@
+"""What the agent may do: functions with a name, a schema and a bound on what they say."""
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Awaitable, Callable, Dict, Iterable, List
+
+from .messages import Raw, ToolResultBlock, ToolUseBlock, error_result
+
+Run = Callable[[Raw], Awaitable["Outcome"]]
+_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_MOST_IMAGES = 4
+
+
+@dataclass
+class Outcome:
+    """What a call gave: blocks of text and images."""
+
+    content: List[Raw]
+    is_error: bool = False
+
+
+def text_block(text: str) -> Raw:
+    return {"type": "text", "text": text}
+
+
+def image_block(media_type: str, data: str) -> Raw:
+    return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
+
+
+@dataclass
+class Tool:
+    name: str
+    description: str
+    input_schema: Raw
+    run: Run
+
+    def as_dict(self) -> Raw:
+        return {"name": self.name, "description": self.description, "input_schema": self.input_schema}
+
+
+def _shorten(text: str, most: int) -> str:
+    """The beginning and the end: that is where a program says what it does and why it failed."""
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
+
+
+def bounded(content: Iterable[Raw], most: int) -> List[Raw]:
+    """No more than that many characters of text, a few images, and never nothing."""
+    out: List[Raw] = []
+    images = 0
+    for block in content:
+        if block.get("type") == "text":
+            if block.get("text") and most > 0:
+                text = _shorten(str(block["text"]), most)
+                most -= len(text)
+                out.append(text_block(text))
+        elif block.get("type") == "image" and block.get("source", {}).get("media_type") in _IMAGES and images < _MOST_IMAGES:
+            images += 1
+            out.append(block)
+        else:
+            out.append(text_block(f"[{block.get('type')}: left out]"))
+    return out or [text_block("(no output)")]
+
+
+class Toolset:
+    """The tools of a run by their names."""
+
+    def __init__(self, tools: Iterable[Tool], *, timeout: float, most: int):
+        self._tools: Dict[str, Tool] = {}
+        self._timeout = timeout
+        self._most = most
+        for tool in tools:
+            if tool.name in self._tools:
+                raise ValueError(f"two tools are called {tool.name}")
+            self._tools[tool.name] = tool
+
+    @property
+    def names(self) -> List[str]:
+        return list(self._tools)
+
+    def as_list(self) -> List[Raw]:
+        return [tool.as_dict() for tool in self._tools.values()]
+
+    async def answer(self, use: ToolUseBlock) -> ToolResultBlock:
+        """The result of a call, whatever happens to it."""
+        tool = self._tools.get(use.name)
+        if tool is None:
+            return error_result(use.id, f"there is no tool {use.name!r}; there are: {', '.join(self._tools) or 'none'}")
+        if use.broken is not None:
+            return error_result(use.id, use.broken)
+        try:
+            outcome = await asyncio.wait_for(tool.run(use.input), self._timeout)
+        except asyncio.TimeoutError:
+            return error_result(use.id, f"it took longer than {self._timeout:g} s and was ended")
+        except Exception as e:
+            return error_result(use.id, _shorten(f"{type(e).__name__}: {e}", self._most))
+        return ToolResultBlock(use.id, bounded(outcome.content, self._most), outcome.is_error)
+
+    async def answer_all(self, uses: List[ToolUseBlock]) -> List[ToolResultBlock]:
+        """Side by side, in the order of the calls."""
+        return list(await asyncio.gather(*(self.answer(use) for use in uses)))
+
+
+def required_text(given: Raw, name: str) -> str:
+    value: Any = given.get(name)
+    if not isinstance(value, str):
+        raise ValueError(f"the tool wants {name!r}, a text")
+    return value

@@ -1,0 +1,8 @@
+"""What the agent can import and read."""
+from __future__ import annotations
+
+from .library import Library
+from .skill import Skill
+from .workspace import Workspace, default_workspace
+
+__all__ = ["Library", "Skill", "Workspace", "default_workspace"]

@@ -1,0 +1,125 @@
+"""A hub on loopback that serves models of a folder under any names, as far as huggingface_hub asks it: listing, trees, files with ranges. It can break off
+in the middle of a file, be gated, and be short of space."""
+import hashlib
+import http.server
+import json
+import pathlib
+import re
+import sys
+import threading
+from urllib.parse import unquote
+
+COMMIT = "c0ffee" + "0" * 34
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *words):
+        pass
+
+    def answer(self, status, body=b"", **headers):
+        body = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), "Content-Type": "application/json", **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def do_HEAD(self):
+        self.do_GET()
+
+    def do_GET(self):
+        hub = self.server
+        path = unquote(self.path.split("?")[0])
+        hub.asked.append((self.command, path, self.headers.get("Authorization")))
+        match = re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/(revision|tree)/[^/]+)?", path)
+        if match:
+            folder = hub.models.get(match[1])
+            if folder is None:
+                return self.answer(404, {"error": "Repository not found"}, X_Error_Code="RepoNotFound", X_Error_Message="Repository not found")
+            if match[2] == "tree":
+                return self.answer(200, [{"type": "file", "path": f.name, "size": f.stat().st_size, "oid": etag(f)} for f in files(folder)])
+            return self.answer(200, {"id": match[1], "modelId": match[1], "sha": COMMIT, "private": False, "siblings": [
+                {"rfilename": f.name, "size": hub.sizes.get(f.name, f.stat().st_size), "blobId": etag(f)} for f in files(folder)]})
+        match = re.fullmatch(r"/([^/]+/[^/]+)/resolve/[^/]+/(.+)", path)
+        if not match or match[1] not in hub.models:
+            return self.answer(404, {"error": "not found"}, X_Error_Code="RepoNotFound")
+        if hub.gated and self.headers.get("Authorization") != f"Bearer {hub.gated}":
+            words = f"Access to model {match[1]} is restricted. You must have access to it and be authenticated to access it. Please log in."
+            return self.answer(401, {"error": words}, X_Error_Code="GatedRepo", X_Error_Message=words)
+        self.file(hub.models[match[1]] / match[2])
+
+    def file(self, path):
+        hub = self.server
+        if not path.is_file():
+            return self.answer(404, {"error": "no such file"}, X_Error_Code="EntryNotFound")
+        size = path.stat().st_size
+        begin, end, status = 0, size, 200
+        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
+        if asked:
+            begin, status = int(asked[1]), 206
+            end = int(asked[2]) + 1 if asked[2] else size
+        self.send_response(status)
+        for name, value in {"Content-Length": str(end - begin), "Accept-Ranges": "bytes", "ETag": f'"{etag(path)}"', "X-Repo-Commit": COMMIT,
+                            "X-Linked-Size": str(size), "X-Linked-ETag": f'"{etag(path)}"'}.items():
+            self.send_header(name, value)
+        if status == 206:
+            self.send_header("Content-Range", f"bytes {begin}-{end - 1}/{size}")
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        hub.served.append((path.name, begin))
+        if path.name in hub.breaks:
+            end = begin + min(hub.breaks.pop(path.name), end - begin)
+            self.close_connection = True
+        with open(path, "rb") as data:
+            data.seek(begin)
+            while begin < end:
+                piece = data.read(min(1 << 20, end - begin))
+                self.wfile.write(piece)
+                begin += len(piece)
+        if self.close_connection:
+            self.wfile.flush()
+            self.connection.shutdown(2)
+
+
+def files(folder):
+    return sorted(f for f in folder.iterdir() if f.is_file())
+
+
+def etag(path, known={}):
+    key = path, path.stat().st_mtime_ns
+    if key not in known:
+        digest = hashlib.sha1(str(path.stat().st_size).encode())
+        with open(path, "rb") as file:
+            digest.update(file.read(1 << 16))
+        known[key] = digest.hexdigest()
+    return known[key]
+
+
+class Hub(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, models):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.models = {name: pathlib.Path(folder) for name, folder in models.items()}
+        self.asked, self.served, self.breaks, self.sizes, self.gated = [], [], {}, {}, None
+        self.thread = threading.Thread(target=self.serve_forever, daemon=True)
+        self.thread.start()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def end(self):
+        self.shutdown()
+        self.server_close()
+        self.thread.join()
+
+
+if __name__ == "__main__":      # hub_server.py NAME=FOLDER...: prints its address, answers until its input ends
+    hub = Hub(dict(word.split("=", 1) for word in sys.argv[1:]))
+    print(hub.url, flush=True)
+    sys.stdin.read()

@@ -1,0 +1,149 @@
+"""What the original of these interfaces does wrong, and must not be wrong here, as far as no other test has it."""
+import asyncio
+import io
+import json
+import os
+import re
+import sys
+import textwrap
+
+import pytest
+from model_server import text, use
+
+from carrel.environment import ExecutionMode, ModelConfig, Sandbox, SandboxConfig, ScopedSandbox
+from carrel.execution import create_local_session, create_notebook_session
+from carrel.harness import AgentError, run_agent, run_agent_interactive
+from carrel.workspace import Library, Skill, Workspace
+
+NAME = "secretive/very-hidden-model"
+TRANSFORMERS = '''
+import types
+class _Loader:
+    @classmethod
+    def from_pretrained(cls, path, **options):
+        open(path + "/config.json").read()
+        return types.SimpleNamespace(config=types.SimpleNamespace(_name_or_path=path), name_or_path=path)
+class AutoModelForCausalLM(_Loader): pass
+class AutoTokenizer(_Loader): pass
+'''
+
+
+@pytest.fixture
+def models(tmp_path, monkeypatch):
+    folder = tmp_path / "models" / NAME
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"_name_or_path": NAME, "kind": "very-hidden-model"}))
+    (folder / "model.safetensors").write_bytes(b"\0" * 100)
+    monkeypatch.setenv("CARREL_MODELS", str(tmp_path / "models"))
+
+
+def test_no_token_and_no_address_is_in_what_the_agent_reads(tmp_path):
+    (tmp_path / "one.py").write_text("@expose\ndef f():\n    return 1\n")
+    with ScopedSandbox(SandboxConfig()) as scoped:
+        library = scoped.serve(tmp_path / "one.py", expose_as="library", name="one_tools")
+        token = json.load(open(scoped.services[0].holder))["token"]
+        prompt = scoped.serve(tmp_path / "one.py", expose_as="prompt", name="two_tools")
+        for said in (library.files["one_tools.py"], library.get_prompt_docs(), prompt):
+            assert token not in said and "http://" not in said and "carrel_" not in said.replace("_carrel_", "")
+        assert os.stat(scoped.services[0].holder).st_mode & 0o077 == 0
+
+
+def test_a_hidden_model_has_its_name_nowhere_in_the_agents_box(models, tmp_path):
+    with Sandbox(SandboxConfig(execution_mode=ExecutionMode.NOTEBOOK, models=[ModelConfig(NAME, hidden=True)])) as sandbox:
+        session = create_notebook_session(sandbox, Workspace(libraries=[Library.from_code("transformers", TRANSFORMERS)]), notebook_dir=tmp_path / "out")
+        assert session.model_info_text.count("<hidden>") == 1 and "hidden-model" not in session.agent_words()
+        seen = session.exec(textwrap.dedent("""
+            import glob, os
+            print(In, model, tokenizer, dict(os.environ), open('/proc/self/mounts').read(), open('/proc/self/mountinfo').read())
+            for path in glob.glob('/models/**', recursive=True) + glob.glob('/workspace/**', recursive=True) + glob.glob('/root/**', recursive=True):
+                print(path)
+                if os.path.isfile(path):
+                    print(open(path, 'rb').read()[:10000])
+        """)).stdout
+        told = seen + open(session.notebook_path).read() + json.dumps(session.mcp_config)
+        assert "/models/" in seen and "model.safetensors" in seen
+        assert "very-hidden" not in told and "secretive" not in told
+        session.terminate()
+
+
+def test_models_that_were_not_loaded_are_not_said_to_be(models, tmp_path):
+    with Sandbox(SandboxConfig(execution_mode=ExecutionMode.NOTEBOOK, models=[ModelConfig(NAME)])) as sandbox:
+        session = create_notebook_session(sandbox, Workspace(preload_models=False), notebook_dir=tmp_path / "out")
+        assert session.model_info_text == ""
+        session.terminate()
+
+
+def test_texts_are_data_and_never_shell_or_code(tmp_path):
+    odd = "EOFMARKER\n'''\"\"\"$(touch /root/ran) `touch /root/ran` \\ \0end"
+    with Sandbox(SandboxConfig()) as sandbox:
+        sandbox.write_file("/root/a b/it's \"odd\" $(x)", odd)
+        assert sandbox.read_file("/root/a b/it's \"odd\" $(x)") == odd
+        assert sandbox.exec("ls /root") == "a b\n"
+
+
+def test_skills_are_there_and_the_agent_is_told(tmp_path, model):
+    script = model([[use("t1", "python", code="print(open('.claude/skills/adding/SKILL.md').read())")], [text("done")]])
+    with create_local_session(workspace=Workspace(skills=[Skill("adding", "How to add.", "Use plus.")]), workspace_dir=tmp_path / "w") as session:
+        async def collect():
+            return [m async for m in run_agent(prompt="p", mcp_config={}, kwargs={"session": session})]
+        result = asyncio.run(collect())[2].content[0].content[0]["text"]
+    assert "Use plus." in result and "adding: How to add." in script.requests[0]["system"]
+
+
+def test_a_talkative_cell_does_not_rewrite_its_notebook_for_each_line(tmp_path, monkeypatch):
+    from carrel.execution import create_local_notebook_session
+    from carrel.execution.notebook import NotebookFile
+    written = []
+    update = NotebookFile.update
+    monkeypatch.setattr(NotebookFile, "update", lambda self, *words: written.append(words[1]) or update(self, *words))
+    with create_local_notebook_session(notebook_dir=tmp_path / "out", workspace_dir=tmp_path / "w") as session:
+        session.exec("import sys\nfor i in range(2000):\n    print(i)\n    sys.stdout.flush()")
+        lines = "".join(session.notebook.read()["cells"][0]["outputs"][0]["text"]).splitlines()
+    assert len(lines) == 2000 and written[-1] == "complete" and len(written) < 200
+
+
+HOSTILE = {
+    "says nonsense": "print('this is no message', flush=True); print('\\x00\\xff{{{', flush=True); sys.stdin.readline()",
+    "ends at once": "sys.exit(3)",
+    "answers with another shape": "sys.stdin.readline(); print('{\"jsonrpc\": \"2.0\", \"id\": 0, \"result\": 5}', flush=True); sys.exit(0)",
+}
+
+
+@pytest.mark.parametrize("how", HOSTILE)
+def test_a_hostile_mcp_server_is_one_clear_error(model, tmp_path, how):
+    model()
+    (tmp_path / "server").mkdir()
+    (tmp_path / "server/evil.py").write_text("import sys\n" + HOSTILE[how] + "\n")
+
+    async def collect():
+        config = {"evil": {"type": "stdio", "command": "/usr/bin/python3", "args": [str(tmp_path / "server/evil.py")]}}
+        return [m async for m in run_agent(prompt="p", mcp_config=config)]
+    with pytest.raises(AgentError, match="'evil'"):
+        asyncio.run(asyncio.wait_for(collect(), 120))
+
+
+def test_a_conversation_at_the_terminal(model, monkeypatch, capsys):
+    script = model([[text("first answer")], [text("second answer")]])
+    monkeypatch.setattr(sys, "stdin", io.StringIO("and then?\n\nexit\n"))
+    monkeypatch.setattr("builtins.input", lambda prompt: sys.stdin.readline().rstrip("\n"))
+    asyncio.run(run_agent_interactive(prompt="p", mcp_config={}, user_message="hello"))
+    assert re.search("first answer.*second answer", capsys.readouterr().out, re.S)
+    assert [m["content"][0]["text"] for m in script.requests[1]["messages"]] == ["hello", "first answer", "and then?"]
+
+
+def test_a_dead_session_is_not_found_by_the_next_agent(model, tmp_path):
+    script = model([[text("done")]])
+    create_local_session(workspace_dir=tmp_path / "w").terminate()
+
+    async def collect():
+        return [m async for m in run_agent(prompt="p", mcp_config={})]
+    assert asyncio.run(collect())[0].data["session"] is None and "tools" not in script.requests[0]
+
+
+def test_a_long_line_of_agents_leaves_no_box(model, tmp_path):
+    from carrel.environment.server import connect, scoped_server
+    before = {b.id for b in connect(scoped_server()).list()}
+    for number in range(3):
+        with create_local_session(workspace_dir=tmp_path / f"w{number}"):
+            pass
+    assert {b.id for b in connect(scoped_server()).list()} == before

@@ -1,0 +1,261 @@
+"""The agent's loop, against a model on loopback and the real libraries of the providers."""
+import asyncio
+import contextlib
+import json
+import os
+import stat
+
+import pytest
+from model_server import text, use
+
+from carrel.harness import (AgentError, AssistantMessage, ResultMessage, SystemMessage, ToolResultBlock, ToolUseBlock, UserMessage, run_agent)
+from carrel.harness.tools import Outcome, Tool, text_block
+
+
+class Session:
+    """Stands in for a session: its tools are functions of the test."""
+
+    name = "of the test"
+    mcp_config = {}
+
+    def __init__(self, run):
+        self._run = run
+
+    async def agent_tools(self, stack):
+        async def run(given):
+            got = self._run(given["code"])
+            return Outcome([text_block(await got if asyncio.iscoroutine(got) else got)])
+        return [Tool("python", "Runs Python.", {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]}, run)]
+
+    def agent_words(self):
+        return "There is a session."
+
+
+def run(prompt="You are a test.", provider="claude", run_tool=str.upper, **options):
+    kwargs = {"session": Session(run_tool), **options.pop("kwargs", {})}
+
+    async def collect():
+        return [m async for m in run_agent(prompt=prompt, mcp_config={}, provider=provider, kwargs=kwargs, **options)]
+    return asyncio.run(collect())
+
+
+TWO_CALLS = [[text("First two calls."), use("t1", "python", code="one"), use("t2", "python", code="two")], [text("Both are there.")]]
+
+
+@pytest.mark.parametrize("provider", ["claude", "openai"])
+def test_a_run_has_the_shapes_of_the_agent_sdk(model, provider):
+    script = model(TWO_CALLS)
+    init, first, results, last, end = run(provider=provider)
+    assert isinstance(init, SystemMessage) and init.subtype == "init" and init.data["tools"] == ["python"] and init.data["provider"] == provider
+    assert isinstance(first, AssistantMessage) and [b.type for b in first.content] == ["text", "tool_use", "tool_use"]
+    assert isinstance(results, UserMessage)
+    assert [(b.tool_use_id, b.content[0]["text"], b.is_error) for b in results.content] == [("t1", "ONE", False), ("t2", "TWO", False)]
+    assert last.content[0].text == "Both are there."
+    assert isinstance(end, ResultMessage) and (end.subtype, end.num_turns, end.is_error, end.result) == ("success", 2, False, "Both are there.")
+    assert end.usage == {"input_tokens": 20, "output_tokens": 10}
+    assert len(script.requests) == 2
+    as_dict = first.as_dict()
+    assert as_dict["type"] == "assistant" and as_dict["message"]["content"][1] == use("t1", "python", code="one")
+
+
+@pytest.mark.parametrize("provider", ["claude", "openai"])
+def test_the_prompt_is_the_system_prompt_and_an_empty_message_becomes_something(model, provider):
+    script = model([[text("yes")]])
+    run(provider=provider)
+    request = script.requests[0]
+    system = request["system"] if provider == "claude" else request["messages"][0]["content"]
+    assert system.startswith("You are a test.") and "There is a session." in system
+    said = request["messages"][-1]["content"]
+    assert (said if isinstance(said, str) else said[0]["text"]).strip()
+
+
+@pytest.mark.parametrize("provider", ["claude", "openai"])
+@pytest.mark.parametrize("faults", [[429], ["disconnect"], *([[429, "disconnect", 500]] if os.environ.get("CARREL_LONG") else [])])
+def test_what_is_refused_for_now_or_breaks_off_is_asked_again(model, provider, faults):
+    script = model(TWO_CALLS, faults)
+    assert run(provider=provider)[-1].subtype == "success"
+    assert len(script.requests) == 2 + len(faults)
+
+
+@pytest.mark.parametrize("provider", ["claude", "openai"])
+def test_a_refusal_that_stays_is_said_in_the_providers_words(model, provider):
+    model(faults=[401])
+    with pytest.raises(AgentError, match="401.*invalid x-api-key.*check the key"):
+        run(provider=provider)
+
+
+@pytest.mark.parametrize("provider", ["claude", "openai"])
+def test_nonsense_is_an_error_and_no_hang(model, provider):
+    model(faults=["nonsense"] * 5)
+    with pytest.raises(AgentError):
+        run(provider=provider, kwargs={"max_retries": 1})
+
+
+def test_a_missing_key_names_it_and_the_other_ways(monkeypatch):
+    with pytest.raises(AgentError, match="ANTHROPIC_API_KEY.*openai.*base_url.*replay"):
+        run()
+
+
+def test_a_provider_that_is_not_there_is_refused_by_name():
+    with pytest.raises(AgentError, match="'gemini'"):
+        run(provider="gemini")
+
+
+def test_an_unknown_option_is_refused_by_name(model):
+    with pytest.raises(AgentError, match="'max_turn'"):
+        run(kwargs={"max_turn": 3})
+
+
+def test_thinking_goes_back_unchanged(model):
+    thought = {"type": "thinking", "thinking": "first the one", "signature": "c2lnbmVk"}
+    script = model([[thought, use("t1", "python", code="x")], [text("done")]])
+    run()
+    assert script.requests[1]["messages"][1]["content"][0] == thought
+
+
+def test_a_call_without_input_and_one_of_no_tool_are_answered(model):
+    script = model([[use("t1", "nosuch"), use("t2", "python")], [text("done")]])
+    messages = run()
+    assert [b.is_error for b in messages[2].content] == [True, True]
+    assert "there is no tool 'nosuch'" in messages[2].content[0].content[0]["text"]
+    assert [b["tool_use_id"] for b in script.requests[1]["messages"][2]["content"]] == ["t1", "t2"]
+
+
+def test_arguments_that_are_no_json_are_answered_with_an_error(model):
+    broken = {**use("t1", "python"), "raw": '{"code": "unfin'}
+    model([[broken], [text("done")]])
+    messages = run(provider="openai")
+    assert messages[2].content[0].is_error and "not JSON" in messages[2].content[0].content[0]["text"] and messages[-1].subtype == "success"
+
+
+def test_a_tool_that_raises_says_so(model):
+    def fail(code):
+        raise ZeroDivisionError("by nought")
+    model([[use("t1", "python", code="x")], [text("done")]])
+    answer = run(run_tool=fail)[2].content[0]
+    assert answer.is_error and answer.content[0]["text"] == "ZeroDivisionError: by nought"
+
+
+def test_turns_are_bounded(model):
+    model(say=lambda request: [use(f"t{len(request['messages'])}", "python", code="again")])
+    messages = run(kwargs={"max_turns": 3})
+    assert (messages[-1].subtype, messages[-1].num_turns) == ("error_max_turns", 3)
+
+
+def test_tokens_are_bounded(model):
+    model(say=lambda request: [use(f"t{len(request['messages'])}", "python", code="again")])
+    messages = run(kwargs={"max_total_tokens": 40})
+    assert messages[-1].subtype == "error_max_tokens" and messages[-1].num_turns == 3
+
+
+def test_what_a_tool_says_is_bounded(model):
+    script = model([[use("t1", "python", code="x")], [text("done")]])
+    run(run_tool=lambda code: "a" * 1_000_000 + "END", kwargs={"max_tool_output": 1000})
+    said = script.requests[1]["messages"][2]["content"][0]["content"][0]["text"]
+    assert len(said) < 1100 and said.endswith("END") and "left out" in said
+
+
+def test_time_is_bounded_and_every_call_is_answered(model, tmp_path):
+    model([[use("t1", "python", code="x"), use("t2", "python", code="y")]])
+    messages = run(run_tool=lambda code: asyncio.sleep(1000), kwargs={"timeout": 0.5, "record": tmp_path / "t"})
+    assert [b.tool_use_id for b in messages[2].content] == ["t1", "t2"] and all(b.is_error for b in messages[2].content)
+    assert messages[-1].subtype == "error_timeout"
+
+
+def test_a_tool_has_its_own_bound_of_time(model):
+    model([[use("t1", "python", code="x")], [text("done")]])
+    messages = run(run_tool=lambda code: asyncio.sleep(1000), kwargs={"tool_timeout": 0.2})
+    assert messages[2].content[0].is_error and messages[-1].subtype == "success"
+
+
+def test_cancelling_answers_every_call(model, tmp_path):
+    model([[use("t1", "python", code="x"), use("t2", "python", code="y")]])
+
+    async def main():
+        began = asyncio.Event()
+
+        async def wait(code):
+            began.set()
+            await asyncio.sleep(1000)
+
+        async def collect():
+            kwargs = {"session": Session(wait), "record": tmp_path / "transcript"}
+            async for _ in run_agent(prompt="p", mcp_config={}, kwargs=kwargs):
+                pass
+        task = asyncio.create_task(collect())
+        await began.wait()
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    asyncio.run(main())
+    lines = [json.loads(line) for line in (tmp_path / "transcript").read_text().splitlines()]
+    assert [b["tool_use_id"] for b in lines[-2]["message"]["content"]] == ["t1", "t2"] and lines[-1]["subtype"] == "cancelled"
+
+
+def test_leaving_the_loop_answers_every_call(model, tmp_path):
+    model(TWO_CALLS)
+
+    async def main():
+        kwargs = {"session": Session(str), "record": tmp_path / "transcript"}
+        async with contextlib.aclosing(run_agent(prompt="p", mcp_config={}, kwargs=kwargs)) as messages:
+            async for message in messages:
+                if isinstance(message, AssistantMessage):
+                    break
+    asyncio.run(main())
+    lines = [json.loads(line) for line in (tmp_path / "transcript").read_text().splitlines()]
+    assert lines[-1]["type"] == "user" and len(lines[-1]["message"]["content"]) == 2
+
+
+def test_a_transcript_can_be_replayed_without_key_or_network(model, monkeypatch, tmp_path):
+    model(TWO_CALLS)
+    record = tmp_path / "transcript"
+    first = run(kwargs={"record": record})
+    assert stat.S_IMODE(os.stat(record).st_mode) == 0o600
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    ran = []
+    again = run(provider="replay", run_tool=lambda code: ran.append(code) or code.upper(), kwargs={"transcript": record})
+    assert ran == ["one", "two"]        # the tools run for real
+    assert [m.as_dict().get("message", {}).get("content") for m in first[1:-1]] == [m.as_dict().get("message", {}).get("content") for m in again[1:-1]]
+    assert again[-1].subtype == "success"
+
+
+def test_a_transcript_that_is_none_says_where(tmp_path):
+    (tmp_path / "t").write_text('{"type": "system"}\nnot json\n')
+    with pytest.raises(AgentError, match="line 2"):
+        run(provider="replay", kwargs={"transcript": tmp_path / "t"})
+    with pytest.raises(AgentError, match="cannot read"):
+        run(provider="replay", kwargs={"transcript": tmp_path / "nosuch"})
+    with pytest.raises(AgentError, match="transcript"):
+        run(provider="replay")
+
+
+def test_a_run_is_shown_as_it_happens(model, capsys):
+    model(TWO_CALLS)
+    run()
+    shown = capsys.readouterr()
+    assert "First two calls." in shown.out and "Both are there." in shown.out
+    assert "[python]\n  | one" in shown.err and "[result]\n  | ONE" in shown.err and "success: 2 turns" in shown.err
+
+
+def test_without_logging_nothing_is_shown(model, capsys):
+    model(TWO_CALLS)
+    run(enable_logging=False)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_tools_can_be_forbidden(model):
+    script = model([[use("t1", "python", code="x")], [text("done")]])
+    messages = run(kwargs={"disallowed_tools": ["python"]})
+    assert "tools" not in script.requests[0] and messages[2].content[0].is_error
+
+
+def test_openai_names_are_mapped_there_and_back(model):
+    from carrel.harness.providers.openai import OpenAI
+    from carrel.harness.settings import Settings
+    model()
+    provider = OpenAI(Settings())
+    long, dotted = "mcp__server__" + "x" * 80, "mcp__a.b__c.d"
+    short = [provider._name(n) for n in (long, dotted, "mcp__a_b__c_d")]
+    assert all(len(n) <= 64 and "." not in n for n in short) and len(set(short)) == 3
+    assert [provider._names[n] for n in short] == [long, dotted, "mcp__a_b__c_d"]

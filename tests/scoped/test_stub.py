@@ -1,0 +1,171 @@
+"""The module that stands for a service: its text, and what it does against a grant's socket."""
+import http.server
+import importlib.util
+import inspect
+import json
+import os
+import socketserver
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from carrel.environment.stub import make_stub
+
+FUNCTIONS = [
+    {"name": "plain", "doc": "Says \"\"\"something\"\"\" \\ odd.", "signature": "(text: str, n: int = 5, *, flag: bool = False) -> dict"},
+    {"name": "names", "doc": "", "signature": "(x: List[torch.Tensor], y: Optional[Foo] = None, z=LIMIT) -> np.ndarray"},
+    {"name": "positional", "doc": "d", "signature": "(a, b=2, /, c=3, *rest, d, **more)"},
+    {"name": "odd", "doc": "d", "signature": "(x=<object object at 0x7f>)"},
+    {"name": "clash", "doc": "d", "signature": "(_carrel_ask, fn_name, _a=1, _carrel_unset=LIMIT)"},
+    {"name": "waits", "doc": "d", "signature": "()", "async": True},
+]
+
+
+class Grant(socketserver.ThreadingUnixStreamServer):
+    """Answers as the server does; `answer` decides what."""
+
+    daemon_threads = True
+
+    def __init__(self, path):
+        self.asked = []
+        self.connections = 0
+        self.answer = lambda body: (200, {"ok": True, "result": body})
+        super().__init__(path, Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def setup(self):
+        super().setup()
+        self.server.connections += 1
+
+    def address_string(self):
+        return ""
+
+    def log_message(self, *words):
+        pass
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append((self.path, self.headers.get("Authorization"), body))
+        status, answer = self.server.answer(body)
+        data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+@pytest.fixture
+def grant(tmp_path):
+    server = Grant(str(tmp_path / "socket"))
+    (tmp_path / "holder.json").write_text(json.dumps({"socket": str(tmp_path / "socket"), "token": "secret-token"}))
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def stub(grant, tmp_path):
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    (folder / "tools.py").write_text(make_stub("tools", "tools-1", FUNCTIONS, str(tmp_path / "holder.json"), {}))
+    spec = importlib.util.spec_from_file_location("tools", folder / "tools.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_signatures_and_docstrings_are_the_real_ones(stub):
+    signature = inspect.signature(stub.plain)
+    assert str(signature) == "(text: 'str', n: 'int' = 5, *, flag: 'bool' = False) -> 'dict'"
+    assert stub.plain.__doc__ == FUNCTIONS[0]["doc"] and list(inspect.signature(stub.names).parameters) == ["x", "y", "z"]
+    assert stub.__all__ == [f["name"] for f in FUNCTIONS]
+
+
+def test_calls_by_position_and_by_name(stub, grant):
+    stub.plain("hello")
+    stub.plain(text="hello", n=6, flag=True)
+    assert [b["kwargs"] for _, _, b in grant.asked] == [{"text": "hello", "n": 5, "flag": False}, {"text": "hello", "n": 6, "flag": True}]
+    assert grant.asked[0][:2] == ("/v1/grant/call", "Bearer secret-token") and grant.asked[0][2]["service"] == "tools-1"
+    with pytest.raises(TypeError):
+        stub.plain()
+    assert len(grant.asked) == 2
+
+
+def test_every_kind_of_parameter(stub, grant):
+    stub.positional(1, 2, 3, 4, 5, d=6, e=7)
+    assert (grant.asked[0][2]["args"], grant.asked[0][2]["kwargs"]) == ([1, 2, 3, 4, 5], {"d": 6, "e": 7})
+    stub.names([1])
+    assert grant.asked[1][2]["kwargs"] == {"x": [1], "y": None}        # a default that is no plain value stays the server's
+    stub.odd(1, y=2)
+    assert (grant.asked[2][2]["args"], grant.asked[2][2]["kwargs"]) == ([1], {"y": 2})
+    stub.clash(1, 2)
+    assert grant.asked[3][2]["kwargs"] == {"_carrel_ask": 1, "fn_name": 2, "_a": 1}
+    assert stub.waits() == {"service": "tools-1", "function": "waits", "args": [], "kwargs": {}}
+
+
+def test_the_remote_error_is_a_runtime_error_with_its_type_and_traceback(stub, grant):
+    grant.answer = lambda body: (200, {"ok": False, "error": {"type": "KeyError", "message": "'x'", "traceback": "line 3"}})
+    with pytest.raises(RuntimeError, match="KeyError: 'x'") as failed:
+        stub.waits()
+    assert (failed.value.type, failed.value.remote_traceback) == ("KeyError", "line 3") and "Remote traceback:\nline 3" in str(failed.value)
+
+
+@pytest.mark.parametrize("status, code, kind", [(422, "invalid_arguments", TypeError), (504, "timeout", TimeoutError), (403, "forbidden", RuntimeError),
+                                                (502, "worker_died", RuntimeError)])
+def test_refusals_say_why(stub, grant, status, code, kind):
+    grant.answer = lambda body: (status, {"error": {"code": code, "message": "because"}})
+    with pytest.raises(kind, match=r"waits\(\): because"):
+        stub.waits()
+
+
+def test_what_is_no_json_is_refused_before_it_is_sent(stub, grant):
+    for value in ({1, 2}, float("nan"), b"bytes", object()):
+        with pytest.raises(TypeError, match="cannot be sent as JSON"):
+            stub.plain(value)
+    assert grant.asked == []
+
+
+def test_an_answer_that_is_nonsense_is_an_error(stub, grant):
+    grant.answer = lambda body: (200, b"<html>")
+    with pytest.raises(RuntimeError, match="no JSON"):
+        stub.waits()
+
+
+def test_one_connection_is_used_again_and_not_by_a_child(stub, grant):
+    stub.waits()
+    stub.waits()
+    assert grant.connections == 1
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if stub.waits()["function"] == "waits" else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert stub.waits()["function"] == "waits" and grant.connections == 2
+
+
+def test_a_sandbox_that_has_ended_says_so(stub, grant, tmp_path):
+    grant.shutdown()
+    grant.server_close()
+    os.unlink(tmp_path / "socket")
+    with pytest.raises(RuntimeError, match="may have ended"):
+        stub.waits()
+
+
+def test_it_works_from_plain_python_and_takes_no_module_of_the_agents(stub, grant, tmp_path):
+    """In that directory an agent may have written json.py; what Python compiled is not taken from there, either."""
+    folder = tmp_path / "workspace"
+    for name in ("json", "socket", "http", "threading"):
+        (folder / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    done = subprocess.run(["/usr/bin/python3", "-S", "-c", "import tools; print(tools.plain('x')['kwargs']['n'])"], cwd=folder, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "5\n"), done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_nothing_but_the_standard_library(stub):
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", f"import runpy; runpy.run_path({stub.__file__!r})"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
