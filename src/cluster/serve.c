@@ -31,7 +31,8 @@ static void on_request(struct http_request *r, void *owner)
         else
             (void)http_reply(r, 200, "text/plain; version=0.0.4; charset=utf-8", buf_string(&out), out.length);
         buf_done(&out);
-    } else if ((tag & TAG_PROBES) && (http_text_is(r->head.path, "/healthz") || http_text_is(r->head.path, "/readyz"))) {
+    } else if ((tag & TAG_PROBES) &&
+               (http_text_is(r->head.path, "/healthz") || http_text_is(r->head.path, "/readyz"))) {
         (void)http_reply(r, s->controller->is_stopping ? 503 : 200, "text/plain", "ok", 2);
     } else {
         (void)http_reply_text(r, 404, "there are /metrics, /healthz and /readyz\n");

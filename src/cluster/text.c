@@ -50,8 +50,12 @@ bool time_parse(const char *text, int64_t *ret)
     for (size_t i = 0; i < sizeof pattern - 1; i++)
         if (pattern[i] == 'd' ? text[i] < '0' || text[i] > '9' : text[i] != pattern[i])
             return false;
-    struct tm tm = { .tm_year = digits(text, 4) - 1900, .tm_mon = digits(text + 5, 2) - 1, .tm_mday = digits(text + 8, 2),
-                     .tm_hour = digits(text + 11, 2), .tm_min = digits(text + 14, 2), .tm_sec = digits(text + 17, 2) };
+    struct tm tm = { .tm_year = digits(text, 4) - 1900,
+                     .tm_mon = digits(text + 5, 2) - 1,
+                     .tm_mday = digits(text + 8, 2),
+                     .tm_hour = digits(text + 11, 2),
+                     .tm_min = digits(text + 14, 2),
+                     .tm_sec = digits(text + 17, 2) };
     if (tm.tm_year < 70 || tm.tm_mon < 0 || tm.tm_mon > 11 || tm.tm_mday < 1 || tm.tm_mday > 31 || tm.tm_hour > 23 ||
         tm.tm_min > 59 || tm.tm_sec > 60)
         return false;

@@ -1,6 +1,6 @@
 /* The queue and the writes.
  *
- *   wake -> ready list -> run() -> writes under way -> answers into the cache -> run() again ... -> rest (freed, or a timer)
+ *   wake -> ready list -> run() -> writes under way -> answers into the cache -> run() again ... -> rest (freed)
  *                            \-> fail: a timer, longer each time
  *
  * Level-triggered: a reason to look says nothing about what changed. While writes of an object are under way it is not
@@ -238,9 +238,11 @@ void work_fail(struct work *w)
 
 char *work_path(enum kind kind, const char *namespace, const char *name, const char *subresource)
 {
-    static const char *const group[KINDS] = {
-        [KIND_SANDBOX] = "/apis/agents.x-k8s.io/v1beta1", [KIND_KERNEL] = "/apis/jupyter.org/v1", [KIND_POD] = "/api/v1",
-        [KIND_SERVICE] = "/api/v1", [KIND_CLAIM] = "/api/v1" };
+    static const char *const group[KINDS] = { [KIND_SANDBOX] = "/apis/agents.x-k8s.io/v1beta1",
+                                              [KIND_KERNEL] = "/apis/jupyter.org/v1",
+                                              [KIND_POD] = "/api/v1",
+                                              [KIND_SERVICE] = "/api/v1",
+                                              [KIND_CLAIM] = "/api/v1" };
     static const char *const plural[KINDS] = {
         [KIND_SANDBOX] = "sandboxes", [KIND_KERNEL] = "kernels", [KIND_POD] = "pods", [KIND_SERVICE] = "services",
         [KIND_CLAIM] = "persistentvolumeclaims" };

@@ -117,8 +117,12 @@ char *kube_base64_decode(const char *text, size_t size, size_t *ret_size)
         return NULL;
     for (size_t i = 0; i < size; i++) {
         unsigned char c = (unsigned char)text[i];
-        int v = c >= 'A' && c <= 'Z' ? c - 'A' : c >= 'a' && c <= 'z' ? c - 'a' + 26 : c >= '0' && c <= '9' ? c - '0' + 52
-                : c == '+' ? 62 : c == '/' ? 63 : -1;
+        int v = c >= 'A' && c <= 'Z'   ? c - 'A'
+                : c >= 'a' && c <= 'z' ? c - 'a' + 26
+                : c >= '0' && c <= '9' ? c - '0' + 52
+                : c == '+'             ? 62
+                : c == '/'             ? 63
+                                       : -1;
         if (isspace(c))
             continue;
         if (c == '=' && pads < 2) {
@@ -315,7 +319,8 @@ static int take_user(struct reader *r, yaml_node_t *user, struct kube_config *c)
     if (member(r, user, "auth-provider"))
         return fail(r, user, "auth-provider is gone since Kubernetes 1.26; use exec, a token or a certificate");
     if (scalar(member(r, user, "username")))
-        return fail(r, user, "username and password are gone since Kubernetes 1.19; use exec, a token or a certificate");
+        return fail(r, user,
+                    "username and password are gone since Kubernetes 1.19; use exec, a token or a certificate");
     if (!c->cert_pem != !c->key_pem)
         return fail(r, user, "client-certificate and client-key belong together, and one is missing");
     yaml_node_t *plugin = member(r, user, "exec");

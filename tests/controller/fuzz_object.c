@@ -1,5 +1,5 @@
-/* Any object as a Sandbox or Kernel: decoded, planned for with Pods and Services made of the same bytes, and every body that
- * could be written for it is JSON. */
+/* Any object as a Sandbox or Kernel: decoded, planned for with Pods and Services made of the same bytes, and every body
+ * that could be written for it is JSON. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -18,11 +18,14 @@ static void check(struct buf *out)
     buf_init(out, 1 << 24);
 }
 
-static void try_sandbox(const struct sandbox *s, const struct pod *pod, const struct service *service, const struct claim *claim)
+static void try_sandbox(const struct sandbox *s, const struct pod *pod, const struct service *service,
+                        const struct claim *claim)
 {
     static struct plan plan;
     static const struct policy policy = { .cluster_domain = "x", .secure_defaults = true, .recreate_on_change = true };
-    struct view v = { .box = s, .named = pod, .service = service, .claim = { claim }, .policy = &policy, .now = 1700000000 };
+    struct view v = {
+        .box = s, .named = pod, .service = service, .claim = { claim }, .policy = &policy, .now = 1700000000
+    };
     struct buf out;
 
     sandbox_plan(&v, &plan);

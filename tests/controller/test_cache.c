@@ -34,8 +34,9 @@ static struct object *make(enum kind kind, const char *name, const char *uid, un
     char text[1024];
     struct err e;
 
-    snprintf(text, sizeof text, "{\"metadata\":{\"name\":\"%s\",\"namespace\":\"n\",\"uid\":\"%s\",\"resourceVersion\":\"%u\"%s}}",
-             name, uid, version, more);
+    snprintf(text, sizeof text,
+             "{\"metadata\":{\"name\":\"%s\",\"namespace\":\"n\",\"uid\":\"%s\",\"resourceVersion\":\"%u\"%s}}", name,
+             uid, version, more);
     struct object *o = object_decode(kind, (struct jsonslice){ text, strlen(text) }, &e);
     assert_non_null(o);
     return o;
@@ -102,7 +103,9 @@ static void test_pods_are_found_by_owner_also_when_there_are_many(void **state)
     (void)state;
     for (unsigned i = 0; i < 3000; i++) {
         snprintf(name, sizeof name, "p%u", i);
-        snprintf(more, sizeof more, ",\"ownerReferences\":[{\"controller\":true,\"kind\":\"Sandbox\",\"name\":\"s\",\"uid\":\"o%u\"}]", i / 3);
+        snprintf(more, sizeof more,
+                 ",\"ownerReferences\":[{\"controller\":true,\"kind\":\"Sandbox\",\"name\":\"s\",\"uid\":\"o%u\"}]",
+                 i / 3);
         cache_put(&cache, make(KIND_POD, name, name, i + 1, more));
     }
     for (struct pod *p = cache_first_owned(&cache, "o500"); p; p = cache_next_owned(p))

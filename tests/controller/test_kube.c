@@ -6,7 +6,8 @@
 
 static void test_lines_of_a_watch(void **state)
 {
-    static const struct { const char *line; enum kube_line kind; uint32_t after_ms; } all[] = {
+    static const struct { const char *line; enum kube_line kind; uint32_t after_ms;
+    } all[] = {
         { "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"resourceVersion\":\"5\"}}}", KUBE_LINE_SET, 0 },
         { "{\"type\":\"MODIFIED\",\"object\":{\"metadata\":{\"resourceVersion\":\"5\"}}}", KUBE_LINE_SET, 0 },
         { "{\"type\":\"DELETED\",\"object\":{\"metadata\":{\"resourceVersion\":\"5\"}}}", KUBE_LINE_DELETED, 0 },
@@ -14,7 +15,8 @@ static void test_lines_of_a_watch(void **state)
         { "{\"type\":\"ERROR\",\"object\":{\"code\":410,\"reason\":\"Expired\"}}", KUBE_LINE_EXPIRED, 0 },
         { "{\"type\":\"ERROR\",\"object\":{\"code\":410}}", KUBE_LINE_EXPIRED, 0 },
         { "{\"type\":\"ERROR\",\"object\":{\"code\":504}}", KUBE_LINE_ERROR, 0 },
-        { "{\"type\":\"ERROR\",\"object\":{\"code\":429,\"details\":{\"retryAfterSeconds\":7}}}", KUBE_LINE_ERROR, 7000 },
+        { "{\"type\":\"ERROR\",\"object\":{\"code\":429,\"details\":{\"retryAfterSeconds\":7}}}", KUBE_LINE_ERROR,
+          7000 },
         { "{\"type\":\"NEW\",\"object\":{\"metadata\":{\"resourceVersion\":\"5\"}}}", KUBE_LINE_BAD, 0 },
         { "{\"type\":\"ADDED\",\"object\":{\"metadata\":{}}}", KUBE_LINE_BAD, 0 },
         { "{\"type\":\"ADDED\",\"object\":[]}", KUBE_LINE_BAD, 0 },
@@ -41,18 +43,26 @@ static void test_a_lease_is_over_by_our_clock_alone(void **state)
 
     (void)state;
     /* The other's clock is years ahead; what counts is when we saw its record change. */
-    assert_true(kube_lease_take(&l, text("{\"metadata\":{\"resourceVersion\":\"1\"},\"spec\":{\"holderIdentity\":\"you\","
-                                         "\"leaseDurationSeconds\":15,\"renewTime\":\"2099-01-01T00:00:00.000000Z\",\"leaseTransitions\":3}}"), 1000));
+    assert_true(kube_lease_take(
+        &l,
+        text("{\"metadata\":{\"resourceVersion\":\"1\"},\"spec\":{\"holderIdentity\":\"you\","
+             "\"leaseDurationSeconds\":15,\"renewTime\":\"2099-01-01T00:00:00.000000Z\",\"leaseTransitions\":3}}"),
+        1000));
     assert_int_equal(l.seen_ms, 1000);
     assert_int_equal(l.seen_for_ms, 15000);
     assert_int_equal(l.transitions, 3);
-    assert_true(kube_lease_take(&l, text("{\"metadata\":{\"resourceVersion\":\"1\"},\"spec\":{\"holderIdentity\":\"you\","
-                                         "\"leaseDurationSeconds\":15,\"renewTime\":\"2099-01-01T00:00:00.000000Z\"}}"), 9000));
+    assert_true(kube_lease_take(&l,
+                                text("{\"metadata\":{\"resourceVersion\":\"1\"},\"spec\":{\"holderIdentity\":\"you\","
+                                     "\"leaseDurationSeconds\":15,\"renewTime\":\"2099-01-01T00:00:00.000000Z\"}}"),
+                                9000));
     assert_int_equal(l.seen_ms, 1000);
-    assert_true(kube_lease_take(&l, text("{\"metadata\":{\"resourceVersion\":\"2\"},\"spec\":{\"holderIdentity\":\"you\","
-                                         "\"leaseDurationSeconds\":15,\"renewTime\":\"2099-01-01T00:00:02.000000Z\"}}"), 9500));
+    assert_true(kube_lease_take(&l,
+                                text("{\"metadata\":{\"resourceVersion\":\"2\"},\"spec\":{\"holderIdentity\":\"you\","
+                                     "\"leaseDurationSeconds\":15,\"renewTime\":\"2099-01-01T00:00:02.000000Z\"}}"),
+                                9500));
     assert_int_equal(l.seen_ms, 9500);
-    assert_true(kube_lease_take(&l, text("{\"metadata\":{\"resourceVersion\":\"3\"},\"spec\":{\"holderIdentity\":null}}"), 9900));
+    assert_true(kube_lease_take(
+        &l, text("{\"metadata\":{\"resourceVersion\":\"3\"},\"spec\":{\"holderIdentity\":null}}"), 9900));
     assert_string_equal(l.holder, "");
     assert_false(kube_lease_take(&l, text("{\"metadata\":{},\"spec\":{}}"), 9900));
     assert_false(kube_lease_is_held(&l));
@@ -61,8 +71,10 @@ static void test_a_lease_is_over_by_our_clock_alone(void **state)
 static void test_a_kubeconfig_is_read(void **state)
 {
     static const char good[] =
-        "current-context: b\ncontexts:\n- {name: a, context: {cluster: none}}\n- {name: b, context: {cluster: c, user: u, namespace: n}}\n"
-        "clusters:\n- name: c\n  cluster: {server: 'https://[::1]:6443/x/', certificate-authority-data: aGVsbG8=, tls-server-name: k}\n"
+        "current-context: b\ncontexts:\n- {name: a, context: {cluster: none}}\n- {name: b, context: {cluster: c, user: "
+        "u, namespace: n}}\n"
+        "clusters:\n- name: c\n  cluster: {server: 'https://[::1]:6443/x/', certificate-authority-data: aGVsbG8=, "
+        "tls-server-name: k}\n"
         "users:\n- name: u\n  user: {token: t, exec: {command: p, args: [a, b], env: [{name: X, value: y}]}}\n";
     struct kube_config c;
     struct err e;
