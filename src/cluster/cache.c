@@ -222,6 +222,15 @@ bool cache_put(struct cache *c, struct object *o)
     return true;
 }
 
+bool cache_put_answer(struct cache *c, struct object *o, bool is_partial)
+{
+    if (!is_partial && o->version <= c->watched[o->kind] && !cache_find(c, o->kind, o->namespace, o->name)) {
+        object_free(o);
+        return false;
+    }
+    return cache_put(c, o);
+}
+
 static void take_out(struct cache *c, struct object **at)
 {
     struct object *o = *at;
@@ -269,6 +278,7 @@ void cache_list_end(struct cache *c, enum kind kind, uint64_t version)
                 take_out(c, at);
         }
     c->rolled_back[kind] = false;
+    c->watched[kind] = version;
     c->newest[kind] = back || version > c->newest[kind] ? version : c->newest[kind];
 }
 

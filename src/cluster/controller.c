@@ -142,6 +142,8 @@ static void on_object(struct kube_watch *w, struct jsonslice text, bool is_delet
         log_line(LOG_WARN, "%s: an object is not understood: %s", nouns[kind], e.what);
         return;
     }
+    if (w->phase == KUBE_WATCH_WATCHING && o->version > c->cache.watched[kind])
+        c->cache.watched[kind] = o->version;
     if (is_deleted) {
         cache_remove(&c->cache, kind, o->namespace, o->name, o->uid, o->version);
         object_free(o);

@@ -295,7 +295,7 @@ static void take_answer(struct write *x)
         return;
     }
     if (o)
-        (void)cache_put(&c->cache, o);
+        (void)cache_put_answer(&c->cache, o, c->watch[x->kind].selector != NULL);
 }
 
 static void start_get(struct work *w, enum group group, enum kind kind, const char *name)

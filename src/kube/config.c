@@ -86,24 +86,28 @@ char *kube_file_read(const char *path, size_t most_bytes, size_t *ret_size, stru
     FD fd = open(path, O_RDONLY | O_CLOEXEC);
 
     buf_init(&b, most_bytes);
+    *ret_size = 0;
     if (fd < 0) {
         err_set(e, errno, STEP_USAGE, "%s", path);
         return NULL;
     }
     for (;;) {
-        char *room = buf_reserve(&b, 8192);
-        ssize_t n = room ? read(fd, room, 8192) : -1;
-        if (n < 0) {
-            err_set(e, room ? errno : EFBIG, STEP_USAGE, "%s", path);
+        char piece[4096];
+        ssize_t n = read(fd, piece, sizeof piece);
+        int code = n < 0 ? errno : 0;
+        if (n > 0)
+            buf_add(&b, piece, (size_t)n);
+        if (code || buf_error(&b) < 0) {
+            err_set(e, code ? code : b.failure, STEP_USAGE, "%s", path);
             buf_done(&b);
             return NULL;
         }
-        buf_commit(&b, (size_t)n);
         if (n == 0)
             break;
     }
-    buf_add_char(&b, '\0');
-    *ret_size = b.length - 1;
+    if (!b.data)
+        return strdup("");
+    *ret_size = b.length;
     return b.data;
 }
 
@@ -421,7 +425,7 @@ int kube_config_in_cluster(const char *root, struct kube_config *ret, struct err
     if (r == 0 && !(c.ca_pem = kube_file_read(path, FILE_MAX_BYTES, &size, e)))
         r = -e->code;
     snprintf(path, sizeof path, "%s%s/namespace", root, place);
-    if (r == 0 && !(c.namespace = kube_file_read(path, 256, &size, e)))
+    if (r == 0 && !(c.namespace = kube_file_read(path, 65536, &size, e)))
         r = -e->code;
     snprintf(path, sizeof path, "%s%s/token", root, place);
     if (r == 0 && !(c.token_file = strdup(path)))

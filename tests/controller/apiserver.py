@@ -19,7 +19,7 @@ GROUPS = {("agents.x-k8s.io", "v1beta1"): {"sandboxes": "Sandbox"}, ("jupyter.or
           ("coordination.k8s.io", "v1"): {"leases": "Lease"},
           ("rbac.authorization.k8s.io", "v1"): {"clusterroles": "ClusterRole", "clusterrolebindings": "ClusterRoleBinding"}}
 HAS_STATUS = {"sandboxes", "kernels", "pods"}
-FAULTS = ["close", "close-after", "half", "409", "410", "410-inside", "429", "500", "late", "twice"]
+FAULTS = ["close", "close-after", "half", "409", "410", "410-inside", "429", "500", "late", "slow", "twice"]
 
 
 class Refusal(Exception):
@@ -149,6 +149,8 @@ class Store:
         stays = obj["metadata"].get("finalizers") or in_use or (resource == "pods" and self.pod_grace != 0)
         if not stays:
             self.remove(resource, namespace, name)
+            obj = copy.deepcopy(obj)
+            obj["metadata"]["deletionTimestamp"] = now()
             return obj
         if "deletionTimestamp" not in obj["metadata"]:
             obj = copy.deepcopy(obj)
@@ -328,6 +330,9 @@ class Server:
             code, result = e.code, e.body()
         if fault == "close-after":
             return False
+        if fault == "slow":         # watches tell of it long before the answer does
+            result = copy.deepcopy(result)
+            await asyncio.sleep(0.3)
         return await self.answer(writer, code, result, half=fault == "half")
 
     async def answer(self, writer, code, body, fields=None, half=False):

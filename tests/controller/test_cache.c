@@ -65,6 +65,18 @@ static void test_an_older_version_is_an_echo(void **state)
     assert_int_equal(version_of("p"), 0);
 }
 
+static void test_an_answer_that_comes_after_the_end_revives_nothing(void **state)
+{
+    (void)state;
+    cache_put(&cache, make(KIND_POD, "p", "u", 10, ""));
+    cache.watched[KIND_POD] = 12;
+    cache_remove(&cache, KIND_POD, "n", "p", "u", 12);
+    assert_false(cache_put_answer(&cache, make(KIND_POD, "p", "u", 11, ""), false));
+    assert_int_equal(version_of("p"), 0);
+    assert_true(cache_put_answer(&cache, make(KIND_POD, "p", "v", 13, ""), false));
+    assert_true(cache_put_answer(&cache, make(KIND_POD, "q", "w", 5, ""), true));
+}
+
 static void test_a_list_removes_what_it_lacks_but_not_what_is_newer(void **state)
 {
     (void)state;
@@ -126,6 +138,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_an_older_version_is_an_echo, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_an_answer_that_comes_after_the_end_revives_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_list_removes_what_it_lacks_but_not_what_is_newer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_server_that_was_set_back_is_believed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_pods_are_found_by_owner_also_when_there_are_many, set_up, tear_down),

@@ -96,6 +96,55 @@ static void test_a_kubeconfig_is_read(void **state)
     assert_says(&e, "no cluster named \"none\"");
 }
 
+static void put(const char *folder, const char *name, const char *content)
+{
+    char path[512];
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(content, f);
+    fclose(f);
+}
+
+static void test_a_pod_s_own_configuration_and_its_token_that_changes(void **state)
+{
+    char root[] = "/tmp/carrel-kube-XXXXXX", folder[300];
+    struct kube_config c;
+    struct err e;
+
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    snprintf(folder, sizeof folder, "%s/var/run/secrets/kubernetes.io/serviceaccount", root);
+    for (char *p = folder + strlen(root) + 1; p; p = strchr(p + 1, '/')) {
+        char whole[300];
+        snprintf(whole, sizeof whole, "%.*s", (int)(p - folder), folder);
+        (void)mkdir(whole, 0700);
+    }
+    (void)mkdir(folder, 0700);
+    setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1", 1);
+    setenv("KUBERNETES_SERVICE_PORT", "443", 1);
+    assert_true(kube_config_in_cluster(root, &c, &e) < 0);
+    put(folder, "ca.crt", "ca");
+    put(folder, "namespace", "agent-sandbox-system");
+    put(folder, "token", "one\n");
+    assert_int_equal(kube_config_in_cluster(root, &c, &e), 0);
+    assert_string_equal(c.namespace, "agent-sandbox-system");
+    assert_string_equal(c.host, "10.96.0.1");
+    assert_string_equal(c.token, "one");
+    put(folder, "token", "two");
+    c.token_read.tv_sec = 0;
+    assert_int_equal(kube_config_refresh(&c, &e), 0);
+    assert_string_equal(c.token, "two");
+    kube_config_done(&c);
+    static const char *const files[] = { "ca.crt", "namespace", "token", "" };
+    for (size_t i = 0; i < COUNT(files); i++) {
+        char path[400];
+        snprintf(path, sizeof path, "%s/%s", folder, files[i]);
+        (void)remove(path);
+    }
+}
+
 static void test_paths_are_escaped_and_tries_grow_apart(void **state)
 {
     char *path = kube_path("%r/namespaces/%s/x?continue=%s", "/api/v1", "a/b", "c d|é");
@@ -115,6 +164,7 @@ int main(void)
         cmocka_unit_test(test_lines_of_a_watch),
         cmocka_unit_test(test_a_lease_is_over_by_our_clock_alone),
         cmocka_unit_test(test_a_kubeconfig_is_read),
+        cmocka_unit_test(test_a_pod_s_own_configuration_and_its_token_that_changes),
         cmocka_unit_test(test_paths_are_escaped_and_tries_grow_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
