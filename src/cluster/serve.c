@@ -56,7 +56,7 @@ static int listen_at(const char *address, struct err *e)
         name++;
     }
     int r = getaddrinfo(*name ? name : NULL, colon + 1, &hints, &found);
-    if (r != 0)
+    if (r != 0 || !found)
         return err_set(e, EINVAL, STEP_USAGE, "%.80s: %s", address, gai_strerror(r));
     /* Without a host, one socket for IPv6 serves both. */
     struct addrinfo *best = found;
