@@ -282,6 +282,13 @@ void cache_list_end(struct cache *c, enum kind kind, uint64_t version)
     c->newest[kind] = back || version > c->newest[kind] ? version : c->newest[kind];
 }
 
+void cache_clear(struct cache *c, enum kind kind)
+{
+    for (size_t b = 0; b < c->of[kind].size; b++)
+        while (c->of[kind].bucket[b])
+            take_out(c, &c->of[kind].bucket[b]);
+}
+
 struct pod *cache_first_owned(const struct cache *c, const char *uid)
 {
     struct object *o = c->owned[owned_bucket(c, uid)];

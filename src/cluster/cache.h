@@ -45,6 +45,9 @@ void cache_list_begin(struct cache *c, enum kind kind);
 void cache_list_version(struct cache *c, enum kind kind, uint64_t version);
 void cache_list_end(struct cache *c, enum kind kind, uint64_t version);
 
+/* There are none of this kind any more. */
+void cache_clear(struct cache *c, enum kind kind);
+
 /* The Pods that this object controls: the first, then by cache_next_owned(). */
 struct pod *cache_first_owned(const struct cache *c, const char *uid);
 struct pod *cache_next_owned(const struct pod *p);

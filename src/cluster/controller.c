@@ -174,6 +174,11 @@ static void on_listed(struct kube_watch *w)
     controller_lead(c);
 }
 
+static void on_absent(struct kube_watch *w)
+{
+    cache_clear(&controller_of(w)->cache, kind_of(w));
+}
+
 static void on_trouble(struct kube_watch *w, const char *text)
 {
     enum kind kind = kind_of(w);
@@ -208,6 +213,7 @@ void controller_start(struct controller *c)
         w->on_listing = on_listing;
         w->on_object = on_object;
         w->on_listed = on_listed;
+        w->on_absent = on_absent;
         w->on_trouble = on_trouble;
     }
     start(c, KIND_POD);

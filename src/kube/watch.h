@@ -17,6 +17,7 @@ struct kube_watch {
     void (*on_listing)(struct kube_watch *w);       /* a list begins: what is not told until on_listed() is gone */
     void (*on_object)(struct kube_watch *w, struct jsonslice object, bool is_deleted);
     void (*on_listed)(struct kube_watch *w);        /* version is the list's */
+    void (*on_absent)(struct kube_watch *w);        /* the server does not serve it: there are no such objects */
     void (*on_trouble)(struct kube_watch *w, const char *text); /* once for each run of failures; "" when it is over */
 
     /* To be read: */
