@@ -333,7 +333,8 @@ static int take_user(struct reader *r, yaml_node_t *user, struct kube_config *c)
 
 static int take_document(struct reader *r, const char *wanted, struct kube_config *c)
 {
-    yaml_node_t *root = yaml_document_get_root_node(&r->document), *context, *cluster, *user = NULL;
+    yaml_node_t *root = yaml_document_get_root_node(&r->document), *context = NULL, *cluster = NULL;
+    yaml_node_t *user = NULL;
     int ret;
 
     if (!root || root->type != YAML_MAPPING_NODE)
@@ -442,15 +443,17 @@ int kube_config_in_cluster(const char *root, struct kube_config *ret, struct err
 static int load(const char *path, const char *context, struct kube_config *ret, struct err *e)
 {
     size_t size;
-    AUTO_FREE char *text = kube_file_read(path, FILE_MAX_BYTES, &size, e), *folder = NULL;
+    char *text = kube_file_read(path, FILE_MAX_BYTES, &size, e);
 
     if (!text)
         return -e->code;
     const char *slash = strrchr(path, '/');
-    folder = slash ? strndup(path, (size_t)(slash - path)) : strdup(".");
-    if (!folder)
-        return err_at(e, ENOMEM, STEP_MEMORY, 0, NULL);
-    return kube_config_parse(path, text, size, folder, context, ret, e);
+    char *folder = slash ? strndup(path, (size_t)(slash - path)) : strdup(".");
+    int r = folder ? kube_config_parse(path, text, size, folder, context, ret, e)
+                   : err_at(e, ENOMEM, STEP_MEMORY, 0, NULL);
+    free(folder);
+    free(text);
+    return r;
 }
 
 int kube_config_find(const char *file, const char *context, struct kube_config *ret, struct err *e)
