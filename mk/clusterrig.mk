@@ -28,11 +28,11 @@ cluster-down:
 $(CLUSTER_OUT)/pause.tar: tests/cluster/pause.c tools/make-image tools/oci.py
 	@mkdir -p $(@D)
 	@musl-gcc -static -Os -s -o $(@D)/pause $<
-	@tools/make-image pause:1 $@ --program $(@D)/pause --entrypoint /pause
+	@tools/make-image $@ --name pause:1 --program $(@D)/pause --entrypoint /pause
 
 $(CLUSTER_OUT)/busybox.tar: tools/make-image tools/oci.py | cluster-packages
 	@rm -rf $(@D)/busybox && mkdir -p $(@D)/busybox/bin $(@D)/busybox/etc $(@D)/busybox/tmp && chmod 1777 $(@D)/busybox/tmp
 	@cp /bin/busybox $(@D)/busybox/bin/
 	@for name in $$(/bin/busybox --list); do test $$name = busybox || ln -s busybox $(@D)/busybox/bin/$$name; done
 	@echo 'root:x:0:0::/:/bin/sh' >$(@D)/busybox/etc/passwd
-	@tools/make-image busybox:1.36 $@ --root $(@D)/busybox --cmd /bin/sh
+	@tools/make-image $@ --name busybox:1.36 --name busybox:latest --root $(@D)/busybox --cmd /bin/sh

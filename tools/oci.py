@@ -58,8 +58,13 @@ def layer(entries):
     return packed.getvalue(), plain.hexdigest()
 
 
-def write(path, name, layers, config):
-    """One image under its full name. `layers` are what layer() gives, `config` is the image's (Entrypoint, Env, User …)."""
+def full_names(names):
+    """Names without a registry are of the default one, as everybody reads them."""
+    return [name if "/" in name else f"docker.io/library/{name}" for name in names]
+
+
+def write(path, names, layers, config):
+    """One image under its full names. `layers` are what layer() gives, `config` is the image's (Entrypoint, Env, User …)."""
     blobs = {}
 
     def blob(data):
@@ -77,14 +82,14 @@ def write(path, name, layers, config):
     packed = [{"mediaType": PREFIX + "layer.v1.tar+gzip", **blob(data)} for data, _ in layers]
     about = {"mediaType": PREFIX + "config.v1+json", **blob(text(settings))}
     manifest = {"schemaVersion": 2, "mediaType": PREFIX + "manifest.v1+json", "config": about, "layers": packed}
-    described = {"mediaType": PREFIX + "manifest.v1+json", **blob(text(manifest)), "platform": {"architecture": "amd64", "os": "linux"},
-                 "annotations": {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name}}
-    index = {"schemaVersion": 2, "mediaType": PREFIX + "index.v1+json", "manifests": [described]}
+    described = {"mediaType": PREFIX + "manifest.v1+json", **blob(text(manifest)), "platform": {"architecture": "amd64", "os": "linux"}}
+    index = {"schemaVersion": 2, "mediaType": PREFIX + "index.v1+json", "manifests": [
+        {**described, "annotations": {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name}} for name in names]}
 
     def place(digest):
         return "blobs/sha256/" + digest.removeprefix("sha256:")
 
-    docker = [{"Config": place(about["digest"]), "RepoTags": [name.removeprefix("docker.io/library/")],
+    docker = [{"Config": place(about["digest"]), "RepoTags": names,
                "Layers": [place(one["digest"]) for one in packed]}]
     files = {"oci-layout": text({"imageLayoutVersion": "1.0.0"}), "index.json": text(index), "manifest.json": text(docker), **blobs}
     with tarfile.open(f"{path}.new", "w", format=tarfile.USTAR_FORMAT) as tar:

@@ -147,33 +147,32 @@ def enter(cluster, command):
                           str(cluster.path("resolv.conf")), *command])
 
 
-def kill(cluster, program):
+def kill(cluster, programs):
     pid = cluster.init_pid or fail("it does not run")
-    inner = cluster.path(f"{program}.pid").read_text().strip()
-    subprocess.run(["nsenter", f"--pid=/proc/{pid}/ns/pid", f"--mount=/proc/{pid}/ns/mnt", "kill", "-KILL", inner], check=True)
+    inner = [cluster.path(f"{program}.pid").read_text().strip() for program in programs]
+    subprocess.run(["nsenter", f"--pid=/proc/{pid}/ns/pid", f"--mount=/proc/{pid}/ns/mnt", "kill", "-KILL", *inner], check=True)
+
+
+ACTIONS = {"up": up, "down": down, "load": load, "kill": kill, "run": enter, "kubeconfig": lambda cluster: print(cluster.kubeconfig)}
 
 
 def main():
     parser = argparse.ArgumentParser(prog="cluster", usage=__doc__.split("\n")[0][7:], description=__doc__.split("\n\n", 1)[1])
-    parser.add_argument("action", choices=["up", "down", "kubeconfig", "run", "load", "kill"])
-    parser.add_argument("--fake", action="store_true")
-    parser.add_argument("--name")
-    parser.add_argument("--image", action="append", default=[])
-    parser.add_argument("arguments", nargs=argparse.REMAINDER)
-    given = parser.parse_args()
-    cluster = Cluster(given.name or os.environ.get("CARREL_CLUSTER") or ("kwok" if given.fake else "node"), given.fake)
-    if given.action == "up":
-        up(cluster, given.image)
-    elif given.action == "down":
-        down(cluster)
-    elif given.action == "kubeconfig":
-        print(cluster.kubeconfig)
-    elif given.action == "load":
-        load(cluster, given.arguments)
-    elif given.action == "kill":
-        kill(cluster, *given.arguments)
-    else:
-        enter(cluster, given.arguments)
+    actions = parser.add_subparsers(dest="action", required=True)
+    which = argparse.ArgumentParser(add_help=False)
+    which.add_argument("--fake", action="store_true")
+    which.add_argument("--name")
+    for name in ACTIONS:
+        action = actions.add_parser(name, parents=[which])
+        if name == "up":
+            action.add_argument("--image", dest="arguments", action="append", default=[])
+        elif name in ("load", "kill"):
+            action.add_argument("arguments", nargs="+" if name == "load" else 1)
+        elif name == "run":
+            action.add_argument("arguments", nargs=argparse.REMAINDER)
+    given = vars(parser.parse_args())
+    cluster = Cluster(given["name"] or os.environ.get("CARREL_CLUSTER") or ("kwok" if given["fake"] else "node"), given["fake"])
+    ACTIONS[given["action"]](cluster, *([given["arguments"]] if "arguments" in given else []))
 
 
 if __name__ == "__main__":
