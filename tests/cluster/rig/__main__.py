@@ -61,7 +61,8 @@ def start(cluster, listener):
                 return int(file.read().split()[0])
         try:
             pid = wait_for("the cluster's first process", 10, first)
-        except (TimeoutError, IndexError):
+        except TimeoutError:
+            outer.kill()
             fail(f"it did not start: {cluster.path('node.log').read_text()}")
         started = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[19]
         cluster.path("pid").write_text(f"{pid} {started}\n")

@@ -92,7 +92,7 @@ def wait_for(what, seconds, condition):
             value = condition()
             if value:
                 return value
-        except (OSError, http.client.HTTPException, ApiError, ValueError, KeyError, TypeError) as error:
+        except (OSError, http.client.HTTPException, ApiError, ValueError, LookupError, TypeError) as error:
             last = error
         if time.monotonic() > deadline:
             raise TimeoutError(f"{what}: not within {seconds} s" + (f" ({last})" if last else ""))
