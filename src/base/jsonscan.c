@@ -292,6 +292,53 @@ struct jsonslice jsonscan_find(struct jsonslice text, const char *name)
     }
 }
 
+struct jsonwalk jsonscan_walk(struct jsonslice value)
+{
+    struct scan s = scan_of(value.data, value.size);
+    struct jsonwalk w = { 0 };
+
+    if (!value.data)
+        return w;
+    skip_blanks(&s);
+    if (s.at == s.end || (*s.at != '{' && *s.at != '['))
+        return w;
+    w.is_object = *s.at == '{';
+    w.at = (const char *)s.at + 1;
+    w.end = value.data + value.size;
+    return w;
+}
+
+bool jsonscan_next(struct jsonwalk *w)
+{
+    struct scan s = scan_of(w->at, (size_t)(w->end - w->at));
+
+    if (!w->at)
+        return false;
+    skip_blanks(&s);
+    if (w->value.data && s.at < s.end && *s.at == ',') {
+        s.at++;
+        skip_blanks(&s);
+    }
+    if (s.at == s.end || *s.at == '}' || *s.at == ']')
+        return false;
+    if (w->is_object) {
+        w->key.data = (const char *)s.at;
+        if (*s.at != '"' || !skip_string(&s))
+            return false;
+        w->key.size = (size_t)((const char *)s.at - w->key.data);
+        skip_blanks(&s);
+        if (s.at == s.end || *s.at++ != ':')
+            return false;
+        skip_blanks(&s);
+    }
+    w->value.data = (const char *)s.at;
+    if (!skip_value(&s))
+        return false;
+    w->at = (const char *)s.at;
+    w->value.size = (size_t)(w->at - w->value.data);
+    return true;
+}
+
 static size_t put_utf8(char *out, uint32_t c)
 {
     if (c < 0x80) {
