@@ -1,7 +1,10 @@
 """Sandboxes on a real kubelet."""
+import json
+import subprocess
 import time
 
 import pytest
+from conftest import HERE
 from rig.api import wait_for
 
 
@@ -66,23 +69,22 @@ def test_a_deleted_pod_is_made_anew(controller, namespace):
 
 
 def test_its_service_has_a_name(controller, namespace, cluster):
-    import subprocess
     box = sandbox("box", namespace, service=True)
-    box["spec"]["podTemplate"]["spec"]["containers"][0].update(command=["nc", "-lk", "-p", "80", "-e", "echo", "hello"], ports=[{"containerPort": 80}])
+    box["spec"]["podTemplate"]["spec"]["containers"][0].update(
+        command=["httpd", "-f", "-p", "8080", "-h", "/etc"], ports=[{"containerPort": 8080}], readinessProbe={"tcpSocket": {"port": 8080}, "periodSeconds": 1})
     controller.apply(box)
     wait_ready(controller, namespace, "box")
+    assert conditions(controller, namespace, "box")["Ready"] == ("True", "DependenciesReady", "Pod is Ready; Service Exists")
     name = controller.get("sandbox", "box", "-n", namespace)["status"]["serviceFQDN"]
     assert name == f"box.{namespace}.svc.cluster.local"
-    ask = f"import socket; s = socket.create_connection(('{name}', 80), 10); print(s.recv(99).decode())"
-    done = subprocess.run([controller.environment["PATH"].split(":")[0] + "/../cluster", "run", "--name", cluster.name, "python3", "-c", ask],
-                          capture_output=True, text=True, timeout=60)
-    assert done.stdout.strip() == "hello", done.stderr
+    ask = f"import urllib.request; print(urllib.request.urlopen('http://{name}:8080/passwd', timeout=10).read().decode())"
+    done = subprocess.run([HERE / "cluster", "run", "--name", cluster.name, "python3", "-c", ask], capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("root:"), done.stderr
 
 
 @pytest.mark.parametrize("spec, message", [(None, "spec: Required value"), ({}, "spec.podTemplate: Required value"),
                                            ({"podTemplate": {"spec": {"containers": "none"}}}, "spec.podTemplate.spec.containers")])
 def test_what_is_left_out_is_refused_by_name(controller, namespace, spec, message):
-    import json
     said = controller("create", "-n", namespace, "-f", "-", fails=True, text=json.dumps(
         {"apiVersion": "agents.x-k8s.io/v1beta1", "kind": "Sandbox", "metadata": {"name": "bad"}, **({} if spec is None else {"spec": spec})}))
     assert message in said
