@@ -18,7 +18,7 @@ static const uint16_t common_strings[] = {
 static const uint16_t pod_strings[] = {
     STRING(struct pod, node), STRING(struct pod, ips), STRING(struct pod, scheduled_reason),
     STRING(struct pod, scheduled_message), STRING(struct pod, labels), STRING(struct pod, notes),
-    STRING(struct pod, phase_text), STRING(struct pod, conditions), STRING(struct pod, state), 0xffff };
+    STRING(struct pod, conditions), STRING(struct pod, state), 0xffff };
 static const uint16_t service_strings[] = { STRING(struct service, cluster_ip), STRING(struct service, selector),
                                             0xffff };
 static const uint16_t claim_strings[] = { 0xffff };
@@ -32,8 +32,9 @@ static const uint16_t sandbox_strings[] = {
     STRING(struct sandbox, condition[1].reason), STRING(struct sandbox, condition[1].message),
     STRING(struct sandbox, condition[2].reason), STRING(struct sandbox, condition[2].message),
     STRING(struct sandbox, condition[3].reason), STRING(struct sandbox, condition[3].message), 0xffff };
-static const uint16_t kernel_strings[] = { STRING(struct kernel, kernel_id), STRING(struct kernel, connection),
-                                           STRING(struct kernel, status), 0xffff };
+static const uint16_t kernel_strings[] = {
+    STRING(struct kernel, kernel_id), STRING(struct kernel, connection), STRING(struct kernel, labels),
+    STRING(struct kernel, notes), STRING(struct kernel, conditions), STRING(struct kernel, state), 0xffff };
 
 static const struct { size_t size; const uint16_t *strings; const char *name; } kinds[KINDS] = {
     [KIND_SANDBOX] = { sizeof(struct sandbox), sandbox_strings, "Sandbox" },
@@ -189,6 +190,17 @@ static uint8_t status_of(struct jsonslice v)
     return jsonscan_is(v, "True") ? COND_TRUE : jsonscan_is(v, "False") ? COND_FALSE : COND_UNKNOWN;
 }
 
+static const char *keep_conditions(struct decoder *d, struct jsonslice conditions)
+{
+    struct buf normal;
+
+    buf_init(&normal, 1 << 20);
+    conditions_write(conditions, &normal);
+    const char *kept = keep(d, buf_string(&normal), normal.length);
+    buf_done(&normal);
+    return kept;
+}
+
 static void take_pod_status(struct decoder *d, struct jsonslice status, bool for_kernel)
 {
     static const char *const phases[] = { "", "Pending", "Running", "Succeeded", "Failed", "Unknown" };
@@ -223,8 +235,7 @@ static void take_pod_status(struct decoder *d, struct jsonslice status, bool for
     p->ips = n > 0 ? keep(d, ips, n) : NULL;
     if (for_kernel) {
         struct jsonwalk c = jsonscan_walk(jsonscan_find(status, "containerStatuses"));
-        p->phase_text = keep_text(d, phase);
-        p->conditions = keep_raw(d, conditions);
+        p->conditions = keep_conditions(d, conditions);
         if (jsonscan_next(&c))
             p->state = keep_raw(d, jsonscan_find(c.value, "state"));
     }
@@ -423,15 +434,24 @@ static int take_sandbox(struct decoder *d, struct jsonslice whole)
 static int take_kernel(struct decoder *d, struct jsonslice whole)
 {
     struct kernel *k = &d->d.kernel;
-    struct jsonslice labels = { 0 }, notes = { 0 };
-    struct jsonslice spec = jsonscan_find(jsonscan_find(jsonscan_find(whole, "spec"), "template"), "spec");
+    struct jsonslice labels = { 0 }, notes = { 0 }, status = jsonscan_find(whole, "status");
+    struct jsonslice template = jsonscan_find(jsonscan_find(whole, "spec"), "template");
+    struct jsonslice spec = jsonscan_find(template, "spec"), meta = jsonscan_find(template, "metadata");
+    struct jsonwalk w = jsonscan_walk(jsonscan_find(status, "conditions"));
     int r = take_metadata(d, jsonscan_find(whole, "metadata"), &labels, &notes, &k->generation, &k->created);
 
     if (r < 0)
         return r;
     k->kernel_id = keep_text(d, jsonscan_find(notes, "jupyter.org/kernel-id"));
     k->connection = keep_text(d, jsonscan_find(notes, "jupyter.org/kernel-connection-info"));
-    k->status = keep_raw(d, jsonscan_find(whole, "status"));
+    k->labels = keep_raw(d, jsonscan_find(meta, "labels"));
+    k->notes = keep_raw(d, jsonscan_find(meta, "annotations"));
+    k->conditions = keep_conditions(d, jsonscan_find(status, "conditions"));
+    k->state = keep_raw(d, jsonscan_find(status, "containerState"));
+    k->has_replicas = jsonscan_find(status, "readyReplicas").data != NULL;
+    while (jsonscan_next(&w))
+        if (jsonscan_is(jsonscan_find(w.value, "type"), "Ready"))
+            k->ready = status_of(jsonscan_find(w.value, "status"));
     k->has_spec = is_object(spec);
     k->pod_spec = k->has_spec ? copy_of(spec) : NULL;
     return 0;

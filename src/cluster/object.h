@@ -64,7 +64,7 @@ struct pod {
     const char *node, *ips;         /* ips: separated by commas */
     const char *scheduled_reason, *scheduled_message;
     const char *labels, *notes;     /* JSON objects; only of Pods that may concern us */
-    const char *phase_text, *conditions, *state;    /* JSON; a Kernel's only */
+    const char *conditions, *state; /* JSON in normal form; a Kernel's only */
     uint8_t phase, ready, scheduled;                /* the last two: enum condition_status */
 };
 
@@ -117,10 +117,12 @@ struct sandbox {
 struct kernel {
     struct object o;
     const char *kernel_id, *connection;         /* annotations */
-    const char *status;             /* JSON */
+    const char *labels, *notes;     /* of the Pod template: JSON objects */
+    const char *conditions, *state; /* of the status, in normal form: JSON */
     char       *pod_spec;           /* JSON; may be dropped */
     int64_t     generation, created;
-    bool        has_spec;
+    uint8_t     ready;              /* enum condition_status */
+    bool        has_spec, has_replicas;
 };
 
 /* Takes what is needed from an object of the API server. The result is the caller's; NULL with *e set if it is no such
@@ -142,8 +144,11 @@ uint64_t hash_bytes(uint64_t seed, const void *data, size_t size);
 bool time_parse(const char *text, int64_t *ret);
 void time_write(int64_t seconds, char text[static 24]);
 
-/* The ports of a Service for this Pod spec, or those of a Service (services_own), sorted and named, as a JSON array. */
+/* A Pod's or a Kernel's conditions with the members that a Kernel shows, in a fixed order, as a JSON array. */
 struct buf;
+void conditions_write(struct jsonslice conditions, struct buf *out);
+
+/* The ports of a Service for this Pod spec, or those of a Service (services_own), sorted and named, as a JSON array. */
 void ports_write(struct jsonslice pod_spec, struct buf *out);
 void ports_write_own(struct jsonslice ports, struct buf *out);
 

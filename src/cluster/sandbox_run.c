@@ -134,8 +134,7 @@ static void write_status(struct work *w, const struct sandbox *box, const struct
     w->status_due_ms = 0;
     buf_init(&body, BODY_MAX);
     sandbox_write_status(box, &plan->status, &body);
-    work_write(w, VERB_STATUS, GROUP_SELF, KIND_SANDBOX, w->name, &box->o,
-               work_path(KIND_SANDBOX, w->namespace, w->name, "/status"), &body, "write status");
+    work_status(w, KIND_SANDBOX, &box->o, &body);
 }
 
 static uint64_t until(int64_t at, int64_t now)

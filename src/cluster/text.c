@@ -1,4 +1,5 @@
 /* Small pure things: hashes, times, the ports of a Service. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +63,28 @@ void time_write(int64_t seconds, char text[static 24])
 
     if (!gmtime_r(&t, &tm) || strftime(text, 24, "%Y-%m-%dT%H:%M:%SZ", &tm) == 0)
         snprintf(text, 24, "1970-01-01T00:00:00Z");
+}
+
+void conditions_write(struct jsonslice conditions, struct buf *out)
+{
+    static const char *const members[] = { "type", "status", "reason", "message", "lastTransitionTime" };
+    struct jsonwalk w = jsonscan_walk(conditions);
+    struct jsonout j;
+
+    jsonout_init(&j, out);
+    jsonout_open_array(&j, NULL);
+    while (jsonscan_next(&w)) {
+        jsonout_open_object(&j, NULL);
+        for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+            struct jsonslice value = jsonscan_find(w.value, members[i]);
+            if (jsonscan_inside(value).size > 0)
+                jsonout_raw(&j, members[i], value.data, value.size);
+        }
+        jsonout_close(&j);
+    }
+    jsonout_close(&j);
+    if (jsonout_finish(&j) < 0)
+        out->failure = out->failure ? out->failure : EINVAL;
 }
 
 /* ---- ports ---- */
@@ -157,7 +180,7 @@ void ports_write(struct jsonslice pod_spec, struct buf *out)
     }
     jsonout_close(&j);
     if (jsonout_finish(&j) < 0)
-        out->failure = out->failure ? out->failure : 22;
+        out->failure = out->failure ? out->failure : EINVAL;
 }
 
 void ports_write_own(struct jsonslice ports, struct buf *out)
@@ -179,5 +202,5 @@ void ports_write_own(struct jsonslice ports, struct buf *out)
     }
     jsonout_close(&j);
     if (jsonout_finish(&j) < 0)
-        out->failure = out->failure ? out->failure : 22;
+        out->failure = out->failure ? out->failure : EINVAL;
 }

@@ -419,6 +419,23 @@ void work_write(struct work *w, enum verb verb, enum group group, enum kind kind
     kube_call_start(w->controller->client, &x->call);
 }
 
+void work_status(struct work *w, enum kind kind, const struct object *o, struct buf *body)
+{
+    uint64_t hash = hash_bytes(HASH_SEED, buf_string(body), body->length);
+
+    if (hash == w->status_hash && !w->is_backing_off && w->rounds > 1) {
+        log_line(LOG_WARN, "%s %s/%s: the server keeps its status otherwise than it was written; is its CRD another's?",
+                 w->by->noun, w->namespace, w->name);
+        buf_done(body);
+        w->status_hash = 0;
+        work_rest(w, 0);
+        return;
+    }
+    w->status_hash = hash;
+    work_write(w, VERB_STATUS, GROUP_SELF, kind, w->name, o, work_path(kind, w->namespace, w->name, "/status"), body,
+               "write status");
+}
+
 void work_delete(struct work *w, enum group group, const struct object *o, const char *what)
 {
     struct buf body;
