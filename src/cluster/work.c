@@ -323,6 +323,8 @@ static void take_refusal(struct write *x)
     char text[1024];
 
     c->metrics.write_failures++;
+    if (x->verb == VERB_STATUS)
+        w->status_hash = 0;
     kube_call_text(&x->call, text, sizeof text);
     if (status == 409) {
         /* It exists already, or has changed, or is another: look. */
