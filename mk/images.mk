@@ -20,8 +20,8 @@ $(IMAGES_OUT)/carrel-controller.tar: $(BUILD)/carrel-controller $(IMAGE_FROM) | 
 
 $(IMAGES_OUT)/carrel-kernel.tar: $(IMAGES_OUT)/carrel-%.tar: packaging/images/%.txt packaging/images/carrel-kernel $(PYTHON_IMAGE_FROM) | images-packages
 	@mkdir -p $(@D)
-	@$(PYTHON_IMAGE) --file packaging/images/carrel-kernel=/usr/local/bin/carrel-kernel --cmd carrel-kernel
+	@$(PYTHON_IMAGE) --file packaging/images/carrel-kernel=/usr/local/bin/carrel-kernel --cmd carrel-kernel --check ipykernel pandas zmq
 
 # It has the base in common with the kernel's image, so one after the other.
 $(IMAGES_OUT)/carrel-workspace.tar: $(IMAGES_OUT)/carrel-%.tar: packaging/images/%.txt $(PYTHON_IMAGE_FROM) | $(IMAGES_OUT)/carrel-kernel.tar
-	@$(PYTHON_IMAGE) --cmd jupyter lab
+	@$(PYTHON_IMAGE) --cmd jupyter lab --check ipykernel jupyterlab matplotlib pandas pip venv zmq

@@ -46,7 +46,7 @@ def tree(folder, skip=lambda name: False):
 def layer(entries):
     """A compressed layer, and the digest of what is in it."""
     plain, packed = hashlib.sha256(), io.BytesIO()
-    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=9, mtime=0, filename="") as out:
+    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=6, mtime=0, filename="") as out:
         class Both:
             def write(self, data):
                 plain.update(data)
