@@ -25,3 +25,9 @@ $(IMAGES_OUT)/carrel-kernel.tar: $(IMAGES_OUT)/carrel-%.tar: packaging/images/%.
 # It has the base in common with the kernel's image, so one after the other.
 $(IMAGES_OUT)/carrel-workspace.tar: $(IMAGES_OUT)/carrel-%.tar: packaging/images/%.txt $(PYTHON_IMAGE_FROM) | $(IMAGES_OUT)/carrel-kernel.tar
 	@$(PYTHON_IMAGE) --cmd jupyter lab --check ipykernel jupyterlab matplotlib pandas pip venv zmq
+
+TEST_TARGETS += image-archives
+.PHONY: image-archives
+## image-archives: the writer of image archives, and the cluster's manifest; seconds, without a cluster
+image-archives: | $(VENV)/bin/pytest
+	@timeout 120 $(VENV)/bin/pytest -q -p no:cacheprovider tests/images
