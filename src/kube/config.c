@@ -416,7 +416,7 @@ int kube_config_in_cluster(const char *root, struct kube_config *ret, struct err
     if (r == 0 && !(c.ca_pem = kube_file_read(path, FILE_MAX_BYTES, &size, e)))
         r = -e->code;
     snprintf(path, sizeof path, "%s%s/namespace", root, place);
-    if (r == 0 && !(c.namespace = kube_file_read(path, 256, &size, e)))
+    if (r == 0 && !(c.namespace = kube_file_read(path, 65536, &size, e)))
         r = -e->code;
     snprintf(path, sizeof path, "%s%s/token", root, place);
     if (r == 0 && !(c.token_file = strdup(path)))
