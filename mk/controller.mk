@@ -29,7 +29,7 @@ CONTROLLER_UNITS   := $(patsubst tests/controller/%.c,$(CONTROLLER_OUT)/%,$(wild
 CONTROLLER_FUZZERS := $(patsubst tests/controller/%.c,$(CONTROLLER_OUT)/%,$(wildcard tests/controller/fuzz_*.c))
 CONTROLLER_CFLAGS   = -O1 -g $(COMMON) $(SANITIZE) -D_FORTIFY_SOURCE=0 -Itests
 CONTROLLER_LIBRARY := $(filter-out src/cluster/main.c,$(CONTROLLER_SOURCES))
-CONTROLLER_FUZZ_SECONDS ?= 5
+CONTROLLER_FUZZ_SECONDS ?= 3
 
 $(CONTROLLER_OUT)/obj/%.o: %.c | packages
 	@mkdir -p $(@D)
@@ -58,7 +58,7 @@ $(CONTROLLER_OUT)/fuzz_%: $(CONTROLLER_OUT)/fuzz/tests/controller/fuzz_%.o $(CON
 
 -include $(shell find $(CONTROLLER_OUT) -name '*.d' 2>/dev/null)
 
-## controller-unit: its reconcilers as tables of states, its cache, its parsers; each parser under libFuzzer for 5 s
+## controller-unit: its reconcilers as tables of states, its cache, its parsers; each parser under libFuzzer for 3 s
 controller-unit: $(CONTROLLER_UNITS) controller-fuzz
 	@failed=0; \
 	for t in $(CONTROLLER_UNITS); do \

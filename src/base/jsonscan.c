@@ -239,7 +239,7 @@ static struct scan scan_of(const char *data, size_t size)
 {
     const unsigned char *start = (const unsigned char *)data;
 
-    return (struct scan){ .at = start, .end = start + size };
+    return (struct scan){ .at = start, .end = start ? start + size : start };
 }
 
 bool jsonscan_is_value(const char *data, size_t size)

@@ -222,6 +222,15 @@ bool cache_put(struct cache *c, struct object *o)
     return true;
 }
 
+bool cache_put_answer(struct cache *c, struct object *o, bool is_partial)
+{
+    if (!is_partial && o->version <= c->watched[o->kind] && !cache_find(c, o->kind, o->namespace, o->name)) {
+        object_free(o);
+        return false;
+    }
+    return cache_put(c, o);
+}
+
 static void take_out(struct cache *c, struct object **at)
 {
     struct object *o = *at;
@@ -269,7 +278,15 @@ void cache_list_end(struct cache *c, enum kind kind, uint64_t version)
                 take_out(c, at);
         }
     c->rolled_back[kind] = false;
+    c->watched[kind] = version;
     c->newest[kind] = back || version > c->newest[kind] ? version : c->newest[kind];
+}
+
+void cache_clear(struct cache *c, enum kind kind)
+{
+    for (size_t b = 0; b < c->of[kind].size; b++)
+        while (c->of[kind].bucket[b])
+            take_out(c, &c->of[kind].bucket[b]);
 }
 
 struct pod *cache_first_owned(const struct cache *c, const char *uid)

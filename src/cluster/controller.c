@@ -142,6 +142,8 @@ static void on_object(struct kube_watch *w, struct jsonslice text, bool is_delet
         log_line(LOG_WARN, "%s: an object is not understood: %s", nouns[kind], e.what);
         return;
     }
+    if (w->phase == KUBE_WATCH_WATCHING && o->version > c->cache.watched[kind])
+        c->cache.watched[kind] = o->version;
     if (is_deleted) {
         cache_remove(&c->cache, kind, o->namespace, o->name, o->uid, o->version);
         object_free(o);
@@ -170,6 +172,11 @@ static void on_listed(struct kube_watch *w)
             start(c, KIND_KERNEL);
     }
     controller_lead(c);
+}
+
+static void on_absent(struct kube_watch *w)
+{
+    cache_clear(&controller_of(w)->cache, kind_of(w));
 }
 
 static void on_trouble(struct kube_watch *w, const char *text)
@@ -206,6 +213,7 @@ void controller_start(struct controller *c)
         w->on_listing = on_listing;
         w->on_object = on_object;
         w->on_listed = on_listed;
+        w->on_absent = on_absent;
         w->on_trouble = on_trouble;
     }
     start(c, KIND_POD);

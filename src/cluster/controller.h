@@ -79,7 +79,8 @@ void work_wake(struct controller *c, enum kind kind, const char *namespace, cons
  * about, NULL if it is created. what: for the log and for error texts, static. */
 void work_write(struct work *w, enum verb verb, enum group group, enum kind kind, const char *name,
                 const struct object *object, char *path, struct buf *body, const char *what);
-/* Writes the status, unless just this was written last: a server that keeps it otherwise is not asked again and again. */
+/* Writes the status, unless just this was written last: a server that keeps it otherwise is not asked again and again.
+ */
 void work_status(struct work *w, enum kind kind, const struct object *o, struct buf *body);
 /* Nothing to do until something changes, or until wake_ms from now (0: no such time). */
 void work_rest(struct work *w, uint64_t wake_ms);

@@ -498,7 +498,8 @@ static struct object *pack(struct decoder *d)
 struct object *object_decode(enum kind kind, struct jsonslice text, struct err *e)
 {
     static int (*const take[KINDS])(struct decoder *, struct jsonslice) = {
-        [KIND_SANDBOX] = take_sandbox, [KIND_KERNEL] = take_kernel, [KIND_POD] = take_pod, [KIND_SERVICE] = take_service };
+        [KIND_SANDBOX] = take_sandbox, [KIND_KERNEL] = take_kernel, [KIND_POD] = take_pod, [KIND_SERVICE] = take_service
+    };
     struct decoder d = { .e = e };
     struct jsonslice labels = { 0 }, notes = { 0 };
     int64_t ignored;

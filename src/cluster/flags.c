@@ -16,20 +16,23 @@ static const struct flag {
     size_t      at;
     const char *help;       /* NULL: not shown */
 } all[] = {
-    { "kubeconfig", TEXT, offsetof(struct flags, kubeconfig), "FILE: default KUBECONFIG, the pod's own, ~/.kube/config" },
+    { "kubeconfig", TEXT, offsetof(struct flags, kubeconfig),
+      "FILE: default KUBECONFIG, the pod's own, ~/.kube/config" },
     { "context", TEXT, offsetof(struct flags, context), "NAME: of the kubeconfig; default its current one" },
     { "leader-elect", BOOL, offsetof(struct flags, elects), "act only while holding the Lease (default true)" },
     { "leader-election-namespace", TEXT, offsetof(struct flags, lease_namespace),
       "NAMESPACE: of the Lease; default the pod's, else agent-sandbox-system" },
     { "metrics-bind-address", TEXT, offsetof(struct flags, metrics_address), "HOST:PORT: default :8080; 0 for none" },
-    { "health-probe-bind-address", TEXT, offsetof(struct flags, probe_address), "HOST:PORT: default :8081; 0 for none" },
+    { "health-probe-bind-address", TEXT, offsetof(struct flags, probe_address),
+      "HOST:PORT: default :8081; 0 for none" },
     { "cluster-domain", TEXT, offsetof(struct flags, cluster_domain), "DOMAIN: default cluster.local" },
     { "sandbox-concurrent-workers", WORKERS, 0, "N: objects with writes under way; default 100" },
     { "cache-label-selectors", BOOL, offsetof(struct flags, selects_labels),
       "watch only Pods and Services with the sandbox label" },
     { "secure-defaults", BOOL, offsetof(struct flags, secure_defaults),
       "no service account token in Pods that do not ask for one" },
-    { "retain-volumes", BOOL, offsetof(struct flags, retain_volumes), "volume claims stay when their Sandbox is deleted" },
+    { "retain-volumes", BOOL, offsetof(struct flags, retain_volumes),
+      "volume claims stay when their Sandbox is deleted" },
     { "recreate-on-change", BOOL, offsetof(struct flags, recreate_on_change),
       "a Pod is made anew when its template changes" },
     { "release-volumes", BOOL, offsetof(struct flags, release_volumes),
@@ -128,7 +131,8 @@ static int set(struct flags *f, const struct flag *flag, const char *value, stru
         return set_level(f, value, e);
     case REFUSED:
         if (on && strcmp(flag->name, "extensions") == 0)
-            return err_set(e, EINVAL, STEP_USAGE, "--extensions: SandboxTemplate, SandboxWarmPool and SandboxClaim are not "
+            return err_set(e, EINVAL, STEP_USAGE,
+                           "--extensions: SandboxTemplate, SandboxWarmPool and SandboxClaim are not "
                            "looked after yet; leave the flag out, or keep the original controller for them");
         if (on)
             return err_set(e, EINVAL, STEP_USAGE, "--%s: metrics are served over HTTP only; put a proxy before them",
@@ -175,7 +179,8 @@ int flags_parse(int argc, char **argv, struct flags *ret, struct err *e)
 
 void flags_print_help(void)
 {
-    printf("carrel-controller " CARREL_VERSION ": looks after Sandboxes (agents.x-k8s.io) and Kernels (jupyter.org) of a "
+    printf("carrel-controller " CARREL_VERSION
+           ": looks after Sandboxes (agents.x-k8s.io) and Kernels (jupyter.org) of a "
            "Kubernetes cluster.\n\n");
     for (size_t i = 0; i < FLAGS; i++)
         if (all[i].help)

@@ -1,5 +1,5 @@
-/* Bodies about a Kernel. What the client gives in the environment wins; what is missing is added, so that the program in
- * the Pod and the annotations always say the same. */
+/* Bodies about a Kernel. What the client gives in the environment wins; what is missing is added, so that the program
+ * in the Pod and the annotations always say the same. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,9 +11,10 @@
 
 enum { KEY_SIZE = 320 };
 
-static const struct { const char *env, *member, *name; unsigned port; } ports[KERNEL_PORTS] = {
-    { "KERNEL_SHELL_PORT", "shell_port", "shell", 52317 },       { "KERNEL_IOPUB_PORT", "iopub_port", "iopub", 52318 },
-    { "KERNEL_HB_PORT", "hb_port", "hb", 52319 },                { "KERNEL_CONTROL_PORT", "control_port", "control", 52320 },
+static const struct { const char *env, *member, *name; unsigned port;
+} ports[KERNEL_PORTS] = {
+    { "KERNEL_SHELL_PORT", "shell_port", "shell", 52317 }, { "KERNEL_IOPUB_PORT", "iopub_port", "iopub", 52318 },
+    { "KERNEL_HB_PORT", "hb_port", "hb", 52319 },          { "KERNEL_CONTROL_PORT", "control_port", "control", 52320 },
     { "KERNEL_STDIN_PORT", "stdin_port", "stdin", 52321 },
 };
 

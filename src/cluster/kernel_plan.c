@@ -1,6 +1,7 @@
-/* A Kernel gets its annotations, a Pod and a Service, all at once. Its conditions are the Pod's, so Ready comes from the
- * kubelet; they are written only when nothing else is left to write, so that whoever sees Ready finds the connection.
- * A Pod that has ended well (idle for too long, or told to) ends its Kernel; one that failed stays, with its reason. */
+/* A Kernel gets its annotations, a Pod and a Service, all at once. Its conditions are the Pod's, so Ready comes from
+ * the kubelet; they are written only when nothing else is left to write, so that whoever sees Ready finds the
+ * connection. A Pod that has ended well (idle for too long, or told to) ends its Kernel; one that failed stays, with
+ * its reason. */
 #include "cluster/kernel.h"
 
 #include <errno.h>
@@ -45,8 +46,9 @@ static const char *find_refusal(const struct kernel_view *v, char *text, size_t 
         return "spec.template.spec is missing or is no object; nothing can be started from it";
     for (size_t i = 0; i < 2; i++)
         if (all[i] && !object_is_owned_by(all[i], &k->o)) {
-            snprintf(text, size, "%s \"%.250s\" exists and is not this Kernel's; delete it, or name the Kernel otherwise",
-                     nouns[i], all[i]->name);
+            snprintf(text, size,
+                     "%s \"%.250s\" exists and is not this Kernel's; delete it, or name the Kernel otherwise", nouns[i],
+                     all[i]->name);
             return text;
         }
     return v->self_error ? v->self_error : v->pod_error ? v->pod_error : v->service_error;

@@ -129,7 +129,8 @@ static void write_process(struct buf *out)
 
     if (fd_read_file(-1, "/proc/self/statm", text, sizeof text) > 0)
         (void)sscanf(text, "%*u %llu", &pages);
-    one(out, "process_resident_memory_bytes", "gauge", "Resident memory.", pages * (unsigned long long)sysconf(_SC_PAGESIZE));
+    one(out, "process_resident_memory_bytes", "gauge", "Resident memory.",
+        pages * (unsigned long long)sysconf(_SC_PAGESIZE));
     getrusage(RUSAGE_SELF, &use);
     head(out, "process_cpu_seconds_total", "counter", "Processor time, user and system.");
     unsigned long long us = (unsigned long long)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) * 1000000ULL +
@@ -158,7 +159,8 @@ void metrics_write(const struct controller *c, struct buf *out)
     one(out, "carrel_controller_events_dropped_total", "counter", "Events not sent.", m->events_dropped);
     head(out, "carrel_controller_writes_total", "counter", "Answers to requests about objects.");
     for (size_t i = 0; i < 5; i++)
-        buf_printf(out, "carrel_controller_writes_total{verb=\"%s\"} %llu\n", verbs[i], (unsigned long long)m->writes[i]);
+        buf_printf(out, "carrel_controller_writes_total{verb=\"%s\"} %llu\n", verbs[i],
+                   (unsigned long long)m->writes[i]);
     head(out, "carrel_controller_objects", "gauge", "Objects in the cache.");
     for (size_t i = 0; i < KINDS; i++)
         buf_printf(out, "carrel_controller_objects{resource=\"%s\"} %zu\n", kinds[i], c->cache.of[i].count);

@@ -1,6 +1,7 @@
-/* `kubectl delete namespace agent-sandbox-system` is how people remove the controller. What is cluster-scoped would stay
- * behind, so the Namespace is made its owner, and the garbage collector does the rest. The Sandbox CRD is not among
- * these: people delete it by name. Best effort: a right that is missing is told in the log and costs nothing else.
+/* `kubectl delete namespace agent-sandbox-system` is how people remove the controller. What is cluster-scoped would
+ * stay behind, so the Namespace is made its owner, and the garbage collector does the rest. The Sandbox CRD is not
+ * among these: people delete it by name. Best effort: a right that is missing is told in the log and costs nothing
+ * else.
  *
  * GET the Namespace -> for each object: GET -> PATCH, unless it is owned already. */
 #include <errno.h>

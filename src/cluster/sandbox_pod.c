@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/fd.h"
 #include "base/jsonout.h"
 #include "cluster/sandbox.h"
 
@@ -257,18 +256,17 @@ static void change_map(struct change *c, struct jsonslice wanted, struct jsonsli
 static void remove_dropped(struct change *c, struct jsonslice keys, struct jsonslice wanted, struct jsonslice has,
                            bool (*skips)(const char *))
 {
-    AUTO_FREE char *list = keys.data ? malloc(keys.size + 1) : NULL;
-    char *at, *save = NULL;
+    char *list = keys.data ? malloc(keys.size + 1) : NULL, *at, *save = NULL;
+    bool is_list = list && jsonscan_text(keys, list, keys.size + 1);
 
-    if (!list || !jsonscan_text(keys, list, keys.size + 1))
-        return;
-    for (at = strtok_r(list, ",", &save); at; at = strtok_r(NULL, ",", &save)) {
+    for (at = is_list ? strtok_r(list, ",", &save) : NULL; at; at = strtok_r(NULL, ",", &save)) {
         bool stays = skips(at) ? !strcmp(at, LABEL_HASH) || !strcmp(at, NOTE_LABELS) || !strcmp(at, NOTE_NOTES) ||
                                  !strcmp(at, NOTE_SPEC_HASH)
                                : jsonscan_find(wanted, at).data != NULL;
         if (!stays && jsonscan_find(has, at).data)
             change_to(c, at, NULL);
     }
+    free(list);
 }
 
 static void change_labels(struct change *c, const struct sandbox *s, struct jsonslice has, struct jsonslice notes)
@@ -296,9 +294,10 @@ static void change_keys(struct change *c, const char *note, struct jsonslice map
     buf_init(&keys, 1 << 20);
     join_keys(map, skips, &keys);
     if (now.data ? !jsonscan_is(now, buf_string(&keys)) : keys.length > 0) {
-        AUTO_FREE char *text = now.data ? malloc(now.size + 1) : NULL;  /* long ones need more than jsonscan_is() has */
+        char *text = now.data ? malloc(now.size + 1) : NULL;    /* long ones need more than jsonscan_is() has */
         if (!text || !jsonscan_text(now, text, now.size + 1) || strcmp(text, buf_string(&keys)) != 0)
             change_to(c, note, buf_string(&keys));
+        free(text);
     }
     buf_done(&keys);
 }

@@ -29,7 +29,8 @@ static void patch(struct work *w, enum group group, const struct object *o, stru
     work_write(w, VERB_PATCH, group, o->kind, o->name, o, work_path(o->kind, o->namespace, o->name, ""), body, what);
 }
 
-static void create(struct work *w, enum group group, enum kind kind, const char *name, struct buf *body, const char *what)
+static void create(struct work *w, enum group group, enum kind kind, const char *name, struct buf *body,
+                   const char *what)
 {
     work_write(w, VERB_CREATE, group, kind, name, NULL, work_path(kind, w->namespace, NULL, NULL), body, what);
 }
@@ -48,8 +49,8 @@ static void act(struct work *w, const struct sandbox *box, const struct action *
     buf_init(&body, BODY_MAX);
     switch (a->act) {
     case ACT_FETCH:
-        work_write(w, VERB_GET, GROUP_SELF, KIND_SANDBOX, w->name, NULL, work_path(KIND_SANDBOX, w->namespace, w->name, ""),
-                   NULL, "get sandbox");
+        work_write(w, VERB_GET, GROUP_SELF, KIND_SANDBOX, w->name, NULL,
+                   work_path(KIND_SANDBOX, w->namespace, w->name, ""), NULL, "get sandbox");
         break;
     case ACT_CREATE_CLAIM:
         sandbox_write_claim(box, p, a->index, &body);
@@ -82,7 +83,8 @@ static void act(struct work *w, const struct sandbox *box, const struct action *
     case ACT_ADOPT_SERVICE:
     case ACT_PATCH_SERVICE:
         sandbox_write_service_patch(box, (const struct service *)a->object, a->act == ACT_ADOPT_SERVICE, &body);
-        patch(w, GROUP_SERVICE, a->object, &body, a->act == ACT_ADOPT_SERVICE ? "adopt service" : "patch owned service");
+        patch(w, GROUP_SERVICE, a->object, &body,
+              a->act == ACT_ADOPT_SERVICE ? "adopt service" : "patch owned service");
         break;
     case ACT_DELETE_SERVICE:
         work_delete(w, GROUP_SERVICE, a->object, "delete service");

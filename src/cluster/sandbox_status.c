@@ -89,7 +89,8 @@ static void set_scheduled(struct planner *p)
     if (!pod || !object_is_owned_by(&pod->o, &p->v->box->o))
         return;
     if (pod->scheduled == COND_ABSENT)
-        set(p, COND_SCHEDULED, COND_UNKNOWN, "PodSchedulingUnknown", "Pod has not reported a PodScheduled condition yet");
+        set(p, COND_SCHEDULED, COND_UNKNOWN, "PodSchedulingUnknown",
+            "Pod has not reported a PodScheduled condition yet");
     else
         set(p, COND_SCHEDULED, pod->scheduled,
             pod->scheduled_reason ? pod->scheduled_reason
@@ -183,7 +184,8 @@ void status_active(struct planner *p)
     }
     if (p->service) {
         s->service = p->service->o.name;
-        s->fqdn = plan_text(p->plan, "%s.%s.svc.%s", p->service->o.name, box->o.namespace, p->v->policy->cluster_domain);
+        s->fqdn =
+            plan_text(p->plan, "%s.%s.svc.%s", p->service->o.name, box->o.namespace, p->v->policy->cluster_domain);
     } else if (p->service_error || p->plan->many_pods) {
         s->service = box->status_service;
         s->fqdn = box->status_fqdn;

@@ -31,7 +31,8 @@ static void on_request(struct http_request *r, void *owner)
         else
             (void)http_reply(r, 200, "text/plain; version=0.0.4; charset=utf-8", buf_string(&out), out.length);
         buf_done(&out);
-    } else if ((tag & TAG_PROBES) && (http_text_is(r->head.path, "/healthz") || http_text_is(r->head.path, "/readyz"))) {
+    } else if ((tag & TAG_PROBES) &&
+               (http_text_is(r->head.path, "/healthz") || http_text_is(r->head.path, "/readyz"))) {
         (void)http_reply(r, s->controller->is_stopping ? 503 : 200, "text/plain", "ok", 2);
     } else {
         (void)http_reply_text(r, 404, "there are /metrics, /healthz and /readyz\n");
@@ -55,7 +56,7 @@ static int listen_at(const char *address, struct err *e)
         name++;
     }
     int r = getaddrinfo(*name ? name : NULL, colon + 1, &hints, &found);
-    if (r != 0)
+    if (r != 0 || !found)
         return err_set(e, EINVAL, STEP_USAGE, "%.80s: %s", address, gai_strerror(r));
     /* Without a host, one socket for IPv6 serves both. */
     struct addrinfo *best = found;

@@ -11,7 +11,8 @@ struct serve {
 };
 
 /* Addresses are HOST:PORT or :PORT; "0" or "" is none. Both may be the same. */
-MUST_CHECK int serve_start(struct serve *s, struct controller *c, const char *metrics, const char *probes, struct err *e);
+MUST_CHECK int serve_start(struct serve *s, struct controller *c, const char *metrics, const char *probes,
+                           struct err *e);
 void serve_stop(struct serve *s);
 
 #endif

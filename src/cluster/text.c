@@ -29,29 +29,47 @@ uint64_t hash_bytes(uint64_t seed, const void *data, size_t size)
     return seed;
 }
 
+/* n digits; -1 if there are fewer. */
+static int digits(const char *at, int n)
+{
+    int value = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (at[i] < '0' || at[i] > '9')
+            return -1;
+        value = value * 10 + (at[i] - '0');
+    }
+    return value;
+}
+
 bool time_parse(const char *text, int64_t *ret)
 {
-    struct tm tm = { 0 };
-    int used = 0, hours, minutes;
-    char sign;
+    static const char pattern[] = "dddd-dd-ddTdd:dd:dd";
+    int64_t offset = 0;
 
-    if (strlen(text) < 20 || sscanf(text, "%4d-%2d-%2d%*1[Tt ]%2d:%2d:%2d%n", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &tm.tm_hour,
-                                    &tm.tm_min, &tm.tm_sec, &used) != 6 || used != 19)
-        return false;
-    if (tm.tm_year < 1970 || tm.tm_mon < 1 || tm.tm_mon > 12 || tm.tm_mday < 1 || tm.tm_mday > 31 || tm.tm_hour > 23 ||
+    for (size_t i = 0; i < sizeof pattern - 1; i++)
+        if (pattern[i] == 'd' ? text[i] < '0' || text[i] > '9' : text[i] != pattern[i])
+            return false;
+    struct tm tm = { .tm_year = digits(text, 4) - 1900,
+                     .tm_mon = digits(text + 5, 2) - 1,
+                     .tm_mday = digits(text + 8, 2),
+                     .tm_hour = digits(text + 11, 2),
+                     .tm_min = digits(text + 14, 2),
+                     .tm_sec = digits(text + 17, 2) };
+    if (tm.tm_year < 70 || tm.tm_mon < 0 || tm.tm_mon > 11 || tm.tm_mday < 1 || tm.tm_mday > 31 || tm.tm_hour > 23 ||
         tm.tm_min > 59 || tm.tm_sec > 60)
         return false;
-    const char *at = text + used;
+    const char *at = text + sizeof pattern - 1;
     if (*at == '.')
         for (at++; *at >= '0' && *at <= '9';)
             at++;
-    int64_t offset = 0;
-    if (sscanf(at, "%1[+-]%2d:%2d", &sign, &hours, &minutes) == 3 && strlen(at) == 6)
-        offset = (int64_t)(hours * 60 + minutes) * (sign == '-' ? -60 : 60);
-    else if ((*at != 'Z' && *at != 'z') || at[1])
+    if (*at == '+' || *at == '-') {
+        if (strlen(at) != 6 || at[3] != ':' || digits(at + 1, 2) < 0 || digits(at + 4, 2) < 0)
+            return false;
+        offset = (int64_t)(digits(at + 1, 2) * 60 + digits(at + 4, 2)) * (*at == '-' ? -60 : 60);
+    } else if (*at != 'Z' || at[1]) {
         return false;
-    tm.tm_year -= 1900;
-    tm.tm_mon--;
+    }
     *ret = timegm(&tm) - offset;
     return true;
 }

@@ -1,6 +1,6 @@
 /* The queue and the writes.
  *
- *   wake -> ready list -> run() -> writes under way -> answers into the cache -> run() again ... -> rest (freed, or a timer)
+ *   wake -> ready list -> run() -> writes under way -> answers into the cache -> run() again ... -> rest (freed)
  *                            \-> fail: a timer, longer each time
  *
  * Level-triggered: a reason to look says nothing about what changed. While writes of an object are under way it is not
@@ -82,16 +82,18 @@ static void clear_errors(struct work *w)
     w->retry_ms = 0;
 }
 
-static void free_work(struct work *w)
+static void release_work(struct work *w)
 {
-    struct controller *c = w->controller;
-    struct work **at = place_of(c, w->by->kind, w->hash, w->namespace, w->name);
-
-    *at = w->next;
-    c->n_works--;
-    loop_timer_cancel(c->loop, &w->timer);
+    w->controller->n_works--;
+    loop_timer_cancel(w->controller->loop, &w->timer);
     clear_errors(w);
     free(w);
+}
+
+static void free_work(struct work *w)
+{
+    *place_of(w->controller, w->by->kind, w->hash, w->namespace, w->name) = w->next;
+    release_work(w);
 }
 
 static void on_timer(struct loop_timer *t)
@@ -238,9 +240,11 @@ void work_fail(struct work *w)
 
 char *work_path(enum kind kind, const char *namespace, const char *name, const char *subresource)
 {
-    static const char *const group[KINDS] = {
-        [KIND_SANDBOX] = "/apis/agents.x-k8s.io/v1beta1", [KIND_KERNEL] = "/apis/jupyter.org/v1", [KIND_POD] = "/api/v1",
-        [KIND_SERVICE] = "/api/v1", [KIND_CLAIM] = "/api/v1" };
+    static const char *const group[KINDS] = { [KIND_SANDBOX] = "/apis/agents.x-k8s.io/v1beta1",
+                                              [KIND_KERNEL] = "/apis/jupyter.org/v1",
+                                              [KIND_POD] = "/api/v1",
+                                              [KIND_SERVICE] = "/api/v1",
+                                              [KIND_CLAIM] = "/api/v1" };
     static const char *const plural[KINDS] = {
         [KIND_SANDBOX] = "sandboxes", [KIND_KERNEL] = "kernels", [KIND_POD] = "pods", [KIND_SERVICE] = "services",
         [KIND_CLAIM] = "persistentvolumeclaims" };
@@ -250,6 +254,14 @@ char *work_path(enum kind kind, const char *namespace, const char *name, const c
     return kube_path("%r/namespaces/%s/%r/%s%r", group[kind], namespace, plural[kind], name, subresource);
 }
 
+static void release_write(struct write *x)
+{
+    kube_call_done(&x->call);
+    free(x->name);
+    free(x->uid);
+    free(x);
+}
+
 static void free_write(struct write *x)
 {
     for (struct write **at = &x->work->writes; *at; at = &(*at)->next)
@@ -257,10 +269,7 @@ static void free_write(struct write *x)
             *at = x->next;
             break;
         }
-    kube_call_done(&x->call);
-    free(x->name);
-    free(x->uid);
-    free(x);
+    release_write(x);
 }
 
 static bool is_cause(const struct kube_call *call, const char *reason)
@@ -293,7 +302,7 @@ static void take_answer(struct write *x)
         return;
     }
     if (o)
-        (void)cache_put(&c->cache, o);
+        (void)cache_put_answer(&c->cache, o, c->watch[x->kind].selector != NULL);
 }
 
 static void start_get(struct work *w, enum group group, enum kind kind, const char *name)
@@ -475,10 +484,13 @@ void controller_done(struct controller *c)
     c->is_stopping = true;
     c->leads = false;
     for (size_t b = 0; b < c->works_size; b++)
-        while (c->works[b]) {
-            while (c->works[b]->writes)
-                free_write(c->works[b]->writes);
-            free_work(c->works[b]);
+        for (struct work *w = c->works[b], *next; w; w = next) {
+            next = w->next;
+            for (struct write *x = w->writes, *more; x; x = more) {
+                more = x->next;
+                release_write(x);
+            }
+            release_work(w);
         }
     free(c->works);
     loop_task_cancel(c->loop, &c->pump);

@@ -52,7 +52,8 @@ static int resolve(struct kube_client *c, struct err *e)
     int r = getaddrinfo(c->config->host, c->config->port, &hints, &found);
 
     if (r != 0)
-        return err_set(e, r == EAI_SYSTEM ? errno : ENOENT, STEP_NETWORK, "%.100s: %s", c->config->host, gai_strerror(r));
+        return err_set(e, r == EAI_SYSTEM ? errno : ENOENT, STEP_NETWORK, "%.100s: %s", c->config->host,
+                       gai_strerror(r));
     if (c->addresses)
         freeaddrinfo(c->addresses);
     c->addresses = c->next_address = found;

@@ -86,24 +86,28 @@ char *kube_file_read(const char *path, size_t most_bytes, size_t *ret_size, stru
     FD fd = open(path, O_RDONLY | O_CLOEXEC);
 
     buf_init(&b, most_bytes);
+    *ret_size = 0;
     if (fd < 0) {
         err_set(e, errno, STEP_USAGE, "%s", path);
         return NULL;
     }
     for (;;) {
-        char *room = buf_reserve(&b, 8192);
-        ssize_t n = room ? read(fd, room, 8192) : -1;
-        if (n < 0) {
-            err_set(e, room ? errno : EFBIG, STEP_USAGE, "%s", path);
+        char piece[4096];
+        ssize_t n = read(fd, piece, sizeof piece);
+        int code = n < 0 ? errno : 0;
+        if (n > 0)
+            buf_add(&b, piece, (size_t)n);
+        if (code || buf_error(&b) < 0) {
+            err_set(e, code ? code : b.failure, STEP_USAGE, "%s", path);
             buf_done(&b);
             return NULL;
         }
-        buf_commit(&b, (size_t)n);
         if (n == 0)
             break;
     }
-    buf_add_char(&b, '\0');
-    *ret_size = b.length - 1;
+    if (!b.data)
+        return strdup("");
+    *ret_size = b.length;
     return b.data;
 }
 
@@ -117,8 +121,12 @@ char *kube_base64_decode(const char *text, size_t size, size_t *ret_size)
         return NULL;
     for (size_t i = 0; i < size; i++) {
         unsigned char c = (unsigned char)text[i];
-        int v = c >= 'A' && c <= 'Z' ? c - 'A' : c >= 'a' && c <= 'z' ? c - 'a' + 26 : c >= '0' && c <= '9' ? c - '0' + 52
-                : c == '+' ? 62 : c == '/' ? 63 : -1;
+        int v = c >= 'A' && c <= 'Z'   ? c - 'A'
+                : c >= 'a' && c <= 'z' ? c - 'a' + 26
+                : c >= '0' && c <= '9' ? c - '0' + 52
+                : c == '+'             ? 62
+                : c == '/'             ? 63
+                                       : -1;
         if (isspace(c))
             continue;
         if (c == '=' && pads < 2) {
@@ -315,7 +323,8 @@ static int take_user(struct reader *r, yaml_node_t *user, struct kube_config *c)
     if (member(r, user, "auth-provider"))
         return fail(r, user, "auth-provider is gone since Kubernetes 1.26; use exec, a token or a certificate");
     if (scalar(member(r, user, "username")))
-        return fail(r, user, "username and password are gone since Kubernetes 1.19; use exec, a token or a certificate");
+        return fail(r, user,
+                    "username and password are gone since Kubernetes 1.19; use exec, a token or a certificate");
     if (!c->cert_pem != !c->key_pem)
         return fail(r, user, "client-certificate and client-key belong together, and one is missing");
     yaml_node_t *plugin = member(r, user, "exec");
@@ -324,7 +333,8 @@ static int take_user(struct reader *r, yaml_node_t *user, struct kube_config *c)
 
 static int take_document(struct reader *r, const char *wanted, struct kube_config *c)
 {
-    yaml_node_t *root = yaml_document_get_root_node(&r->document), *context, *cluster, *user = NULL;
+    yaml_node_t *root = yaml_document_get_root_node(&r->document), *context = NULL, *cluster = NULL;
+    yaml_node_t *user = NULL;
     int ret;
 
     if (!root || root->type != YAML_MAPPING_NODE)
@@ -433,15 +443,17 @@ int kube_config_in_cluster(const char *root, struct kube_config *ret, struct err
 static int load(const char *path, const char *context, struct kube_config *ret, struct err *e)
 {
     size_t size;
-    AUTO_FREE char *text = kube_file_read(path, FILE_MAX_BYTES, &size, e), *folder = NULL;
+    char *text = kube_file_read(path, FILE_MAX_BYTES, &size, e);
 
     if (!text)
         return -e->code;
     const char *slash = strrchr(path, '/');
-    folder = slash ? strndup(path, (size_t)(slash - path)) : strdup(".");
-    if (!folder)
-        return err_at(e, ENOMEM, STEP_MEMORY, 0, NULL);
-    return kube_config_parse(path, text, size, folder, context, ret, e);
+    char *folder = slash ? strndup(path, (size_t)(slash - path)) : strdup(".");
+    int r = folder ? kube_config_parse(path, text, size, folder, context, ret, e)
+                   : err_at(e, ENOMEM, STEP_MEMORY, 0, NULL);
+    free(folder);
+    free(text);
+    return r;
 }
 
 int kube_config_find(const char *file, const char *context, struct kube_config *ret, struct err *e)

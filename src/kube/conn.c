@@ -213,7 +213,10 @@ static void pull(struct kube_conn *c)
             return;
         }
         if (n <= 0) {
-            end_exchange(c, n == 0 ? -ECONNRESET : (int)n, n == 0 ? "closed by the server" : c->e.code ? c->e.what : NULL);
+            end_exchange(c, n == 0 ? -ECONNRESET : (int)n,
+                         n == 0      ? "closed by the server"
+                         : c->e.code ? c->e.what
+                                     : NULL);
             return;
         }
         c->heard = true;
@@ -298,9 +301,10 @@ static void on_event(struct loop_fd *w, uint32_t events)
 
 static void set_options(int fd)
 {
-    static const struct { int level, name, value; } all[] = {
-        { IPPROTO_TCP, TCP_NODELAY, 1 },      { SOL_SOCKET, SO_KEEPALIVE, 1 },    { IPPROTO_TCP, TCP_KEEPIDLE, 20 },
-        { IPPROTO_TCP, TCP_KEEPINTVL, 5 },    { IPPROTO_TCP, TCP_KEEPCNT, 4 },    { IPPROTO_TCP, TCP_USER_TIMEOUT, 30000 },
+    static const struct { int level, name, value;
+    } all[] = {
+        { IPPROTO_TCP, TCP_NODELAY, 1 },   { SOL_SOCKET, SO_KEEPALIVE, 1 }, { IPPROTO_TCP, TCP_KEEPIDLE, 20 },
+        { IPPROTO_TCP, TCP_KEEPINTVL, 5 }, { IPPROTO_TCP, TCP_KEEPCNT, 4 }, { IPPROTO_TCP, TCP_USER_TIMEOUT, 30000 },
     };
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

@@ -1,5 +1,5 @@
-/* Credential plugins (client.authentication.k8s.io): a program that prints an ExecCredential. It is run at the start and
- * when the server says 401; the caller waits for it, at most PLUGIN_MS. */
+/* Credential plugins (client.authentication.k8s.io): a program that prints an ExecCredential. It is run at the start
+ * and when the server says 401; the caller waits for it, at most PLUGIN_MS. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -107,17 +107,19 @@ int kube_config_run_plugin(struct kube_config *c, struct err *e)
 
     if (!c->exec_argv[0])
         return 0;
-    snprintf(info, sizeof info,
-             "KUBERNETES_EXEC_INFO={\"apiVersion\":\"%.80s\",\"kind\":\"ExecCredential\",\"spec\":{\"interactive\":false}}",
-             c->exec_version ? c->exec_version : "client.authentication.k8s.io/v1");
-    AUTO_FREE char **env = make_env(c, info);
-    if (!env || pipe2(ends, O_CLOEXEC) < 0)
-        return err_at(e, env ? errno : ENOMEM, STEP_USAGE, 0, "credential plugin");
+    snprintf(
+        info, sizeof info,
+        "KUBERNETES_EXEC_INFO={\"apiVersion\":\"%.80s\",\"kind\":\"ExecCredential\",\"spec\":{\"interactive\":false}}",
+        c->exec_version ? c->exec_version : "client.authentication.k8s.io/v1");
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return err_at(e, errno, STEP_USAGE, 0, "credential plugin");
     FD in = ends[0], to = ends[1];
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&actions, to, 1);
-    r = posix_spawnp(&pid, c->exec_argv[0], &actions, NULL, c->exec_argv, env);
+    char **env = make_env(c, info);
+    r = env ? posix_spawnp(&pid, c->exec_argv[0], &actions, NULL, c->exec_argv, env) : ENOMEM;
+    free(env);
     posix_spawn_file_actions_destroy(&actions);
     if (r != 0)
         return err_set(e, r, STEP_USAGE, "credential plugin %.120s", c->exec_argv[0]);

@@ -175,6 +175,8 @@ static void on_page(struct kube_call *call)
     }
     drop_more(w);
     w->version[0] = '\0';
+    if (call->status == 404 && w->on_absent)
+        w->on_absent(w);
     if (call->status == 200)
         snprintf(why, sizeof why, "the answer is no list");
     else
@@ -275,7 +277,7 @@ static void on_watched(struct kube_call *call)
 
     w->status = call->status == 200 ? 0 : call->status;
     w->retry_after_ms = call->retry_after_ms;
-    if (call->status == 410)
+    if (call->status == 410 || call->status == 404)
         w->relist = true;
     if (w->is_heard && loop_now_ms() - w->begun_ms >= 1000 && (call->status == 200 || call->status == 0)) {
         watch(w);       /* its time was over, or the server ended; the first new try comes at once */

@@ -17,7 +17,8 @@ struct kube_watch {
     void (*on_listing)(struct kube_watch *w);       /* a list begins: what is not told until on_listed() is gone */
     void (*on_object)(struct kube_watch *w, struct jsonslice object, bool is_deleted);
     void (*on_listed)(struct kube_watch *w);        /* version is the list's */
-    void (*on_trouble)(struct kube_watch *w, const char *text);     /* once for each run of failures; "" when it is over */
+    void (*on_absent)(struct kube_watch *w);        /* the server does not serve it: there are no such objects */
+    void (*on_trouble)(struct kube_watch *w, const char *text); /* once for each run of failures; "" when it is over */
 
     /* To be read: */
     enum kube_watch_phase phase;
@@ -42,7 +43,14 @@ void kube_watch_stop(struct kube_watch *w);
 uint32_t kube_backoff_ms(unsigned n);
 
 /* What one line of a watch says. */
-enum kube_line { KUBE_LINE_BAD, KUBE_LINE_SET, KUBE_LINE_DELETED, KUBE_LINE_BOOKMARK, KUBE_LINE_EXPIRED, KUBE_LINE_ERROR };
+enum kube_line {
+    KUBE_LINE_BAD,
+    KUBE_LINE_SET,
+    KUBE_LINE_DELETED,
+    KUBE_LINE_BOOKMARK,
+    KUBE_LINE_EXPIRED,
+    KUBE_LINE_ERROR
+};
 struct kube_line_parts {
     struct jsonslice object, version;
     uint32_t         retry_after_ms;

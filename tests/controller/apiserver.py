@@ -19,7 +19,7 @@ GROUPS = {("agents.x-k8s.io", "v1beta1"): {"sandboxes": "Sandbox"}, ("jupyter.or
           ("coordination.k8s.io", "v1"): {"leases": "Lease"},
           ("rbac.authorization.k8s.io", "v1"): {"clusterroles": "ClusterRole", "clusterrolebindings": "ClusterRoleBinding"}}
 HAS_STATUS = {"sandboxes", "kernels", "pods"}
-FAULTS = ["close", "close-after", "half", "409", "410", "410-inside", "429", "500", "late", "twice"]
+FAULTS = ["close", "close-after", "half", "409", "410", "410-inside", "429", "500", "late", "slow", "twice"]
 
 
 class Refusal(Exception):
@@ -149,6 +149,8 @@ class Store:
         stays = obj["metadata"].get("finalizers") or in_use or (resource == "pods" and self.pod_grace != 0)
         if not stays:
             self.remove(resource, namespace, name)
+            obj = copy.deepcopy(obj)
+            obj["metadata"]["deletionTimestamp"] = now()
             return obj
         if "deletionTimestamp" not in obj["metadata"]:
             obj = copy.deepcopy(obj)
@@ -213,7 +215,7 @@ class Server:
     def __init__(self, tls=None, token=None):
         self.store, self.fault, self.token, self.tls = Store(), None, token, tls
         self.requests, self.page_max, self.open_watches = [], None, 0
-        self.responses = 0
+        self.responses, self.absent = 0, set()
         self.loop = asyncio.new_event_loop()
         self.started = threading.Event()
         self.writers = set()
@@ -328,6 +330,9 @@ class Server:
             code, result = e.code, e.body()
         if fault == "close-after":
             return False
+        if fault == "slow":         # watches tell of it long before the answer does
+            result = copy.deepcopy(result)
+            await asyncio.sleep(0.3)
         return await self.answer(writer, code, result, half=fault == "half")
 
     async def answer(self, writer, code, body, fields=None, half=False):
@@ -348,7 +353,7 @@ class Server:
         if rest[0] == "namespaces" and len(rest) > 2:
             namespace, rest = rest[1], rest[2:]
         resource = rest[0]
-        if resource not in group:
+        if resource not in group or resource in self.absent:
             raise Refusal(404, "NotFound", "the server could not find the requested resource")
         return resource, group[resource], namespace, rest[1] if len(rest) > 1 else None, rest[2] if len(rest) > 2 else None
 
@@ -388,7 +393,10 @@ class Server:
         return {"kind": kind + "List", "apiVersion": "v1", "metadata": meta, "items": [self.store.objects[k] for k in keys]}
 
     async def watch(self, writer, path, query, fault):
-        resource, kind, _, _, _ = self.parse(path)
+        try:
+            resource, kind, _, _, _ = self.parse(path)
+        except Refusal as e:
+            return await self.answer(writer, e.code, e.body())
         since = int(query["resourceVersion"])
         if since < self.store.oldest:
             fault = fault or "410-inside"
@@ -465,6 +473,15 @@ class Server:
 
     def delete(self, resource, name, namespace="default"):
         return self.call(lambda: self.store.delete(resource, namespace, name, None))
+
+    def uninstall(self, resource):
+        """The definition is deleted, and its objects with it; watches end before they have told."""
+        def go():
+            self.absent.add(resource)
+            for key in [k for k in self.store.objects if k[0] == resource]:
+                del self.store.objects[key]
+        self.cut()
+        self.call(go)
 
     def forget(self):
         """Versions so far can no longer be watched from, and every watch ends."""

@@ -108,6 +108,19 @@ def test_a_server_that_was_gone_for_a_while(server, start):
     assert asked < 200
 
 
+def test_a_definition_that_is_deleted_takes_its_objects_along(server, start):
+    c = start()
+    server.apply("sandboxes", sandbox())
+    wait_for("Ready", lambda: is_ready(server))
+    server.uninstall("sandboxes")
+    wait_for("it is noticed", lambda: "sandboxes: cannot be watched" in c.log())
+    server.delete("pods", "box")
+    spec = {"template": {"spec": {"containers": [{"image": "i"}]}}}
+    server.apply("kernels", {"kind": "Kernel", "metadata": {"name": "later"}, "spec": spec})
+    wait_for("a later thing is done", lambda: conditions(server.get("kernels", "later")).get("Ready", {}).get("status") == "True")
+    assert server.get("pods", "box") is None
+
+
 class Immortal:
     """A controller that the server kills at its n-th write, before or after it is made, and that is started anew."""
 

@@ -150,6 +150,27 @@ static void test_a_text_is_cut_between_characters(void **state)
     assert_int_equal(jsonscan_cut(jsonscan_inside(SLICE("\"\"")), 5, &n), 0);
 }
 
+static void test_members_and_elements_are_walked_through(void **state)
+{
+    static const struct { const char *text, *seen; } all[] = {
+        { "{}", "" }, { "[]", "" }, { "5", "" }, { "null", "" }, { " { } ", "" },
+        { "{\"a\":1,\"b\":{\"c\":[2,3]}, \"d\" : \"x,}\"}", "\"a\"=1;\"b\"={\"c\":[2,3]};\"d\"=\"x,}\";" },
+        { "[1, [2,3] ,{\"a\":4}]", "=1;=[2,3];={\"a\":4};" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(all); i++) {
+        char seen[256] = "";
+        struct jsonwalk w = jsonscan_walk((struct jsonslice){ all[i].text, strlen(all[i].text) });
+        while (jsonscan_next(&w))
+            snprintf(seen + strlen(seen), sizeof seen - strlen(seen), "%.*s=%.*s;", (int)w.key.size,
+                     w.key.data ? w.key.data : "", (int)w.value.size, w.value.data);
+        assert_string_equal(seen, all[i].seen);
+    }
+    struct jsonwalk none = jsonscan_walk((struct jsonslice){ 0 });
+    assert_false(jsonscan_next(&none));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -159,6 +180,7 @@ int main(void)
         cmocka_unit_test(test_members_are_found_by_their_name),
         cmocka_unit_test(test_texts_are_decoded),
         cmocka_unit_test(test_a_text_is_cut_between_characters),
+        cmocka_unit_test(test_members_and_elements_are_walked_through),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
