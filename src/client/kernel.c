@@ -44,8 +44,8 @@ static const char usage[] =
     "  --python PROGRAM        the interpreter and with it the packages (then a server of its own is started)\n"
     "  --template NAME         a template of the server's instead\n"
     "  --memory 2G  --cpus 2  --pids 256  --disk 1G        limits of the box\n"
-    "  --env K=V               may be given often; what the program that starts it gives to it is there, too,\n"
-    "                          but not the environment in which that program was itself started\n"
+    "  --env K=V               may be given often; what the program that starts it gives to this kernel is there,\n"
+    "                          too, but not the environment in which that program was itself started\n"
     "  --spec DIR              the kernelspec's folder: 'env' in its kernel.json is handed on\n"
     "  --no-mount              the directory is not there either\n"
     "  --url URL\n";

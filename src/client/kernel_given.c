@@ -113,8 +113,8 @@ void given_environment(json_t *env, const char *spec)
         hand_on_spec(env, spec);
     AUTO_FREE char *parent = read_parent(&size);
     if (!parent) {
-        fputs("carrel: kernel: the environment of the program that starts this kernel cannot be read; of this one's only "
-              "what the kernelspec names is handed on\n", stderr);
+        fputs("carrel: kernel: the environment of the program that starts this kernel cannot be read; of this one's "
+              "only what the kernelspec names is handed on\n", stderr);
         return;
     }
     for (char **v = environ; *v; v++) {

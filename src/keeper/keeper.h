@@ -12,7 +12,6 @@
 #include "keeper/proto.h"
 
 enum { KEEPER_ROOTS = 64, KEEPER_LAYERS = 16, KEEPER_OPENERS = 1024 };
-
 /* How a payload came to be; EVENT_STARTED tells it in code. */
 enum way { WAY_EXECUTED, WAY_FORKED, WAY_PARKED };
 

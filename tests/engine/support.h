@@ -104,13 +104,14 @@ long   keeper_anonymous_kb(void);
 size_t keeper_children(pid_t *ret, size_t room);        /* its descendants that are not dead */
 pid_t  keeper_init(void);               /* pid of the (only) box's init */
 int    cgroups_of(pid_t keeper);        /* leaves that it made and that exist */
+pid_t  payload_pid(const char *name);   /* test_life.c: of a payload of the keeper's; 0: there is none */
 bool   is_running(pid_t pid);           /* and no zombie */
 /* Reads until the deadline, the end, or `size` bytes. */
 size_t read_some(int fd, char *text, size_t size, int ms);
 void   read_until(int fd, const char *wanted);
 
 extern const struct frame_limits usual;
-extern const struct CMUnitTest box_tests[], life_tests[], front_tests[], files_tests[], family_tests[];
-extern const size_t n_box_tests, n_life_tests, n_front_tests, n_files_tests, n_family_tests;
+extern const struct CMUnitTest box_tests[], life_tests[], memory_tests[], front_tests[], files_tests[], family_tests[];
+extern const size_t n_box_tests, n_life_tests, n_memory_tests, n_front_tests, n_files_tests, n_family_tests;
 
 #endif

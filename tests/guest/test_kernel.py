@@ -151,7 +151,7 @@ def until_asked(kernel, printed):
 
 def test_the_debugger_is_ipythons_and_can_be_interrupted(kernel):
     printed = []
-    msg_id = kernel.submit("kept = 3\ndef f():\n    breakpoint()\n    return kept\nf()", allow_stdin=True)
+    msg_id = kernel.submit("import pdb\nkept = 3\ndef f():\n    pdb.set_trace()\n    return kept\nf()", allow_stdin=True)
     for answer in ("p 40 + 2", "c"):
         assert until_asked(kernel, printed) == "ipdb> "
         kernel.send("input_reply", {"value": answer}, channel="stdin")
