@@ -72,6 +72,7 @@ static pid_t start(const char *const *argv, bool quiet, FILE **ret)
 {
     int ends[2];
 
+    *ret = NULL;
     if (pipe2(ends, O_CLOEXEC) < 0)
         return -1;
     fflush(NULL);
