@@ -74,9 +74,13 @@ controller-fuzz: $(CONTROLLER_FUZZERS)
 	        { tail -60 $$t.log; echo "controller: $${t##*/} FAILED, input in $$t.*"; exit 1; }; \
 	    echo "  $${t##*/}: $$(sed -n 's/^Done \([0-9]*\) runs.*/\1 runs, nothing found/p' $$t.log)"; done
 
+# Most of the time is spent waiting (leases, Retry-After), hence two at once.
 ## controller-e2e: the controller against an API server of the tests that can lie
 controller-e2e: $(CONTROLLER_ASAN) | venv
-	@CARREL_CONTROLLER=$(abspath $(CONTROLLER_ASAN)) timeout 900 $(VENV)/bin/pytest -q -p no:cacheprovider tests/controller
+	@export CARREL_CONTROLLER=$(abspath $(CONTROLLER_ASAN)); run="timeout 900 $(VENV)/bin/pytest -q -p no:cacheprovider"; \
+	log=$(CONTROLLER_OUT)/faults.log; $$run tests/controller/test_faults.py >$$log 2>&1 & faults=$$!; \
+	$$run tests/controller --ignore=tests/controller/test_faults.py; result=$$?; \
+	wait $$faults || result=1; cat $$log; exit $$result
 
 ## controller-proof: every fault at every response, and long fuzzing
 controller-proof: $(CONTROLLER_ASAN) | venv

@@ -35,6 +35,8 @@ def free_port():
 
 
 class Controller:
+    running = []            # whatever a test has started ends with it
+
     def __init__(self, server, folder, *flags, kubeconfig=None):
         self.server, self.folder, self.port = server, folder, free_port()
         self.config = folder / ("kubeconfig-%d" % self.port)
@@ -48,6 +50,7 @@ class Controller:
     def start(self):
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(self.args, stderr=log, stdout=log)
+        Controller.running.append(self.process)
 
     def kill(self):
         self.process.kill()
@@ -60,6 +63,16 @@ class Controller:
 
     def log(self):
         return self.log_path.read_text()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    yield
+    while Controller.running:
+        process = Controller.running.pop()
+        if process.poll() is None:
+            process.kill()
+            process.wait()
 
 
 @pytest.fixture
