@@ -8,3 +8,10 @@ services: all | $(VENV)/bin/pytest
 	    $(VENV)/bin/pytest -q -p no:cacheprovider tests/services $(SERVICES_ARGS)
 
 $(BUILD)/fuzz/fuzz_service: FUZZ_LIBS := -ljansson
+
+.PHONY: bench-services
+## bench-services: calls of an echo function, beside a warm cell and an http.server with JSON
+bench-services: all | venv-kernel $(VENV)/bin/pytest
+	timeout 600 /usr/bin/python3 bench/services/run.py $(BUILD) --python $(abspath $(KERNEL_PYTHON)) --requests $(abspath $(VENV)/bin/python) --json $(BUILD)/bench-services.json
+
+bench: bench-services

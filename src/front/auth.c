@@ -383,11 +383,14 @@ int auth_request(struct auth *a, const struct http_request *r, struct identity *
 
     if (status)
         return status;
-    status = source.is_unix ? unix_identity(a, r->peer, ret, ret_why) : tcp_identity(a, r, &source, ret, ret_why);
+    struct identity who = { 0 };
+    status = source.is_unix ? unix_identity(a, r->peer, &who, ret_why) : tcp_identity(a, r, &source, &who, ret_why);
     /* Over the unix socket the token says less than the peer; there it counts, too. */
     if (status == 0 && source.is_unix && is_of_a_grant(h->path) && http_head_get(h, "authorization").data)
-        status = tcp_identity(a, r, &source, ret, ret_why);
-    if (status == 0 && ret->scopes & SCOPE_GRANT && !is_of_a_grant(h->path))
+        status = tcp_identity(a, r, &source, &who, ret_why);
+    if (status == 0 && who.scopes & SCOPE_GRANT && !is_of_a_grant(h->path))
         return refuse(403, "a grant's token is for calling the functions that it names, and for nothing else", ret_why);
+    if (status == 0)
+        *ret = who;
     return status;
 }

@@ -40,14 +40,19 @@ static struct grant *make(struct service *s, const char *id, const struct grant_
     return g;
 }
 
+static void free_grant(struct grant *g)
+{
+    free(g->owner);
+    json_decref(g->functions);
+    free(g);
+}
+
 static void drop(struct grant *g)
 {
     *g->back = g->next;
     if (g->next)
         g->next->back = g->back;
-    free(g->owner);
-    json_decref(g->functions);
-    free(g);
+    free_grant(g);
 }
 
 static int save(const struct grant *g, struct err *e)
@@ -263,6 +268,12 @@ int grants_load(struct front *front, struct err *e)
 
 void grants_free(struct front *front)
 {
-    while (front->grants)
-        drop(front->grants);
+    struct grant *g = front->grants;
+
+    front->grants = NULL;
+    while (g) {
+        struct grant *next = g->next;
+        free_grant(g);
+        g = next;
+    }
 }

@@ -84,23 +84,39 @@ static void drop_message(struct service_call *c)
     charge(c->service->private, c->private->bytes);
 }
 
-static void unlist(struct service_call *c)
+/* Takes the call at this place out of the list. */
+static struct service_call *take_at(struct service *s, struct service_call **at)
 {
-    struct service *s = c->service;
     struct service_private *p = s->private;
+    struct service_call *c = *at;
 
-    for (struct service_call **at = &p->calls; *at; at = &(*at)->next)
-        if (*at == c) {
-            *at = c->next;
-            if (!c->next)
-                p->calls_end = at;
-            break;
-        }
+    *at = c->next;
+    if (!c->next)
+        p->calls_end = at;
     if (p->running == c)
         p->running = NULL;
     if (c->private->sent && c->private->is_async)
         p->n_async--;
     s->n_calls--;
+    return c;
+}
+
+static void unlist(struct service_call *c)
+{
+    struct service_call **at = &c->service->private->calls;
+
+    while (*at != c)
+        at = &(*at)->next;
+    (void)take_at(c->service, at);
+}
+
+/* The first that the worker has, or with all, the first; NULL: there is none. */
+static struct service_call *take_next(struct service *s, bool all)
+{
+    for (struct service_call **at = &s->private->calls; *at; at = &(*at)->next)
+        if (all || (*at)->private->sent)
+            return take_at(s, at);
+    return NULL;
 }
 
 /* Of one that is in no list any more. */
@@ -175,19 +191,12 @@ void service_pump(struct service *s)
 
 void service_calls_end(struct service *s, enum call_outcome outcome, bool all)
 {
-    struct service_private *p = s->private;
-
-    for (struct service_call *c = p->calls; c;) {
-        if (!c->private->sent && !all) {
-            c = c->next;
-            continue;
-        }
-        unlist(c);
+    /* Whoever hears of an end may change the list. */
+    for (struct service_call *c; (c = take_next(s, all));) {
         c->died = s->outcome ? s->outcome : "error";
         c->reason = s->reason;
         tell_end(c, outcome, (struct jsonslice){ 0 });
         free_call(c);
-        c = p->calls;   /* the list may have changed */
     }
 }
 

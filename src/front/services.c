@@ -520,8 +520,8 @@ void services_on_synced(struct front *front)
 
 void services_free(struct front *front)
 {
-    while (front->services) {
-        struct service *s = front->services;
+    for (struct service *s = front->services, *next; s; s = next) {
+        next = s->next;
         service_forget(s);
         loop_task_cancel(front->loop, &s->private->free_task);
         on_free(&s->private->free_task);

@@ -198,6 +198,35 @@ static void test_bad_tokens(void **state)
     assert_int_equal(ask_bearer(secret), 0);
 }
 
+static void test_a_grants_token_is_good_at_two_paths_only(void **state)
+{
+    static const char *const good[] = { "/v1/grant", "/v1/grant/call", "/mcp/services/x" };
+    static const char *const bad[] = { "/",          "/v1/boxes",      "/v1/grants",       "/v1/grant/",
+                                       "/v1/me",     "/v1/grant/x",    "/v1/grant%2fcall", "/healthz",
+                                       "/api/kernels", "/mcp",         "/mcp/services/",   "/v1/services/x/call" };
+    char id[TOKEN_ID_SIZE], secret[TOKEN_SECRET_SIZE], other[TOKEN_SECRET_SIZE], head[300];
+    (void)state;
+
+    create("grant:gabc", "grant", 0, id, secret);
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        snprintf(head, sizeof head, "GET %s HTTP/1.1\r\n" HOST "Authorization: Bearer %s\r\n\r\n", good[i], secret);
+        assert_int_equal(ask("127.0.0.1", 0, head), 0);
+        assert_string_equal(who.name, "grant:gabc");
+        assert_int_equal(who.scopes, SCOPE_GRANT);
+        assert_int_equal(ask(NULL, 500, head), 0);      /* over the unix socket it is no more than that */
+        assert_int_equal(who.scopes, SCOPE_GRANT);
+        assert_int_equal(ask(NULL, 1000, head), 403);   /* and no way in for others */
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(head, sizeof head, "GET %s HTTP/1.1\r\n" HOST "Authorization: Bearer %s\r\n\r\n", bad[i], secret);
+        assert_int_equal(ask("127.0.0.1", 0, head), 403);
+    }
+    assert_int_equal(auth_token_create(auth, "x", "grant", 0, id, other, sizeof other, &e), -EINVAL);
+    assert_int_equal(auth_token_create(auth, "x", "exec grant", 0, id, other, sizeof other, &e), -EINVAL);
+    assert_int_equal(auth_token_create(auth, "grant:gabc", "exec", 0, id, other, sizeof other, &e), -EINVAL);
+    assert_int_equal(auth_token_create(auth, "grant:gabc", "admin grant", 0, id, other, sizeof other, &e), -EINVAL);
+}
+
 static void test_expired_and_revoked_tokens(void **state)
 {
     char id[TOKEN_ID_SIZE], secret[TOKEN_SECRET_SIZE];
@@ -441,6 +470,7 @@ int main(void)
         TEST(test_a_server_that_is_not_roots_is_for_its_user_only),
         TEST(test_tcp_needs_a_token),
         TEST(test_bad_tokens),
+        TEST(test_a_grants_token_is_good_at_two_paths_only),
         TEST(test_expired_and_revoked_tokens),
         TEST(test_anonymous_is_for_this_machine_only),
         TEST(test_a_page_is_not_anonymous_but_at_ports),

@@ -272,7 +272,8 @@ def test_an_interface_that_does_not_heed_the_interrupt_is_ended(create):
             except BaseException:
                 pass
         """, load_timeout=1)
-    assert error["details"]["outcome"] == "timeout"
+    # On a slow machine the time may be over before the file's first line is run.
+    assert error["details"]["outcome"] == "timeout" or error["details"]["type"] == "TimeoutError"
 
 
 def test_prints_of_module_level_code_are_events_while_it_loads(alice):
