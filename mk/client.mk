@@ -11,5 +11,5 @@ cli: $(CLIENT_PROGRAMS) | venv
 
 ## sdk: the Python package: types, an installation of its own, then against a server
 sdk: $(CLIENT_PROGRAMS) | venv
-	@$(PYTHON) -m mypy --strict --python-version 3.10 --cache-dir $(BUILD)/mypy sdk/python/carrel
+	@$(PYTHON) -m mypy --strict --python-version 3.10 --config-file sdk/python/pyproject.toml --cache-dir $(BUILD)/mypy sdk/python/carrel
 	@CARREL=$(abspath $(BUILD)/carrel) timeout 900 $(PYTHON) -B -m pytest -q -p no:cacheprovider tests/sdk $(SDK_ARGS)

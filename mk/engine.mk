@@ -12,7 +12,7 @@ ENGINE_TEST_HEADERS := $(wildcard tests/engine/*.h tests/files/*.h src/base/*.h 
 files: $(BUILD)/engine/test_files
 	@log=$(BUILD)/engine/files.log; \
 	CMOCKA_MESSAGE_OUTPUT=stdout timeout 600 $< >$$log 2>&1 || { cat $$log; echo "files: failed"; exit 1; }; \
-	sed -n -e 's/^files: \(.*\)/  \1/p' -e 's/^\[  PASSED  \] \([0-9]*\) test(s).*/  \1 passed/p' $$log
+	sed -n -e 's/^files: \(.*\)/  \1/p' -e 's/^\[  PASSED  \] \([0-9]*\) test(s).*/  \1 passed/p' $$log; tools/bound-skips files $$log
 
 ## engine: the keeper's frames with real boxes, on this host's cgroups and without their v2 tree
 engine: $(BUILD)/engine/test_engine $(BUILD)/carrel $(BUILD)/tests/zygote
@@ -21,7 +21,7 @@ engine: $(BUILD)/engine/test_engine $(BUILD)/carrel $(BUILD)/tests/zygote
 	    CMOCKA_MESSAGE_OUTPUT=stdout CARREL=$(BUILD)/carrel CARREL_ZYGOTE=$(ZYGOTE) timeout 600 $< $$layout >$$log 2>&1 || \
 	    { cat $$log; echo "engine: failed on layout $$layout"; exit 1; }; \
 	    sed -n -e 's/^engine: \(.*\)/  \1/p' -e 's/^\[  PASSED  \] \([0-9]*\) test(s).*/  \1 passed/p' $$log | sed "s/^/  $$layout:/"; \
-	done
+	done; tools/bound-skips engine $(BUILD)/engine/engine-host.log $(BUILD)/engine/engine-v1.log
 
 $(BUILD)/engine/test_files: $(FILES_TEST_SOURCES) $(wildcard src/files/*.c) src/base/fd.c $(ENGINE_TEST_HEADERS) | packages
 	@mkdir -p $(@D)

@@ -2,6 +2,7 @@
 #   PYBOX_ARGS="-k timeout -x"
 TEST_TARGETS    += pybox
 PROOF_TARGETS   += pybox-proof pybox-gateway
+KERNEL_PACKAGES += kubernetes
 
 PYBOX_ENV        = CARREL_BUILD=$(abspath $(BUILD))
 PYBOX_RUN        = $(KERNEL_PYTHON) -B -m pytest -q -p no:cacheprovider tests/pybox $(PYBOX_ARGS)

@@ -11,7 +11,7 @@ STORE_TEST_HEADERS := $(wildcard tests/store/*.h tests/engine/support.h src/base
 store: $(BUILD)/store/test_store $(BUILD)/carrel $(BUILD)/carrel-server $(VENV)/bin/pytest
 	@log=$(BUILD)/store/store.log; \
 	CMOCKA_MESSAGE_OUTPUT=stdout CARREL=$(BUILD)/carrel timeout 600 $< >$$log 2>&1 || { cat $$log; echo "store: failed"; exit 1; }; \
-	sed -n -e 's/^store: \(.*\)/  \1/p' -e 's/^\[  PASSED  \] \([0-9]*\) test(s).*/  \1 passed/p' $$log
+	sed -n -e 's/^store: \(.*\)/  \1/p' -e 's/^\[  PASSED  \] \([0-9]*\) test(s).*/  \1 passed/p' $$log; tools/bound-skips store $$log
 	@CARREL_BUILD=$(abspath $(BUILD)) timeout 600 $(PYTHON) -m pytest -q -p no:cacheprovider tests/store/test_stop.py >$(BUILD)/store/stop.log 2>&1 || \
 	{ cat $(BUILD)/store/stop.log; echo "store: failed"; exit 1; }; tail -n 1 $(BUILD)/store/stop.log | sed 's/^/  through the server: /'
 

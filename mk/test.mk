@@ -16,13 +16,16 @@ AGAIN        ?=
 
 ## test: build, then every suite; what .ci/run calls. AGAIN=1: one that failed alone gets a second run
 test: all
-	@failed=; \
+	@failed=; times=; start=$$(date +%s); \
 	run() { \
 	    echo "== $$1"; \
 	    case $$1 in unit|lint) jobs=-j$$(nproc);; *) jobs=;; esac; \
-	    $(MAKE) --no-print-directory $$jobs $$1 </dev/null; \
+	    began=$$(date +%s); \
+	    $(MAKE) --no-print-directory $$jobs $$1 </dev/null; status=$$?; \
+	    times="$$times $$1 $$(( $$(date +%s) - began ))s,"; \
+	    return $$status; \
 	}; \
-	for suite in unit lint $(TEST_TARGETS); do \
+	for suite in unit lint bounds $(TEST_TARGETS); do \
 	    run $$suite || failed="$$failed $$suite"; \
 	done; \
 	set -- $$failed; \
@@ -30,8 +33,19 @@ test: all
 	    failed=; \
 	    echo "make test: UNSTEADY: $$1 failed, then passed: see above, and mend it"; \
 	fi; \
+	echo "make test: took$$times all in all $$(( $$(date +%s) - start ))s"; \
 	if test -n "$$failed"; then echo "make test: FAILED:$$failed"; exit 1; fi; \
 	echo "make test: all suites passed"
+
+# Skipped tests are bounded: tests/skips.
+$(TEST_TARGETS): private export SUITE = $@
+$(TEST_TARGETS): private export PYTEST_PLUGINS = bounds
+$(TEST_TARGETS): private export PYTHONPATH = $(abspath tests/plugins)
+
+.PHONY: bounds
+## bounds: that more skipped tests than tests/skips allows fail a suite
+bounds: | $(VENV)/bin/pytest
+	@TEST_TARGETS="$(TEST_TARGETS)" $(PYTHON) -B -m pytest -q -p no:cacheprovider tests/plugins
 
 # --- unit tests: cmocka, glibc, sanitizers ---
 UNIT_TESTS   := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/test_*.c))
@@ -45,7 +59,7 @@ unit: $(UNIT_TESTS)
 	    if CMOCKA_MESSAGE_OUTPUT=stdout timeout 120 $$t >$$t.log 2>&1; \
 	    then echo "  $${t##*/}: $$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test(s).*/\1 passed/p' $$t.log)"; \
 	    else cat $$t.log; echo "  $${t##*/}: FAILED"; failed=1; fi; \
-	done; exit $$failed
+	done; tools/bound-skips unit $(UNIT_TESTS:=.log) || failed=1; exit $$failed
 
 $(BUILD)/unit/obj/%.o: %.c | packages
 	@mkdir -p $(@D)

@@ -35,9 +35,11 @@ _carrel_client() {
         token) options+=' --scope --expires' ;;
         service) options+=' --box --memory --env --timeout' ;;
         grant) options+=' --box --expires --max-calls' ;;
-        py) options+=' --code --timeout --memory --cpus --env --template' ;;
+        py) options+=' --code --timeout --memory --cpus --env --template --python --yes' ;;
+        repl) options+=' --yes' ;;
+        setup) options='--python --upgrade --help' ;;
         kernel) options+=' -f --python --template --memory --cpus --pids --disk --env --no-mount' ;;
-        kernelspec) options='--name --display-name --user --prefix --python --memory --cpus --help' ;;
+        kernelspec) options='--name --display-name --user --prefix --python --memory --cpus --yes --help' ;;
     esac
     if [[ ' config token service grant kernelspec ' == *" $command "* ]] && ((COMP_CWORD == 2)); then
         case $command in
@@ -60,7 +62,7 @@ _carrel_client() {
 
 _carrel() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]-} i word
-    local run_options='--memory --pids --cpus --disk --timeout --output-limit --root --writable-root --mount --env --env-file
+    local run_options='--memory --pids --cpus --disk --timeout --output-limit --root --writable-root --no-proc --mount --env --env-file
         --pass-env --workdir --hostname --user --profile --net --local --server --interactive --tty --json --report --trace --help'
     local with_value=' --memory --pids --cpus --disk --timeout --output-limit --root --mount --env --env-file --pass-env --workdir
         --hostname --user --profile --net --report '
@@ -68,7 +70,7 @@ _carrel() {
 
     if ((COMP_CWORD == 1)); then
         mapfile -t COMPREPLY < <(compgen -W 'run plan doctor gc serve config create ps exec shell cp logs events
-            forward pause resume stop start rm stats service grant token py repl kernel kernelspec help --version --help' -- "$cur")
+            forward pause resume stop start rm stats service grant token py repl kernel kernelspec setup mcp help --version --help' -- "$cur")
         return
     fi
     case $command in

@@ -50,6 +50,7 @@ static const struct {
     {"eperm", SECCOMP_RET_ERRNO | EPERM},
     {"enosys", SECCOMP_RET_ERRNO | ENOSYS},
     {"einval", SECCOMP_RET_ERRNO | EINVAL},
+    {"enomem", SECCOMP_RET_ERRNO | ENOMEM},
     {"enotty", SECCOMP_RET_ERRNO | ENOTTY},
     {"enoprotoopt", SECCOMP_RET_ERRNO | ENOPROTOOPT},
     {"eprotonosupport", SECCOMP_RET_ERRNO | EPROTONOSUPPORT},

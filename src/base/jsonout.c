@@ -198,6 +198,12 @@ void jsonout_bool(struct jsonout *j, const char *key, bool value)
         buf_add_text(j->out, value ? "true" : "false");
 }
 
+void jsonout_raw(struct jsonout *j, const char *key, const char *data, size_t size)
+{
+    if (begin_value(j, key))
+        buf_add(j->out, data, size);
+}
+
 void jsonout_null(struct jsonout *j, const char *key)
 {
     if (begin_value(j, key))

@@ -42,6 +42,8 @@ void jsonout_signed(struct jsonout *j, const char *key, int64_t value);
 /* A fixed-point number: (1234567, 3) is 1234.567. */
 void jsonout_decimal(struct jsonout *j, const char *key, uint64_t value, unsigned decimals);
 void jsonout_bool(struct jsonout *j, const char *key, bool value);
+/* A value that is JSON already; it is not looked at. */
+void jsonout_raw(struct jsonout *j, const char *key, const char *data, size_t size);
 void jsonout_null(struct jsonout *j, const char *key);
 
 /* Whether a reader gets these bytes back as they are. */

@@ -239,7 +239,7 @@ static struct scan scan_of(const char *data, size_t size)
 {
     const unsigned char *start = (const unsigned char *)data;
 
-    return (struct scan){ .at = start, .end = start + size };
+    return (struct scan){ .at = start, .end = start ? start + size : start };
 }
 
 bool jsonscan_is_value(const char *data, size_t size)
@@ -261,38 +261,61 @@ bool jsonscan_is_object(const char *data, size_t size)
     return s.at < s.end && *s.at == '{' && jsonscan_is_value(data, size);
 }
 
-bool jsonscan_next(struct jsonslice *rest, struct jsonslice *ret_name, struct jsonslice *ret_value)
+struct jsonwalk jsonscan_walk(struct jsonslice value)
 {
-    struct scan s = scan_of(rest->data, rest->size);
+    struct scan s = scan_of(value.data, value.size);
+    struct jsonwalk w = { 0 };
 
+    if (!value.data)
+        return w;
     skip_blanks(&s);
-    if (!rest->data || s.at == s.end || (*s.at != '{' && *s.at != ','))
+    if (s.at == s.end || (*s.at != '{' && *s.at != '['))
+        return w;
+    w.is_object = *s.at == '{';
+    w.at = (const char *)s.at + 1;
+    w.end = value.data + value.size;
+    return w;
+}
+
+bool jsonscan_next(struct jsonwalk *w)
+{
+    struct scan s = scan_of(w->at, (size_t)(w->end - w->at));
+
+    if (!w->at)
         return false;
-    s.at++;
     skip_blanks(&s);
-    const char *name = (const char *)s.at;
-    if (s.at == s.end || *s.at != '"' || !skip_string(&s))
+    if (w->value.data && s.at < s.end && *s.at == ',') {
+        s.at++;
+        skip_blanks(&s);
+    }
+    if (s.at == s.end || *s.at == '}' || *s.at == ']')
         return false;
-    *ret_name = (struct jsonslice){ .data = name, .size = (size_t)((const char *)s.at - name) };
-    skip_blanks(&s);
-    if (s.at == s.end || *s.at++ != ':')
-        return false;
-    skip_blanks(&s);
-    const char *value = (const char *)s.at;
+    if (w->is_object) {
+        w->key.data = (const char *)s.at;
+        if (*s.at != '"' || !skip_string(&s))
+            return false;
+        w->key.size = (size_t)((const char *)s.at - w->key.data);
+        skip_blanks(&s);
+        if (s.at == s.end || *s.at++ != ':')
+            return false;
+        skip_blanks(&s);
+    }
+    w->value.data = (const char *)s.at;
     if (!skip_value(&s))
         return false;
-    *ret_value = (struct jsonslice){ .data = value, .size = (size_t)((const char *)s.at - value) };
-    *rest = (struct jsonslice){ .data = (const char *)s.at, .size = (size_t)(s.end - s.at) };
+    w->at = (const char *)s.at;
+    w->value.size = (size_t)(w->at - w->value.data);
     return true;
 }
 
 struct jsonslice jsonscan_find(struct jsonslice text, const char *name)
 {
-    struct jsonslice found = { 0 }, key, value;
+    struct jsonwalk w = jsonscan_walk(text);
+    struct jsonslice found = { 0 };
 
-    while (jsonscan_next(&text, &key, &value))
-        if (jsonscan_is(key, name))
-            found = value;
+    while (w.is_object && jsonscan_next(&w))
+        if (jsonscan_is(w.key, name))
+            found = w.value;
     return found;
 }
 

@@ -21,8 +21,20 @@ bool jsonscan_is_value(const char *data, size_t size);
 /* The raw value of a member; of several with the name the last, as most parsers do. text must be a valid object. */
 struct jsonslice jsonscan_find(struct jsonslice text, const char *name);
 
-/* The next member of an object: rest is the whole object at first, and what follows afterwards. False: no more. */
-bool jsonscan_next(struct jsonslice *rest, struct jsonslice *ret_name, struct jsonslice *ret_value);
+/* Walks through the members of an object, or the elements of an array:
+ *
+ *     struct jsonwalk w = jsonscan_walk(value);
+ *     while (jsonscan_next(&w))
+ *         ... w.key (an object's; with its quotes), w.value ...
+ *
+ * value must be valid; what is neither object nor array has no members. */
+struct jsonwalk {
+    struct jsonslice key, value;
+    const char      *at, *end;
+    bool             is_object;
+};
+struct jsonwalk jsonscan_walk(struct jsonslice value);
+bool            jsonscan_next(struct jsonwalk *w);
 
 /* Whether the value is this string. */
 bool jsonscan_is(struct jsonslice value, const char *text);

@@ -201,3 +201,18 @@ int parse_user(const char *name, const char *text, uid_t *ret_uid, gid_t *ret_gi
     *ret_gid = (gid_t)gid.value;
     return 0;
 }
+
+struct parse_quote parse_show_size(uint64_t bytes)
+{
+    static const char *const units[] = { "T", "G", "M", "k" };
+    struct parse_quote shown;
+    unsigned shift = 40;
+
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++, shift -= 10)
+        if (bytes && bytes % (UINT64_C(1) << shift) == 0) {
+            snprintf(shown.text, sizeof shown.text, "%llu%s", (unsigned long long)(bytes >> shift), units[i]);
+            return shown;
+        }
+    snprintf(shown.text, sizeof shown.text, "%llu bytes", (unsigned long long)bytes);
+    return shown;
+}

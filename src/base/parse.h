@@ -38,5 +38,7 @@ struct parse_quote {
 struct parse_quote parse_quote(const char *text);
 /* The same for a path, of which the end tells most. */
 struct parse_quote parse_quote_path(const char *path);
+/* A size as parse_size reads it, for messages: "64M", or "100 bytes" where no unit is exact. */
+struct parse_quote parse_show_size(uint64_t bytes);
 
 #endif

@@ -121,6 +121,12 @@ MUST_CHECK int box_host_open(struct box_host *ret, struct err *e);
 /* Does nothing to a zeroed host. */
 void           box_host_close(struct box_host *host);
 
+/* The box's user is the caller's own outside, so that the kernel counts what he has there for him. */
+static inline bool box_shares_user(const struct box *box)
+{
+    return box->keep_own || box->ids.size == 1;
+}
+
 /* A box that is none: releasing it does nothing. */
 void           box_clear(struct box *ret);
 
@@ -175,6 +181,8 @@ MUST_CHECK int box_open_inlet(struct box *box, uint16_t port, struct err *e);
 void           box_kill(struct box *box);
 /* After init was reaped: removes the cgroup, releases the ids, closes everything. */
 void           box_release(struct box_host *host, struct box *box);
+/* Of a killed box, whose payloads have been reaped: waits for init's end, and reaps whoever else keeps it waiting. */
+void           box_reap_init(struct box *box, struct process_end *ret);
 /* Kills, waits for init's end, releases. Payloads that the caller holds must have been reaped: init's end waits for
  * theirs. */
 void           box_destroy(struct box_host *host, struct box *box, struct process_end *ret_init);

@@ -46,9 +46,7 @@ static int read_host(struct host_facts *facts, struct err *e)
         if (r < 0)
             return r;
     }
-    facts->has_ld_cache = access("/etc/ld.so.cache", R_OK) == 0;
-    facts->has_alternatives = access("/etc/alternatives", R_OK) == 0;
-    facts->has_fonts = access("/etc/fonts", R_OK) == 0;
+    facts_read_etc(facts);
     ssize_t n = readlink("/etc/localtime", facts->zone, sizeof facts->zone - 1);
     facts->zone[n > 0 ? n : 0] = '\0';
     if (strncmp(facts->zone, "/usr/", 5) != 0)

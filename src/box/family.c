@@ -36,7 +36,7 @@ void family_plan(struct plan *plan)
 
     for (size_t i = 0; i < plan->n_mounts; i++) {
         struct plan_mount *mount = &plan->mount[i];
-        if (mount->source == FROM_ROOT)
+        if (mount->source == FROM_ROOT && strcmp(mount->path, "dev") != 0)
             continue;
         if (mount->source == FROM_PROC)
             mount->path = NULL;

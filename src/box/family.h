@@ -65,8 +65,8 @@ MUST_CHECK int family_release(struct box_host *host, struct family *family);
 /* The last two, waiting in between. */
 void           family_destroy(struct box_host *host, struct family *family);
 
-/* Reaps what a hostile zygote left in a killed box as our children. The payloads that the caller holds must have been
- * reaped. */
+/* Reaps what a hostile zygote, or whoever else could, left in a killed box as our children. The payloads that the
+ * caller holds must have been reaped. */
 void           family_box_sweep(struct box *box);
 /* Reaps those dead children of ours of whom is_known says that they are nobody's. */
 void           family_sweep_unknown(bool (*is_known)(pid_t pid, void *arg), void *arg);

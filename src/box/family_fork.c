@@ -62,6 +62,7 @@ static int fill_request(const struct box *box, struct zygote_request *q, struct 
         .version = ZYGOTE_VERSION,
         .profile = box->profile,
         .shares = box->shares,
+        .shares_user = box_shares_user(box),
         .uid = box->uid,
         .gid = box->gid,
         .can_setgroups = box->can_setgroups,
@@ -253,6 +254,7 @@ int family_order(const struct box *box, struct payload *payload, const struct st
 
 void family_box_sweep(struct box *box)
 {
-    family_reap(box->family);
+    if (box->family)
+        family_reap(box->family);
     family_sweep(box);
 }

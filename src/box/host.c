@@ -98,6 +98,7 @@ int box_host_open(struct box_host *ret, struct err *e)
         return r;
     host->can_setgroups = !host->rootless || mapped > 1;
     host->facts.can_mknod = host->facts.can_map_ids = !host->rootless;
+    host->facts.is_rootless = host->rootless;
     host->facts.landlock_abi = landlock_abi();
     if (host->facts.landlock_abi < 0)
         return err_at(e, -host->facts.landlock_abi, STEP_LANDLOCK, 0, "asking the kernel for its version");

@@ -61,6 +61,9 @@ static int attach(const struct plan *plan, const struct trees *trees, size_t i)
 
     switch (mount->source) {
     case FROM_HOST:
+        if (trees->mount[i] < 0 && mount->optional)
+            return 0;
+        return mountfd_attach(trees->mount[i], point, "");
     case FROM_DEVICE:
     case FROM_CALLER:
     case FROM_LAYER:
@@ -85,6 +88,8 @@ static int attach(const struct plan *plan, const struct trees *trees, size_t i)
         static const char *const options[] = { "newinstance", NULL, "ptmxmode", "0666", "mode", "0620",
                                                "max", "64", NULL };     /* the host has 4096 for all */
         r = mountfd_new("devpts", options, mount->flags, &made);
+        if (r < 0 && mount->optional)
+            return 0;       /* a host without them: only who asks for a terminal must have one */
         break;
     }
     }
@@ -130,7 +135,8 @@ static int forbid_nesting(struct err *e)
  * box is attached before. */
 static bool is_late(const struct plan_mount *mount)
 {
-    return mount->source == FROM_PROC || mount->source == FROM_DEVPTS || mount->source == FROM_ROOT;
+    return mount->source == FROM_PROC || mount->source == FROM_DEVPTS
+        || (mount->source == FROM_ROOT && strcmp(mount->path, "dev") != 0);
 }
 
 static int attach_which(const struct plan *plan, const struct trees *trees, bool early, bool late, struct err *e)
@@ -163,7 +169,7 @@ static int exchange_root(const struct plan *plan, const struct trees *trees, str
     int r = mountfd_pivot(trees->root);
     if (r < 0)
         return err_at(e, -r, STEP_PIVOT, 0, "/");
-    if (!plan->writable_root && (r = mountfd_restrict(trees->root, false, TREE_READONLY)) < 0)
+    if ((r = mountfd_restrict(trees->root, false, plan->writable_root ? TREE_NODEV : TREE_NODEV | TREE_READONLY)) < 0)
         return err_at(e, -r, STEP_ROOT, 0, "read-only root");
     return 0;
 }
@@ -203,6 +209,10 @@ static int build_late(const struct init_job *job, struct err *e)
 
     if (r < 0)
         return r;
+    /* Before the box's own /proc covers this one. */
+    FD proc_sys = open("/proc/sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if ((r = proc_sys < 0 ? -errno : network_bound_buffers(proc_sys)) < 0)
+        return err_at(e, -r, STEP_NETWORK, 0, "bounding the buffers of sockets (/proc/sys/net)");
     FD root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (root < 0)
         return err_at(e, errno, STEP_ROOT, 0, "/");

@@ -1,10 +1,7 @@
 /* A box after it is made: limits, freezing, usage, its end. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/sched.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -15,6 +12,9 @@
 #include "box/box.h"
 #include "box/family.h"
 #include "box/making.h"
+#include "sys/network.h"
+
+enum { STRANGERS_MS = 50 };      /* how long a plain box has to end before we look for children that we do not know */
 
 int box_check_limits(const struct box_host *host, const struct limits *limits, struct err *e)
 {
@@ -120,15 +120,8 @@ enum outcome box_outcome(const struct process_end *end, enum outcome cause, cons
 
 int box_socket(const struct box *box, int family, int type, struct err *e)
 {
-    /* A socket belongs to the network namespace that it is made in: step in, make it, step back. */
-    FD own = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-    if (own < 0 || setns(box->ns.net, CLONE_NEWNET) < 0)
-        return err_at(e, errno, STEP_NETWORK, 0, "entering the box's network");
-    int fd = socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    int code = errno;
-    if (setns(own, CLONE_NEWNET) < 0)
-        _exit(125);     /* every later socket would be in the wrong place */
-    return fd < 0 ? err_at(e, code, STEP_NETWORK, 0, "socket") : fd;
+    int fd = network_socket_in(box->ns.net, family, type | SOCK_NONBLOCK);
+    return fd < 0 ? err_at(e, -fd, STEP_NETWORK, 0, "a socket in the box's network") : fd;
 }
 
 /* Lets go of the files while init still holds them. The last holder takes the mounts down, and of a store the kernel
@@ -188,6 +181,20 @@ void box_release(struct box_host *host, struct box *box)
     box->state = BOX_DEAD;
 }
 
+/* Init ends when everybody in its pid namespace has been reaped. Who was born there with CLONE_PARENT waits for us, and
+ * neither a zygote nor whoever else could do that tells us of it. In a plain box there should be none. */
+void box_reap_init(struct box *box, struct process_end *ret)
+{
+    struct pollfd ended = { .fd = box->init.pidfd, .events = POLLIN };
+
+    if (!box->family)
+        (void)poll(&ended, 1, STRANGERS_MS);
+    while (box->init.pidfd >= 0 && process_reap(&box->init, 0, ret) == 0) {
+        family_box_sweep(box);
+        (void)poll(&ended, 1, box->family ? 5 : STRANGERS_MS);
+    }
+}
+
 void box_destroy(struct box_host *host, struct box *box, struct process_end *ret_init)
 {
     struct process_end end;
@@ -203,12 +210,6 @@ void box_destroy(struct box_host *host, struct box *box, struct process_end *ret
     /* While init takes the namespaces down, we take the cgroup down; if that takes long, when init has ended. */
     if (box->has_leaf && cgroup_remove_early(box_cgroups(host, box), &box->leaf) != -EBUSY)
         box->has_leaf = false;
-    while (box->family && box->init.pidfd >= 0 && process_reap(&box->init, 0, ret_init) == 0) {
-        struct pollfd ended = { .fd = box->init.pidfd, .events = POLLIN };
-        family_box_sweep(box);
-        (void)poll(&ended, 1, 5);
-    }
-    if (box->init.pidfd >= 0)
-        (void)!process_reap(&box->init, 1, ret_init);
+    box_reap_init(box, ret_init);
     box_release(host, box);
 }

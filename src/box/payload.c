@@ -42,6 +42,10 @@ static int join(const struct payload_job *job, int *ret_net, struct err *e)
     for (size_t i = 0; i < sizeof joins / sizeof *joins; i++)
         if (setns(joins[i].fd, joins[i].type) < 0)
             return err_at(e, errno, STEP_JOIN, i, joins[i].name);
+    /* As long as init does not exchange the root, this is the keeper's. */
+    FD proc_sys = job->make_net ? open("/proc/sys", O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (job->make_net && proc_sys < 0)
+        return err_at(e, errno, STEP_NETWORK, 0, "/proc/sys");
     if (job->gate >= 0 && send(job->gate, "j", 1, MSG_NOSIGNAL) < 0)
         return err_at(e, errno, STEP_JOIN, 1, "init");
     if (!job->make_net)
@@ -51,6 +55,8 @@ static int join(const struct payload_job *job, int *ret_net, struct err *e)
     int r = network_loopback_up();
     if (r < 0)
         return err_at(e, -r, STEP_NETWORK, 0, "loopback");
+    if ((r = network_bound_buffers(proc_sys)) < 0)
+        return err_at(e, -r, STEP_NETWORK, 0, "bounding the buffers of sockets (/proc/sys/net)");
     if (!job->start && (*ret_net = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC)) < 0)
         return err_at(e, errno, STEP_NETWORK, 0, "/proc/self/ns/net");
     return 0;

@@ -107,8 +107,7 @@ static const struct plan_entry *find_entry(const struct plan *p, const char *pat
     return NULL;
 }
 
-/* Makes the folders above path and, at its end, a mount point. */
-static void mount_point(struct maker *m, const char *path, bool is_file, bool on_scratch)
+static void folders_above(struct maker *m, const char *path, bool on_scratch)
 {
     for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
         const struct plan_entry *above = find_entry(m->plan, path, (size_t)(slash - path), on_scratch);
@@ -124,6 +123,12 @@ static void mount_point(struct maker *m, const char *path, bool is_file, bool on
                                               .owner = on_scratch ? OWNER_BOX_USER : owner_of_root(m->plan) });
         }
     }
+}
+
+/* Makes the folders above path and, at its end, a mount point. */
+static void mount_point(struct maker *m, const char *path, bool is_file, bool on_scratch)
+{
+    folders_above(m, path, on_scratch);
     const struct plan_entry *there = find_entry(m->plan, path, strlen(path), on_scratch);
     if (there && (there->kind == PLAN_DIR) == is_file)
         m->failed = err_set(m->e, is_file ? EISDIR : ENOTDIR, STEP_USAGE,
@@ -153,6 +158,10 @@ static void plan_devices(struct maker *m, const struct host_facts *facts)
 
     dir(m, "dev");
     dir(m, "dev/shm");
+    /* A mount of its own, because only here devices are meant to be: the root has nodev. */
+    add_mount(m, (struct plan_mount){ .source = FROM_ROOT, .path = "dev", .target = "dev",
+                                      .flags = TREE_NOSUID | TREE_NOEXEC |
+                                               (m->plan->writable_root ? 0 : TREE_READONLY) });
     for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++)
         if (facts->can_mknod)
             add_entry(m, (struct plan_entry){ .kind = PLAN_NODE, .path = nodes[i].name, .mode = 0666,
@@ -166,16 +175,36 @@ static void plan_devices(struct maker *m, const struct host_facts *facts)
     link_to(m, "dev/stdin", "/proc/self/fd/0");
     link_to(m, "dev/stdout", "/proc/self/fd/1");
     link_to(m, "dev/stderr", "/proc/self/fd/2");
-    if (m->plan->terminal) {
-        dir(m, "dev/pts");
-        link_to(m, "dev/ptmx", "pts/ptmx");
-        add_mount(
-            m, (struct plan_mount){ .source = FROM_DEVPTS, .target = "dev/pts", .flags = TREE_NOSUID | TREE_NOEXEC });
+    dir(m, "dev/pts");
+    link_to(m, "dev/ptmx", "pts/ptmx");
+    add_mount(m, (struct plan_mount){ .source = FROM_DEVPTS, .target = "dev/pts", .flags = TREE_NOSUID | TREE_NOEXEC,
+                                      .optional = !m->plan->terminal });
+}
+
+/* What programs in /usr need (box/etc.c). */
+static void plan_host_etc(struct maker *m, const struct host_facts *facts)
+{
+    for (size_t i = 0; i < facts->n_etc; i++) {
+        const struct facts_etc *of = &facts->etc[i];
+        const char *path = keep(m, "etc/%s", of->name);
+        const struct plan_entry *there = find_entry(m->plan, path, strlen(path), false);
+
+        if (there)
+            continue;
+        folders_above(m, path, false);
+        if (of->link[0])
+            link_to(m, path, of->link);
+        else if (of->text)
+            file(m, path, of->text);
+        else {
+            mount_point(m, path, !of->is_dir, false);
+            add_mount(m, (struct plan_mount){ .source = FROM_HOST, .path = path, .target = path, .optional = true,
+                                              .flags = TREE_READONLY | TREE_NOSUID | TREE_NODEV | TREE_NOEXEC });
+        }
     }
 }
 
-/* /etc of a box on the host's own /usr: written for the box, nothing of the host's but what programs in /usr need to be
- * found. */
+/* /etc of a box on the host's own /usr: written for the box, with what of the host's is harmless. */
 static void plan_etc(struct maker *m, const struct box_spec *spec, const struct host_facts *facts)
 {
     const char *name = spec->uid == 0 ? "root" : "box";
@@ -198,12 +227,7 @@ static void plan_etc(struct maker *m, const struct box_spec *spec, const struct 
     link_to(m, "etc/os-release", "../usr/lib/os-release");
     if (facts->zone[0])
         link_to(m, "etc/localtime", facts->zone);
-    if (facts->has_ld_cache)
-        bind_host(m, "etc/ld.so.cache", true, TREE_READONLY | TREE_NOSUID | TREE_NODEV);
-    if (facts->has_alternatives)
-        bind_host(m, "etc/alternatives", false, TREE_READONLY | TREE_NOSUID | TREE_NODEV);
-    if (facts->has_fonts)
-        bind_host(m, "etc/fonts", false, TREE_READONLY | TREE_NOSUID | TREE_NODEV);
+    plan_host_etc(m, facts);
 }
 
 /* The top-level names of the root that the box is made from. */
@@ -233,11 +257,14 @@ enum { COVER_FLAGS = TREE_READONLY | TREE_NOSUID | TREE_NODEV | TREE_NOEXEC };
  * box anyhow, because its users are nobody out there; strict shows nothing but the box's own processes. */
 static void plan_proc(struct maker *m)
 {
-    static const char *const files[] = { "kallsyms", "keys", "cmdline", "modules", "timer_list", "sched_debug" };
-    static const char *const dirs[] = { "acpi", "asound", "bus", "driver", "fs", "irq", "scsi" };
+    static const char *const files[] = { "kallsyms", "keys",       "key-users",  "cmdline",
+                                         "modules",  "timer_list", "sched_debug" };
+    static const char *const dirs[] = { "acpi", "asound", "bus", "driver", "fs", "irq", "pressure", "scsi" };
     const struct limits *limits = &m->plan->limits;
 
     dir(m, "proc");
+    if (m->plan->no_proc)
+        return;
     add_mount(m, (struct plan_mount){ .source = FROM_PROC,
                                       .path = m->plan->profile == PROFILE_STRICT ? "subset=pid" : NULL,
                                       .target = "proc",
@@ -390,6 +417,7 @@ int plan_make(const struct box_spec *spec, const struct host_facts *facts, struc
     p->uid = spec->uid;
     p->gid = spec->gid;
     p->writable_root = spec->writable_root;
+    p->no_proc = spec->no_proc;
     p->terminal = spec->terminal;
     p->on_store = spec->on_store;
     p->store = -1;

@@ -11,7 +11,8 @@
 #include "box/spec.h"
 #include "sys/landlock.h"
 
-enum { PLAN_ENTRIES = 320, PLAN_MOUNTS = 160, PLAN_RULES = 80, PLAN_POOL = 24576, FACTS_TREES = 64 };
+enum { PLAN_ENTRIES = 384, PLAN_MOUNTS = 160, PLAN_RULES = 80, PLAN_POOL = 24576, FACTS_TREES = 64,
+       FACTS_ETC = 96, FACTS_TEXT = 65536 };
 
 #define BOX_HOME "/home/box"
 
@@ -22,15 +23,27 @@ struct facts_tree {
     bool is_file;
 };
 
+/* Something of the host's /etc that boxes on the host's root may see. */
+struct facts_etc {
+    char        name[56];   /* below /etc */
+    char        link[128];  /* where it points, if it is a symbolic link; else "" */
+    const char *text;       /* what the file holds; NULL: it is bound */
+    bool        is_dir;
+};
+
 /* What the plan depends on besides the spec. */
 struct host_facts {
     int  landlock_abi;
     bool can_mknod;         /* real device nodes; else the host's are bound */
     bool can_map_ids;       /* idmapped mounts */
-    bool has_ld_cache, has_alternatives, has_fonts;
+    bool is_rootless;       /* the box's user is the caller */
     char zone[96];          /* where /etc/localtime points, or "" */
     size_t n_trees;
     struct facts_tree tree[FACTS_TREES];
+    uint64_t etc_read_us;   /* when the host's /etc was looked at; 0: never */
+    size_t n_etc, etc_text_used;
+    struct facts_etc etc[FACTS_ETC];
+    char etc_text[FACTS_TEXT];
 };
 
 /* What is made on the root's own tmpfs, or on the scratch tmpfs, before anything foreign is attached. */
@@ -70,7 +83,7 @@ struct plan_mount {
     unsigned         flags;     /* TREE_* */
     unsigned         index;     /* of FROM_CALLER */
     bool             recursive;
-    bool             optional;  /* a target that does not exist is no error */
+    bool             optional;  /* a target or source that does not exist, or no terminals, is no error */
 };
 
 struct plan_rule {
@@ -85,7 +98,7 @@ struct plan {
     const char       *root;         /* directory that FROM_HOST paths are below; "/" for the host */
     uid_t             uid;
     gid_t             gid;
-    bool              writable_root, terminal;
+    bool              writable_root, terminal, no_proc;
     bool              on_store;
     int               store;        /* borrowed: the mounted tree of store.h; -1 from plan_make, set by who has it */
     int               landlock_abi;
@@ -101,7 +114,10 @@ struct plan {
  * box_host_open. */
 MUST_CHECK int facts_read_root(struct host_facts *facts, const char *root, struct err *e);
 
-/* spec must outlive plan. */
+/* etc.c: what of the host's /etc boxes may see; looked at anew after a while. */
+void           facts_read_etc(struct host_facts *facts);
+
+/* spec and facts must outlive plan. */
 MUST_CHECK int plan_make(const struct box_spec *spec, const struct host_facts *facts, struct plan *ret, struct err *e);
 
 /* The steps for a person, one per line, in the order in which they happen. */

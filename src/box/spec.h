@@ -29,6 +29,7 @@ struct mount_spec {
 struct box_spec {
     const char *root; /* NULL: the host's own /usr; else a directory with an unpacked root filesystem */
     bool              writable_root;
+    bool              no_proc;          /* /proc is an empty folder: where the kernel gives no fresh one */
     bool              terminal;         /* the box has /dev/pts */
     bool              on_store;         /* what it writes goes to a store (store.h) and not to memory */
     enum profile      profile;

@@ -274,6 +274,8 @@ static int clone_all(const struct box_host *host, const struct plan *plan, const
             if (r < 0)
                 return r;
         }
+        if (r == -ENOENT && mount->optional)
+            r = 0;      /* it has gone since it was looked for */
         if (r < 0)
             return err_at(e, -r, STEP_TREE, i, mount->path);
     }

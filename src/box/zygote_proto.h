@@ -8,7 +8,7 @@
 #include "box/plan.h"
 #include "sys/cgroup.h"
 
-enum { ZYGOTE_CONTROL = 3, ZYGOTE_VERSION = 1, ZYGOTE_PATHS = 8192 };
+enum { ZYGOTE_CONTROL = 3, ZYGOTE_VERSION = 2, ZYGOTE_PATHS = 8192 };
 
 /* From the zygote, once: it is ready to fork. */
 struct zygote_hello {
@@ -20,6 +20,7 @@ struct zygote_request {
     uint32_t version;
     uint32_t profile;
     uint32_t shares;        /* a folder of the caller's is mounted for writing */
+    uint32_t shares_user;           /* the box's user is the caller's own, outside */
     uint32_t uid, gid;              /* in the box */
     uint32_t can_setgroups;
     int32_t  landlock_abi;

@@ -10,6 +10,8 @@
 
 #include "base/jsonout.h"
 #include "cli/commands.h"
+#include "cli/container.h"
+#include "cli/trial.h"
 
 static const char *const state_names[] = {
     [DOCTOR_OK] = "ok", [DOCTOR_LIMITED] = "limited", [DOCTOR_MISSING] = "missing"
@@ -99,6 +101,30 @@ static int print_json(const struct doctor *doctor)
     return r;
 }
 
+static void print_advice(void)
+{
+    struct container container;
+    struct buf text;
+
+    container_look(&container);
+    if (!container.is_one)
+        return;
+    buf_init(&text, 4096);
+    container_advise(&container, &text);
+    printf("\n%s", buf_string(&text));
+    buf_done(&text);
+}
+
+static void look_at_kernels(struct doctor_kernels *k)
+{
+    char files[GUEST_PATH];
+
+    guest_find_files(files, sizeof files);
+    k->has_server = cli_has_server();
+    k->has_files = files[0] != '\0';
+    k->has_python = guest_find_python(k->python, sizeof k->python);
+}
+
 int doctor_main(int argc, char **argv)
 {
     static struct doctor doctor; /* too large for the stack */
@@ -121,12 +147,16 @@ int doctor_main(int argc, char **argv)
         cli_complain(&e);
         return EXIT_CARREL;
     }
+    trial_run(doctor.trial, sizeof doctor.trial);
+    look_at_kernels(&doctor.kernels);
     doctor_judge(&doctor);
     int r = 0;
     if (json)
         r = print_json(&doctor);
     else
         print_table(&doctor);
+    if (!json && !doctor_can_make_boxes(&doctor))
+        print_advice();
     cgroup_host_close(&doctor.cgroups);
     if (r < 0 || fflush(stdout) != 0) {
         err_at(&e, r < 0 ? -r : EIO, STEP_STDIO, 0, "standard output");

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/guest.h"
 #include "sys/cgroup.h"
 #include "sys/features.h"
 
@@ -20,14 +21,23 @@ struct doctor_row {
     char              fix[240];
 };
 
+/* What kernels need besides a box. */
+struct doctor_kernels {
+    bool has_server, has_files;
+    bool has_python;            /* the interpreter that they would be made from has ipykernel */
+    char python[GUEST_PATH];    /* if not: where one would be */
+};
+
 struct doctor {
     struct features    features;
     struct cgroup_host cgroups;
+    struct doctor_kernels kernels;
+    char               trial[160];  /* why no box could be made; "": one was */
     size_t             n_rows;
     struct doctor_row  row[DOCTOR_ROWS];
 };
 
-/* Draws the conclusions from features and cgroups. Pure. */
+/* Draws the conclusions from features, cgroups and kernels. Pure. */
 void doctor_judge(struct doctor *doctor);
 
 /* Nothing that a box needs is missing. */

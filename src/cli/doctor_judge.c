@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char boxes[] = "boxes", limits[] = "limits", users[] = "users", walls[] = "walls", host[] = "host";
+static const char boxes[] = "boxes", limits[] = "limits", users[] = "users", walls[] = "walls", host[] = "host",
+                  kernels[] = "kernels";
 
 static struct doctor_row *add(struct doctor *d, const char *group, const char *name, enum doctor_state state)
 {
@@ -110,6 +111,18 @@ static void judge_optional(struct doctor *d)
         SAY(row->found, "%s", strerror(code));
         SAY(row->cost, "files of a mounted host directory can belong to nobody inside a box");
         SAY(row->fix, "a file system that can be idmapped (ext4, xfs, btrfs; tmpfs since 6.3)");
+    }
+}
+
+static void judge_trial(struct doctor *d)
+{
+    struct doctor_row *row = add(d, boxes, "a box", d->trial[0] ? DOCTOR_MISSING : DOCTOR_OK);
+
+    SAY(row->found, "%s", d->trial[0] ? d->trial : "made and ended");
+    if (d->trial[0]) {
+        SAY(row->cost, "no box can be made");
+        SAY(row->fix, "see the other rows; where they are all right, it is a seccomp profile or a security module that "
+                      "refuses one step: the word before the first colon");
     }
 }
 
@@ -244,6 +257,27 @@ static void judge_settings(struct doctor *d)
     }
 }
 
+/* Without them there are boxes all the same. */
+static void judge_kernels(struct doctor *d)
+{
+    const struct doctor_kernels *k = &d->kernels;
+    bool is_whole = k->has_server && k->has_files;
+    struct doctor_row *row = add(d, kernels, "Python kernels", is_whole && k->has_python ? DOCTOR_OK : DOCTOR_LIMITED);
+
+    if (is_whole && k->has_python) {
+        SAY(row->found, "%s", k->python);
+        return;
+    }
+    SAY(row->found, "%s", is_whole ? "no Python with ipykernel" : "not installed");
+    SAY(row->cost,
+        "'carrel py', 'carrel repl', notebooks and Box().run() have no kernel; commands run in boxes all the same");
+    if (is_whole)
+        SAY(row->fix, "carrel setup");
+    else
+        SAY(row->fix, "%s: install carrel whole (make install, or the wheel)",
+            k->has_server ? "its guest files are missing" : "carrel-server is not beside this program");
+}
+
 static void judge_rest(struct doctor *d)
 {
     const struct features *f = &d->features;
@@ -266,9 +300,11 @@ void doctor_judge(struct doctor *doctor)
     judge_kernel(doctor);
     judge_needed(doctor);
     judge_optional(doctor);
+    judge_trial(doctor);
     judge_limits(doctor);
     judge_ids(doctor);
     judge_walls(doctor);
+    judge_kernels(doctor);
     judge_settings(doctor);
     judge_rest(doctor);
 }

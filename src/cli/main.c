@@ -47,6 +47,8 @@ static const struct {
     { "repl", "talk to Python in a box" },
     { "kernel", "be a kernel in a box for a Jupyter program" },
     { "kernelspec", "make Jupyter programs use such kernels" },
+    { "setup", "make a Python environment for kernels, once" },
+    { "mcp", "be an MCP server for a program that starts it" },
 };
 
 /* Beside this program, or in ../libexec; which: 0 or 1. */

@@ -152,6 +152,13 @@ static int read_writable_root(struct reader *r, const char *value, struct err *e
     return 0;
 }
 
+static int read_no_proc(struct reader *r, const char *value, struct err *e)
+{
+    (void)value, (void)e;
+    r->options->box.no_proc = true;
+    return 0;
+}
+
 static int read_net(struct reader *r, const char *value, struct err *e)
 {
     (void)r;
@@ -254,6 +261,7 @@ static const struct rule rules[] = {
     { "--user", "1000:1000", read_user },
     { "--root", "host", read_root },
     { "--writable-root", NULL, read_writable_root },
+    { "--no-proc", NULL, read_no_proc },
     { "--net", "none", read_net },
     { "--profile", "standard", read_profile },
     { "--report", "report.json", read_report },

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/jsonout.h"
+#include "base/parse.h"
 
 static void write_enforced(struct jsonout *j, const struct report *report)
 {
@@ -38,6 +39,8 @@ static void write_enforced(struct jsonout *j, const struct report *report)
         jsonout_string(j, "pids", cgroups->can[CG_PIDS] ? "not asked for" : cgroups->why[CG_PIDS]);
     if (!limits->cpu_milli)
         jsonout_string(j, "cpus", cgroups->can[CG_CPU] ? "not asked for" : cgroups->why[CG_CPU]);
+    if (report->plan->no_proc)
+        jsonout_string(j, "proc", "--no-proc: /proc is empty");
     if (!report->plan->landlock_abi)
         jsonout_string(j, "landlock", "this kernel has none");
     jsonout_close(j);
@@ -119,8 +122,8 @@ void report_remark(const struct report *report, const struct command_spec *comma
         break;
     case OUTCOME_OOM:
         if (limits->memory_bytes)
-            fprintf(stderr, "carrel: the box ran out of memory (--memory %llu bytes)\n",
-                    (unsigned long long)limits->memory_bytes);
+            fprintf(stderr, "carrel: the box ran out of memory (--memory %s)\n",
+                    parse_show_size(limits->memory_bytes).text);
         else
             fputs("carrel: the host ran out of memory\n", stderr);
         break;
@@ -128,12 +131,12 @@ void report_remark(const struct report *report, const struct command_spec *comma
         fprintf(stderr, "carrel: the box reached its limit of %u processes (--pids)\n", limits->pids);
         break;
     case OUTCOME_DISK:
-        fprintf(stderr, "carrel: the box filled its disk (--disk %llu bytes)\n",
-                (unsigned long long)limits->disk_bytes);
+        fprintf(stderr, "carrel: the box filled its disk (--disk %s)\n",
+                parse_show_size(limits->disk_bytes).text);
         break;
     case OUTCOME_OUTPUT:
-        fprintf(stderr, "carrel: the command was ended after %llu bytes of output (--output-limit)\n",
-                (unsigned long long)command->output_bytes);
+        fprintf(stderr, "carrel: the command was ended after %s of output (--output-limit)\n",
+                parse_show_size(command->output_bytes).text);
         break;
     case OUTCOME_OK:
     case OUTCOME_ERROR:

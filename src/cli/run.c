@@ -11,8 +11,10 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/outfile.h"
 #include "box/box.h"
 #include "cli/commands.h"
+#include "cli/container.h"
 #include "cli/forkway.h"
 #include "cli/help.h"
 #include "cli/options.h"
@@ -35,6 +37,7 @@ struct run {
     struct session     session;
     struct buf         output, errors;
     struct report      report;
+    int                report_fd;       /* owned; -1: none */
     size_t             n_trace;
     struct trace_step  trace[TRACE_STEPS];
 };
@@ -132,16 +135,16 @@ static int deliver(struct run *run, const struct err *failure, struct err *e)
     struct buf text;
     int r = 0;
 
-    if (!run->options.json && !run->options.report_path)
+    if (!run->options.json && run->report_fd < 0)
         return 0;
     buf_init(&text, REPORT_MAX);
     r = failure ? report_error_json(failure, &text) : report_json(&run->report, &text);
     buf_add_char(&text, '\n');
     if (r < 0) {
         r = err_at(e, -r, STEP_MEMORY, 0, "report");
-    } else if (run->options.report_path) {
-        FD fd = open(run->options.report_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-        r = fd < 0 ? -errno : fd_write_all(fd, text.data, text.length);
+    } else if (run->report_fd >= 0) {
+        r = outfile_write(run->report_fd, text.data, text.length);
+        run->report_fd = fd_close(run->report_fd);
         if (r < 0)
             r = err_set(e, -r, STEP_STDIO, "--report %s", run->options.report_path);
     }
@@ -178,6 +181,21 @@ static int status_of(const struct run *run)
     return end->signal ? 128 + end->signal : end->code;
 }
 
+static void complain(const struct err *e)
+{
+    struct container container;
+    struct buf advice;
+
+    cli_complain(e);
+    container_look(&container);
+    if (!container_is_to_blame(&container, e))
+        return;
+    buf_init(&advice, 4096);
+    container_advise(&container, &advice);
+    fputs(buf_string(&advice), stderr);
+    buf_done(&advice);
+}
+
 int run_main(int argc, char **argv)
 {
     static struct run run;
@@ -192,8 +210,15 @@ int run_main(int argc, char **argv)
         fputs(run_help, stdout);
         return 0;
     }
+    run.report_fd = -1;
     mark(&run, "start");
     r = viaserver_run(&run.options, &e);
+    /* What cannot be told is not begun. */
+    if (r == 0 && run.options.report_path &&
+        (run.report_fd = outfile_open("--report", run.options.report_path, &late)) < 0) {
+        cli_complain(&late);
+        return EXIT_CARREL;
+    }
     if (r == 0)
         r = prepare(&run, &e);
     if (r == 0)
@@ -204,7 +229,7 @@ int run_main(int argc, char **argv)
     mark(&run, "end");
 
     if (r < 0)
-        cli_complain(&e);
+        complain(&e);
     else if (!run.options.json)
         report_remark(&run.report, &run.options.command);
     if (run.options.trace)

@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -16,7 +17,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 
-enum { GRACE_US = 5000000 };
+enum { GRACE_US = 5000000, EOF_AGAIN_MS = 200 };
 
 static int make_pipe(int *ret_ours, int *ret_theirs, bool we_read)
 {
@@ -53,10 +54,10 @@ int session_open(struct session *s, const struct run_options *options, struct bu
     s->box = NULL;
     s->payload = NULL;
     s->stdio[0] = s->stdio[1] = s->stdio[2] = s->signals = -1;
-    s->started = s->ended = s->raw = s->abandoned = s->sent_eof = false;
+    s->started = s->ended = s->raw = s->abandoned = false;
     s->cause = OUTCOME_OK;
     s->forwarded = 0;
-    s->deadline_us = s->started_us = s->ended_us = 0;
+    s->eof_us = s->deadline_us = s->started_us = s->ended_us = 0;
     if (!options->command.terminal) {
         if (options->interactive)
             r = make_pipe(&ours[0], &s->stdio[0], false);
@@ -176,6 +177,28 @@ static int time_left_ms(const struct session *s)
                : (int)((s->deadline_us - now + 999) / 1000 < 3600000 ? (s->deadline_us - now + 999) / 1000 : 3600000);
 }
 
+/* A terminal has no end of file, only a key that means it. What it means lasts for one read, and a shell that is just
+ * setting up its terminal loses it: so the key is pressed again and again, as a person would. */
+static void hand_on_end(struct session *s)
+{
+    static const char end_of_file = 4;
+    uint64_t now = clock_monotonic_us();
+
+    if (s->payload->terminal < 0 || s->ended || !stream_is_over(&s->in) || now < s->eof_us)
+        return;
+    (void)!write(s->payload->terminal, &end_of_file, 1);
+    s->eof_us = now + EOF_AGAIN_MS * 1000;
+}
+
+/* How long a round may sleep. */
+static int round_ms(const struct session *s)
+{
+    bool presses = s->payload->terminal >= 0 && !s->ended && stream_is_over(&s->in);
+    int left = time_left_ms(s);
+
+    return presses && (left < 0 || left > EOF_AGAIN_MS) ? EOF_AGAIN_MS : left;
+}
+
 static int take_start(struct session *s, struct err *e)
 {
     int terminal = s->payload->terminal;
@@ -233,7 +256,7 @@ static int one_round(struct session *s, struct err *e)
         used[i] = stream_poll(streams[i], list + n);
         n += used[i];
     }
-    int ready = poll(list, n, time_left_ms(s));
+    int ready = poll(list, n, round_ms(s));
     if (ready < 0)
         return errno == EINTR ? 0 : err_at(e, errno, STEP_WAIT, 0, "poll");
     /* Also while there is always something to do: a command that never stops writing has no more time than others. */
@@ -256,11 +279,7 @@ static int one_round(struct session *s, struct err *e)
     for (int i = 0; i < 3; i++)
         if (!stream_move(streams[i], list + first[i], used[i], i == 0 ? UINT64_MAX : room_left(s)))
             end_command(s, OUTCOME_OUTPUT);
-    if (s->payload->terminal >= 0 && !s->sent_eof && stream_is_over(&s->in)) {
-        /* A terminal has no end of file, only a key that means it. */
-        static const char end_of_file = 4;
-        s->sent_eof = write(s->payload->terminal, &end_of_file, 1) == 1;
-    }
+    hand_on_end(s);
     if (s->payload->terminal >= 0 && s->out.refused && !s->ended)
         hang_up(s);
     return list[POLL_END].revents ? take_end(s, e) : 0;
@@ -294,6 +313,35 @@ static int swallow_echo(struct session *s, int r)
     return 0;
 }
 
+/* What the reader of one of the two has taken since. */
+struct progress {
+    uint64_t out_moved, err_moved;
+    size_t   out_begin, err_begin;
+};
+
+static struct progress progress_of(const struct session *s)
+{
+    return (struct progress){ s->out.moved, s->err.moved, s->out.begin, s->err.begin };
+}
+
+static bool was_ended_by_us(const struct session *s)
+{
+    return s->cause == OUTCOME_TIMEOUT || s->cause == OUTCOME_KILLED;
+}
+
+/* One whom we ended for its time, or because we were told to, does not keep us because nobody reads what it wrote: as
+ * long as the reader takes something now and then it gets all, and else we go. Who ended by himself is waited for. */
+static int drain_round(struct session *s, struct err *e)
+{
+    struct progress before = progress_of(s);
+    int r = one_round(s, e);
+    struct progress after = progress_of(s);
+
+    if (was_ended_by_us(s) && memcmp(&before, &after, sizeof before) != 0)
+        s->deadline_us = clock_monotonic_us() + GRACE_US;
+    return r;
+}
+
 int session_run(struct session *s, struct box *box, struct payload *payload, struct err *e)
 {
     int r = 0;
@@ -306,7 +354,9 @@ int session_run(struct session *s, struct box *box, struct payload *payload, str
         s->deadline_us = clock_monotonic_us() + s->options->command.timeout_ms * 1000;
     while (r >= 0 && !s->ended)
         r = swallow_echo(s, one_round(s, e));
+    if (was_ended_by_us(s))
+        s->deadline_us = clock_monotonic_us() + GRACE_US;
     while (r >= 0 && !s->abandoned && drain(s))
-        r = one_round(s, e);
+        r = drain_round(s, e);
     return r < 0 ? r : 0;
 }

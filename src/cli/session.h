@@ -19,7 +19,7 @@ struct session {
     int                       stdio[3];     /* owned: the command's ends, until it has them */
     bool                      started, ended;
     bool                      abandoned;    /* ended, and told not to wait until all its output is delivered */
-    bool                      sent_eof;     /* the end of our input was handed on to the terminal */
+    uint64_t                  eof_us;       /* when the terminal is told next that our input has ended; 0: now */
     bool                      raw;          /* our terminal is in raw mode */
     struct termios            saved;
     enum outcome              cause;        /* why we ended it; OUTCOME_OK: we did not */

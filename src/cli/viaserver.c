@@ -1,5 +1,6 @@
-/* `carrel run` by a server. The rule is narrow: unless --server says so, only a server on a unix socket is used, one
- * that is there, that root or the caller serves, and only if all that was asked for can be said in its API. Whatever it
+/* `carrel run` by a server, if --server or CARREL_URL says so: a command must not get other limits, and another pace,
+ * because a server happens to run. Of a server that CARREL_URL names, and --server does not insist on, the rule is
+ * narrow: one on a unix socket, that is there, and only if all that was asked for can be said in its API. Whatever it
  * refuses then (a quota, a limit) stays refused: going on here would be a way around it.
  *
  * What was asked for travels as one JSON object in a memfd to carrel-server's `run`, which this process becomes; so the
@@ -72,6 +73,8 @@ static void find_server(bool insist, char *url, size_t size)
             snprintf(url, size, "%s", named);
         return;
     }
+    if (!insist)
+        return;
     if (geteuid() != 0 && runtime && runtime[0] == '/')
         snprintf(own, sizeof own, "%s/carrel/carrel.sock", runtime);
     else if (geteuid() != 0)
@@ -140,6 +143,8 @@ static const char *judge(const struct run_options *o)
         return "a directory as --root";
     if (o->zygote)
         return "--zygote";
+    if (o->box.no_proc)
+        return "--no-proc";
     if (o->trace)
         return "--trace";
     /* Its boxes keep what they write in their memory. */

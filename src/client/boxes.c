@@ -19,7 +19,7 @@ static const char ps_usage[] =
 enum { QUERY_MAX = 8192, CURSOR_MAX = 64 };
 
 struct listing {
-    bool       gone, quiet, everybody;
+    bool       gone, quiet, everybody, phases;
     struct buf query;
 };
 
@@ -60,7 +60,9 @@ static int add_label(void *into, const char *value, struct err *e)
 static int add_phase(void *into, const char *value, struct err *e)
 {
     (void)e;
-    target_add(&((struct listing *)into)->query, "&phase=", value);
+    struct listing *l = into;
+    l->phases = true;
+    target_add(&l->query, "&phase=", value);
     return 0;
 }
 
@@ -158,7 +160,7 @@ int client_ps(int argc, char **argv)
     if (status < 0 && words.n > 0)
         status = client_misused(&c, "it takes no names");
     if (status < 0) {
-        if (l.gone)
+        if (l.gone && !l.phases)
             buf_add_text(
                 &l.query,
                 "&phase=creating&phase=running&phase=paused&phase=stopped&phase=failed&phase=deleting&phase=deleted");

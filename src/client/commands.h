@@ -24,5 +24,7 @@ int client_py(int argc, char **argv);
 int client_repl(int argc, char **argv);
 int client_kernel(int argc, char **argv);
 int client_kernelspec(int argc, char **argv);
+int client_setup(int argc, char **argv);
+int client_mcp(int argc, char **argv);
 
 #endif

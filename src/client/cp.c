@@ -290,12 +290,21 @@ static int open_download(struct copy *c, const char *target)
     return status;
 }
 
-/* A device or FIFO that is written itself. Of links, only the system's own lead to one: /dev/stdout, /dev/fd/63. */
+/* /dev/stdout, /dev/fd/63; not what anybody may put into /dev/shm. */
+static bool is_devs_own(const char *local)
+{
+    return strncmp(local, "/dev/", 5) == 0 && (strncmp(local, "/dev/fd/", 8) == 0 || !strchr(local + 5, '/'));
+}
+
+/* A device or FIFO that is written itself. Of links, only the system's own lead to one. */
 static bool is_special(const char *local)
 {
     struct stat st;
-    int r = strncmp(local, "/dev/", 5) == 0 ? stat(local, &st) : lstat(local, &st);
-    return r == 0 && !S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode);
+
+    if (lstat(local, &st) < 0)
+        return false;
+    /* Such a link leads to a descriptor, perhaps of a plain file: it must not be replaced. */
+    return S_ISLNK(st.st_mode) ? is_devs_own(local) : !S_ISREG(st.st_mode);
 }
 
 static char temporary[3 * PATH_MAX];        /* what a signal that ends us takes along; "": nothing */
@@ -340,7 +349,7 @@ static int save(struct copy *c, const char *local, mode_t mode, struct progress 
     if (strcmp(local, "-") == 0)
         return receive_file(c, STDOUT_FILENO, p);
     if (is_special(local)) {
-        FD special = open(local, O_WRONLY | O_CLOEXEC | (strncmp(local, "/dev/", 5) == 0 ? 0 : O_NOFOLLOW));
+        FD special = open(local, O_WRONLY | O_APPEND | O_CLOEXEC | (is_devs_own(local) ? 0 : O_NOFOLLOW));
         return special < 0 ? fail(local, errno) : receive_file(c, special, p);
     }
     FD fd = open_temporary(local);

@@ -27,6 +27,7 @@
 #include "client/client.h"
 #include "client/commands.h"
 #include "client/envelope.h"
+#include "client/kernel_given.h"
 #include "client/kernel_zmq.h"
 #include "client/private.h"
 #include "client/wsclient.h"
@@ -39,11 +40,13 @@ static const char usage[] =
     "which it is started is there in the box, writable; nothing else of this machine is.\n"
     "\n"
     "  -f FILE                 the connection file, as Jupyter writes it; what programs add for IPython after it\n"
-    "                          (--Class.name=value, files) is not handed on, and that is told\n"
+    "                          (--Class.name=value) is handed on, but not files to run\n"
     "  --python PROGRAM        the interpreter and with it the packages (then a server of its own is started)\n"
     "  --template NAME         a template of the server's instead\n"
     "  --memory 2G  --cpus 2  --pids 256  --disk 1G        limits of the box\n"
-    "  --env K=V               may be given often\n"
+    "  --env K=V               may be given often; what the program that starts it gives to this kernel is there,\n"
+    "                          too, but not the environment in which that program was itself started\n"
+    "  --spec DIR              the kernelspec's folder: 'env' in its kernel.json is handed on\n"
     "  --no-mount              the directory is not there either\n"
     "  --url URL\n";
 
@@ -55,7 +58,7 @@ struct kernel_run {
     struct zmq_side      *zmq;              /* owned: it is large */
     struct wsclient       socket;
     json_t               *limits, *env;     /* owned */
-    const char           *file, *python, *template;
+    const char           *file, *python, *template, *spec;
     bool                  no_mount;
     char                  cwd[4096];        /* "": the box's home */
     char                  box[32], id[160];
@@ -90,6 +93,7 @@ SETTER(set_env, take_pair("--env", value, k->env, e))
 TEXT(set_file, file)
 TEXT(set_python, python)
 TEXT(set_template, template)
+TEXT(set_spec, spec)
 
 static int set_no_mount(void *into, const char *value, struct err *e)
 {
@@ -104,14 +108,14 @@ static int set_no_mount(void *into, const char *value, struct err *e)
 static int find_server(struct kernel_run *k, struct err *e)
 {
     char setting[PRIVATE_SETTING];
-    char *settings[] = { setting, "templates.python.pool=off", "pool.size=off", NULL };
+    char *settings[] = { "templates.python.pool=off", "pool.size=off", k->python ? setting : NULL, NULL };
 
-    if (!k->python && server_find(k->client.url, &k->client.server, e) == 0)
+    if (!k->python && private_server_find(&k->client, k->template, e) == 0)
         return 0;
     if (k->client.url)
         return k->python ? err_set(e, EINVAL, STEP_USAGE, "--python starts a server of its own, so there is no --url")
                          : -e->code;
-    int r = private_server_python(k->python ? k->python : "/usr/bin/python3", setting, e);
+    int r = k->python ? private_server_python(k->python, setting, e) : 0;
     return r < 0 ? r : private_server_start(&k->own, settings, &k->client.server, e);
 }
 
@@ -266,12 +270,30 @@ static void on_request(const struct wire *w, const char *channel, json_t *header
         fputs("carrel: kernel: a message is too large, or the kernel does not read; it was dropped\n", stderr);
 }
 
+/* The server answers in a dead kernel's place what is still to be answered, as an error of the cell. Here the program
+ * looks at this process and must find it dead: nbclient's DeadKernelError is that, and no error of a cell. */
+static bool tells_death(struct kernel_run *k, const struct wire *w)
+{
+    static const char own[] = "\"session\":\"carrel\"", name[] = "\"DeadKernelError\"";
+    const struct iovec *header = &w->part[WIRE_HEADER], *content = &w->part[WIRE_CONTENT];
+
+    if (!memmem(header->iov_base, header->iov_len, own, strlen(own)) ||
+        !memmem(content->iov_base, content->iov_len, name, strlen(name)))
+        return false;
+    json_t *said = json_loadb(content->iov_base, content->iov_len, 0, NULL);
+    fprintf(stderr, "carrel: kernel: %s\n", parse_quote(text_of(said, "evalue")).text);
+    json_decref(said);
+    k->ending = true;
+    k->status = 1;
+    return true;
+}
+
 static void on_answer(const char *data, size_t size, void *arg)
 {
     struct kernel_run *k = arg;
     struct wire w;
 
-    if (wire_from_v1(data, size, &w) < 0)
+    if (wire_from_v1(data, size, &w) < 0 || k->ending || tells_death(k, &w))
         return;
     zmq_tell(k->zmq, &w, k->id);
     /* The server would start another one in its place; but Jupyter's own programs look at this process, and decide. */
@@ -397,47 +419,6 @@ static int run(struct kernel_run *k)
     return status;
 }
 
-/* Jupyter programs add to a kernelspec's command what is meant for IPython's command line: options of its classes
- * (--HistoryManager.hist_file=:memory:), some with names of their own, and files that they will run themselves. */
-static bool is_for_ipython(const char *word)
-{
-    static const char *const names[] = {
-        "profile", "profile-dir", "ipython-dir", "matplotlib", "pylab", "gui", "ext", "colors", "debug", "log-level"
-    };
-
-    if (word[0] != '-')
-        return true;
-    if (word[1] != '-')
-        return false;
-    size_t n = strcspn(word + 2, "=");
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strlen(names[i]) == n && memcmp(names[i], word + 2, n) == 0)
-            return true;
-    return word[2] >= 'A' && word[2] <= 'Z';
-}
-
-/* Takes such words, which are last, out of argv and says so; that history lives in memory holds anyway. */
-static int leave_out(int argc, char **argv)
-{
-    int n = argc;
-    bool after_file = false;
-
-    while (n > 0 && is_for_ipython(argv[n - 1]))
-        n--;
-    for (int i = 0; i < n; i++)
-        after_file |= strcmp(argv[i], "-f") == 0;
-    if (!after_file)
-        return argc;
-    if (n < argc)
-        n++;        /* the word after an option of ours is that option's */
-    for (int i = n; i < argc; i++)
-        if (strncmp(argv[i], "--HistoryManager.", 17) != 0)
-            fprintf(stderr, "carrel: kernel: '%s' is not handed on to the kernel in the box\n",
-                    parse_quote(argv[i]).text);
-    argv[n] = NULL;
-    return n;
-}
-
 int client_kernel(int argc, char **argv)
 {
     static const struct flag flags[] = {
@@ -449,20 +430,23 @@ int client_kernel(int argc, char **argv)
         { "pids", 0, true, set_pids },
         { "disk", 0, true, set_disk },
         { "env", 'e', true, set_env },
+        { "spec", 0, true, set_spec },
         { "no-mount", 0, false, set_no_mount },
     };
     struct kernel_run k = { .client = { .name = "kernel", .usage = usage, .may_lack_server = true },
                             .zmq = calloc(1, sizeof *k.zmq), .limits = json_object(), .env = json_object(),
                             .signals = -1, .parent = -1 };
     struct words words;
-    argc = leave_out(argc, argv);
+    argc = given_arguments(argc, argv, k.env);
     int status = client_begin(&k.client, argc, argv, flags, sizeof flags / sizeof *flags, &k, false, &words);
 
     if (status < 0 && (words.n > 0 || !k.file))
         status = client_misused(&k.client, words.n > 0 ? "'%s' is not an option" : "-f CONNECTION_FILE is missing%s",
                                 words.n > 0 ? parse_quote(words.at[0]).text : "");
-    if (status < 0)
+    if (status < 0) {
+        given_environment(k.env, k.spec);
         status = k.zmq ? run(&k) : EXIT_CLIENT;
+    }
     free(k.zmq);
     json_decref(k.limits);
     json_decref(k.env);

@@ -9,9 +9,11 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/guest.h"
 #include "base/parse.h"
 #include "client/client.h"
 #include "client/commands.h"
+#include "client/setup.h"
 
 static const char usage[] =
     "usage: carrel kernelspec install [OPTIONS]\n"
@@ -25,11 +27,13 @@ static const char usage[] =
     "  --prefix DIR            into DIR/share/jupyter: a virtual environment, /usr/local\n"
     "  --python PROGRAM        the interpreter, and with it the packages, of the kernel; else a template of the "
     "server's\n"
-    "  --memory 2G  --cpus 2   limits of its boxes\n";
+    "  --memory 2G  --cpus 2   limits of its boxes\n"
+    "  -y, --yes               if there is no Python for kernels yet, 'carrel setup' runs without asking\n";
 
 struct spec {
     struct client client;
     const char   *name, *display, *prefix, *python, *memory, *cpus;
+    bool          yes;
 };
 
 #define TEXT(function, member)                                                     \
@@ -49,6 +53,14 @@ static int set_user(void *into, const char *value, struct err *e)
     (void)value;
     (void)e;
     ((struct spec *)into)->prefix = NULL;
+    return 0;
+}
+
+static int set_yes(void *into, const char *value, struct err *e)
+{
+    (void)value;
+    (void)e;
+    ((struct spec *)into)->yes = true;
     return 0;
 }
 
@@ -104,14 +116,15 @@ static int place_of(const struct spec *s, char path[4096])
 /* The program that people call: beside this one, or in bin when this one is in libexec. */
 static void own_name(char program[4096])
 {
-    static const char *const places[] = { "carrel", "../bin/carrel" };
+    static const char *const places[] = { "/carrel", "/bin/carrel" };
     char self[4000];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    char *slash = n > 0 ? memrchr(self, '/', (size_t)n) : NULL;
 
-    for (size_t i = 0; slash && i < sizeof places / sizeof *places; i++) {
-        snprintf(program, 4096, "%.*s/%s", (int)(slash - self), self, places[i]);
-        if (access(program, X_OK) == 0)
+    self[n > 0 ? n : 0] = '\0';
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        guest_cut(self, 1);
+        snprintf(program, 4096, "%s%s", self, places[i]);
+        if (self[0] && access(program, X_OK) == 0)
             return;
     }
     snprintf(program, 4096, "carrel");
@@ -123,7 +136,7 @@ static json_t *make_spec(const struct spec *s)
     json_t *argv;
 
     own_name(program);
-    argv = json_pack("[s,s]", program, "kernel");
+    argv = json_pack("[s,s,s,s]", program, "kernel", "--spec", "{resource_dir}");
     const char *const options[][2] = { { "--python", s->python }, { "--memory", s->memory }, { "--cpus", s->cpus } };
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (options[i][1]) {
@@ -138,7 +151,7 @@ static json_t *make_spec(const struct spec *s)
 
 static int install(const struct spec *s)
 {
-    char path[4096];
+    char path[4096], python[GUEST_PATH];
     json_t *spec = make_spec(s);
     int r = place_of(s, path);
 
@@ -154,6 +167,8 @@ static int install(const struct spec *s)
         return EXIT_CLIENT;
     }
     puts(path);
+    if (!s->python && !guest_find_python(python, sizeof python))
+        return setup_offer(s->yes) == 0 ? 0 : EXIT_CLIENT;
     return 0;
 }
 
@@ -176,7 +191,7 @@ int client_kernelspec(int argc, char **argv)
         { "name", 0, true, set_name },     { "display-name", 0, true, set_display },
         { "user", 0, false, set_user },    { "prefix", 0, true, set_prefix },
         { "python", 0, true, set_python }, { "memory", 'm', true, set_memory },
-        { "cpus", 0, true, set_cpus },
+        { "cpus", 0, true, set_cpus },     { "yes", 'y', false, set_yes },
     };
     struct spec s = { .client = { .name = "kernelspec", .usage = usage, .may_lack_server = true },
                       .name = "carrel", .display = "Python 3 (Carrel)" };

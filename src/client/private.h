@@ -5,7 +5,7 @@
 
 #include <sys/types.h>
 
-#include "client/exchange.h"
+#include "client/client.h"
 
 struct private_server {
     pid_t guardian;     /* 0: none */
@@ -16,6 +16,9 @@ enum { PRIVATE_SETTING = 4200 };
 /* The setting that makes this interpreter, a path or a name on PATH, the kernels' own. Links are not followed: where it
  * stands says which packages it has. */
 MUST_CHECK int private_server_python(const char *python, char setting[PRIVATE_SETTING], struct err *e);
+/* The server that runs, in c. A program that was installed into a Python environment has kernels of that environment:
+ * if nobody has named the server or one of its templates, one whose kernels are others is none (-ENOENT). */
+MUST_CHECK int private_server_find(struct client *c, bool names_template, struct err *e);
 /* settings: for `carrel serve`, NULL-terminated; or NULL. Waits until it serves. */
 MUST_CHECK int private_server_start(struct private_server *p, char *const *settings, struct server *ret, struct err *e);
 /* Ends it with all its boxes. Does nothing to a zeroed one. */

@@ -8,14 +8,17 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/guest.h"
 #include "client/cell.h"
 #include "client/commands.h"
 #include "client/private.h"
+#include "client/setup.h"
 
 enum { CODE_MAX = 16 << 20 };
 
 struct script {
     const char *code, *python;
+    bool        yes;
     json_t     *body;
 };
 
@@ -30,6 +33,14 @@ static int set_python(void *into, const char *value, struct err *e)
 {
     (void)e;
     ((struct script *)into)->python = value;
+    return 0;
+}
+
+static int set_yes(void *into, const char *value, struct err *e)
+{
+    (void)value;
+    (void)e;
+    ((struct script *)into)->yes = true;
     return 0;
 }
 
@@ -77,7 +88,7 @@ static const struct flag py_flags[] = {
     { "code", 'c', true, set_code },        { "timeout", 0, true, set_timeout },
     { "memory", 0, true, set_memory },      { "cpus", 0, true, set_cpus },
     { "env", 'e', true, set_env },          { "template", 0, true, set_template },
-    { "python", 0, true, set_python },
+    { "python", 0, true, set_python },      { "yes", 'y', false, set_yes },
 };
 
 static const char py_usage[] =
@@ -93,6 +104,7 @@ static const char py_usage[] =
     "  -e, --env K=V       may be given often\n"
     "  --template NAME     of the server's configuration\n"
     "  --python PROGRAM    the interpreter and with it the packages (then a server of its own is started)\n"
+    "  -y, --yes           if there is no Python for kernels yet, 'carrel setup' runs without asking\n"
     "  --json              events, one a line, instead of what they show\n"
     "  --url URL\n"
     "\n"
@@ -128,16 +140,22 @@ static char *read_all(const char *path)
 }
 
 /* The server that runs, or one of our own. */
-static int find_server(struct client *c, const char *python, struct private_server *own)
+static int find_server(struct client *c, const struct script *s, struct private_server *own)
 {
-    char setting[PRIVATE_SETTING];
+    char setting[PRIVATE_SETTING], found[GUEST_PATH];
+    const char *python = s->python;
     /* For one run nothing need be kept ready. */
     char *settings[] = { "templates.python.pool=off", "pool.size=off", python ? setting : NULL, NULL };
     struct err e = { 0 };
-    int r = python ? private_server_python(python, setting, &e) : server_find(c->url, &c->server, &e);
+    int r = python ? private_server_python(python, setting, &e)
+                   : private_server_find(c, json_object_get(s->body, "template"), &e);
 
-    if (python ? r == 0 : r < 0 && !c->url && !getenv("CARREL_URL"))
+    if (python ? r == 0 : r < 0 && !c->url && !getenv("CARREL_URL")) {
+        if (!python && !guest_find_python(found, sizeof found) && !getenv("CARREL_PYTHON") &&
+            (r = setup_offer(s->yes)) != 0)
+            return r;
         r = private_server_start(own, settings, &c->server, &e);
+    }
     return r < 0 ? client_complain(&e) : -1;
 }
 
@@ -161,7 +179,7 @@ int client_py(int argc, char **argv)
     if (code && !text)
         fputs("carrel: the code is not UTF-8\n", stderr);
     free(code);
-    if (!text || (status = find_server(&c, s.python, &own)) >= 0) {
+    if (!text || (status = find_server(&c, &s, &own)) >= 0) {
         json_decref(text);
         json_decref(s.body);
         return status >= 0 ? status : EXIT_CLIENT;
@@ -169,7 +187,11 @@ int client_py(int argc, char **argv)
     json_object_set_new(s.body, "code", text);
     json_object_set_new(s.body, "allow_stdin", json_boolean(!from_stdin && !c.json));
     struct cell cell = { .client = &c, .json = c.json, .own_input = !from_stdin && !c.json };
-    status = cell_run(&cell, s.body) < 0 ? EXIT_CLIENT : cell_exit(cell.end);
+    int r = cell_run(&cell, json_incref(s.body));
+    if (r == 0 && setup_would_help(&c, cell.end))
+        r = setup_offer(s.yes) == 0 ? cell_run(&cell, json_incref(s.body)) : -1;
+    status = r < 0 ? EXIT_CLIENT : cell_exit(cell.end);
+    json_decref(s.body);
     cell_done(&cell);
     private_server_end(&own);
     return status;

@@ -9,14 +9,16 @@
 
 #include "client/cell.h"
 #include "client/commands.h"
+#include "client/setup.h"
 
 enum { CODE_MAX = 16 << 20 };
 
 static const char repl_usage[] =
-    "usage: carrel repl BOX [--json] [--url URL]\n"
+    "usage: carrel repl BOX [--yes] [--json] [--url URL]\n"
     "\n"
     "Python in a box, line by line. What was defined stays, also for the next time: it is the box's kernel\n"
-    "\"default\". Ctrl-C interrupts, Ctrl-D leaves; the kernel lives on.\n";
+    "\"default\". Ctrl-C interrupts, Ctrl-D leaves; the kernel lives on.\n"
+    "-y, --yes: if there is no Python for kernels yet, 'carrel setup' runs without asking.\n";
 
 static volatile sig_atomic_t dropped;
 
@@ -83,11 +85,13 @@ static bool read_code(const struct client *c, const char *box, unsigned long lon
 }
 
 /* The kernel must be there before it can be asked. */
-static int begin(const struct client *c, const char *box, unsigned long long *ret_count)
+static int begin(const struct client *c, const char *box, bool yes, unsigned long long *ret_count)
 {
     struct cell cell = { .client = c, .box = box, .interruptible = true };
     int r = cell_run(&cell, json_pack("{s:s}", "code", ""));
 
+    if (r == 0 && setup_would_help(c, cell.end))
+        r = setup_offer(yes) == 0 ? cell_run(&cell, json_pack("{s:s}", "code", "")) : -1;
     *ret_count = (unsigned long long)json_integer_value(json_object_get(cell.end, "execution_count")) + 1;
     if (r == 0 && strcmp(text_of(cell.end, "outcome"), "ok") != 0)
         r = cell_exit(cell.end) == 0 ? 0 : -1;
@@ -95,20 +99,30 @@ static int begin(const struct client *c, const char *box, unsigned long long *re
     return r;
 }
 
+static int set_yes(void *into, const char *value, struct err *e)
+{
+    (void)value;
+    (void)e;
+    *(bool *)into = true;
+    return 0;
+}
+
 int client_repl(int argc, char **argv)
 {
     struct sigaction catch = { .sa_handler = on_interrupt };
     struct client c = { .name = "repl", .usage = repl_usage };
+    static const struct flag flags[] = { { "yes", 'y', false, set_yes } };
     unsigned long long count = 1;
+    bool yes = false;
     struct words words;
     struct buf code;
-    int status = client_begin(&c, argc, argv, NULL, 0, NULL, false, &words);
+    int status = client_begin(&c, argc, argv, flags, 1, &yes, false, &words);
 
     if (status >= 0)
         return status;
     if (words.n != 1)
         return client_misused(&c, "it takes a box");
-    if (begin(&c, words.at[0], &count) < 0)
+    if (begin(&c, words.at[0], yes, &count) < 0)
         return EXIT_CLIENT;
     (void)sigaction(SIGINT, &catch, NULL);
     buf_init(&code, CODE_MAX);

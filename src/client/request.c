@@ -17,7 +17,7 @@ int client_complain(const struct err *e)
     return EXIT_CLIENT;
 }
 
-static const char *hint_of(int status, const char *code)
+static const char *hint_of(int status, const char *code, const char *message)
 {
     static const struct {
         const char *code, *hint;
@@ -26,13 +26,24 @@ static const char *hint_of(int status, const char *code)
         { "quota_exceeded", "'carrel ps' shows what you have, 'carrel rm' makes room" },
         { "host_full", "ask for less, or make room with 'carrel rm'" },
         { "unavailable", "the server is up but its keeper is not; try again, or look at the server's log" },
-        { "wrong_phase", "'carrel ps' shows its phase; 'carrel resume' lets a paused box go on" },
+    };
+    static const struct {
+        const char *word, *hint;
+    } phases[] = {
+        { "paused", "'carrel resume' lets it go on" },
+        { "stopped", "'carrel start' starts it again" },
+        { "creating", "try again in a moment" },
+        { "starting", "try again in a moment" },
+        { "failed", "'carrel ps' says why; 'carrel rm' removes it" },
     };
 
     for (size_t i = 0; i < sizeof hints / sizeof *hints; i++)
         if (strcmp(hints[i].code, code) == 0)
             return hints[i].hint;
-    return status == 404 ? "'carrel ps' lists your boxes" : "";
+    for (size_t i = 0; i < sizeof phases / sizeof *phases && strcmp(code, "wrong_phase") == 0; i++)
+        if (strstr(message, phases[i].word))
+            return phases[i].hint;
+    return status == 404 && strstr(message, "no such box") ? "'carrel ps' lists your boxes" : "";
 }
 
 int client_refused(int status, json_t *answer)
@@ -45,7 +56,7 @@ int client_refused(int status, json_t *answer)
         return EXIT_CLIENT;
     }
     if (!hint[0])
-        hint = hint_of(status, code);
+        hint = hint_of(status, code, message);
     fprintf(stderr, "carrel: %s%s%s\n", show_text(message), hint[0] ? "; " : "", show_text(hint));
     return EXIT_CLIENT;
 }

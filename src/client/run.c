@@ -13,6 +13,7 @@
 
 #include "base/fd.h"
 #include "base/jsonout.h"
+#include "base/outfile.h"
 #include "base/parse.h"
 #include "client/client.h"
 #include "client/commands.h"
@@ -28,6 +29,7 @@ struct run {
     json_t         *box;            /* owned: as it was made */
     bool            json;
     const char     *report_path;    /* NULL: none */
+    int             report_fd;      /* owned; opened before the box is there */
     struct buf      capture[2];
 };
 
@@ -135,8 +137,7 @@ static int deliver(const struct run *run, struct buf *text, int r)
         return EXIT_CLIENT;
     }
     if (run->report_path) {
-        FD fd = open(run->report_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-        r = fd < 0 ? -errno : fd_write_all(fd, text->data, text->length);
+        r = outfile_write(run->report_fd, text->data, text->length);
         if (r < 0)
             fprintf(stderr, "carrel: --report %s: %s\n", run->report_path, strerror(-r));
     }
@@ -165,17 +166,17 @@ static void remark(const struct run *run, const json_t *end, const char *outcome
         fprintf(stderr, "carrel: the command was ended after %.3g s (--timeout)\n",
                 json_number_value(json_object_get(command, "timeout")));
     else if (strcmp(outcome, "oom") == 0)
-        fprintf(stderr, "carrel: the box ran out of memory (--memory %llu bytes)\n",
-                (unsigned long long)number_of(limits, "memory"));
+        fprintf(stderr, "carrel: the box ran out of memory (--memory %s)\n",
+                parse_show_size(number_of(limits, "memory")).text);
     else if (strcmp(outcome, "pids") == 0)
         fprintf(stderr, "carrel: the box reached its limit of %llu processes (--pids)\n",
                 (unsigned long long)number_of(limits, "pids"));
     else if (strcmp(outcome, "disk") == 0)
-        fprintf(stderr, "carrel: the box filled its disk (--disk %llu bytes)\n",
-                (unsigned long long)number_of(limits, "disk"));
+        fprintf(stderr, "carrel: the box filled its disk (--disk %s)\n",
+                parse_show_size(number_of(limits, "disk")).text);
     else if (strcmp(outcome, "output_limit") == 0)
-        fprintf(stderr, "carrel: the command was ended after %llu bytes of output (--output-limit)\n",
-                (unsigned long long)number_of(end, "output_limit"));
+        fprintf(stderr, "carrel: the command was ended after %s of output (--output-limit)\n",
+                parse_show_size(number_of(end, "output_limit")).text);
 }
 
 static int tell_end(const struct run *run, const json_t *end)
@@ -334,6 +335,8 @@ int client_run(int argc, char **argv)
         return session_finish(run.session, client_complain(&e));
     run.json = json_is_true(json_object_get(run.request, "json"));
     run.report_path = json_string_value(json_object_get(run.request, "report"));
+    if (run.report_path && (run.report_fd = outfile_open("--report", run.report_path, &e)) < 0)
+        return session_finish(run.session, client_complain(&e));
     int status = make_box(&run);
     if (status == 0) {
         status = carry_out(&run);

@@ -20,7 +20,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 
-enum { ORDER_US = 5000000, STALL_US = 5000000 };
+enum { ORDER_US = 5000000, STALL_US = 5000000, EOF_AGAIN_US = 200000 };
 enum { END_OF_FILE = 4, POLL_SIGNALS = 0, POLL_OUTPUT, POLL_STDIN, POLL_INPUT, POLLS };
 
 /* ---- terminal ---- */
@@ -125,13 +125,14 @@ static void read_stdin(struct session *s)
 
     if (n < 0 && (errno == EINTR || errno == EAGAIN))
         return;
-    if (n <= 0) {
+    /* A terminal has no end of file, only a key that means it, to one read; it is pressed again after a while. */
+    if (n <= 0 && s->terminal) {
+        s->eof_us = clock_monotonic_us() + EOF_AGAIN_US;
+        s->piece[16] = END_OF_FILE;
+        n = 1;
+    } else if (n <= 0) {
         s->stdin_over = true;
         n = 0;
-        if (s->terminal) {      /* a terminal has no end of file, only a key that means it */
-            s->piece[16] = END_OF_FILE;
-            n = 1;
-        }
     }
     frame_piece(s, (size_t)n);
 }
@@ -261,17 +262,20 @@ static int go_on(struct session *s)
     return r == 0 ? on_output(s) : r;
 }
 
-static int time_left_ms(const struct session *s)
+static int time_left_ms(const struct session *s, uint64_t now)
 {
-    uint64_t now = clock_monotonic_us();
+    uint64_t next = s->kill_at_us;
 
-    return !s->kill_at_us ? -1 : now >= s->kill_at_us ? 0 : (int)((s->kill_at_us - now + 999) / 1000);
+    if (s->eof_us > now && (!next || s->eof_us < next))
+        next = s->eof_us;
+    return !next ? -1 : now >= next ? 0 : (int)((next - now + 999) / 1000);
 }
 
 /* 1: the command has ended; -1: something failed and was told. */
 static int one_round(struct session *s)
 {
-    bool may_read = s->input->fd >= 0 && !s->stdin_over && !piece_waits(s);
+    uint64_t now = clock_monotonic_us();
+    bool may_read = s->input->fd >= 0 && !s->stdin_over && !piece_waits(s) && now >= s->eof_us;
     struct pollfd list[POLLS] = {
         [POLL_SIGNALS] = { .fd = s->signals, .events = POLLIN },
         [POLL_OUTPUT] = { .fd = s->follow.x->fd, .events = POLLIN },
@@ -279,7 +283,7 @@ static int one_round(struct session *s)
         [POLL_INPUT] = { .fd = s->input->fd, .events = (short)(POLLIN | (piece_waits(s) ? POLLOUT : 0)) },
     };
 
-    int ready = poll(list, POLLS, time_left_ms(s));
+    int ready = poll(list, POLLS, time_left_ms(s, now));
     if (ready < 0)
         return errno == EINTR ? 0 : -1;
     end_if_late(s);     /* also while output flows without a pause */

@@ -17,6 +17,7 @@ struct session {
     char            piece[SESSION_PIECE + 32];  /* framed, on its way */
     size_t          piece_at, piece_size;
     bool            stdin_over, input_over;
+    uint64_t        eof_us;             /* before that the end of the input is not handed on again */
     int             signals, caught;    /* the first signal that came; 0: none */
     uint64_t        grace_us;           /* after a signal the command has so long to end; 0: for ever */
     uint64_t        kill_at_us;         /* 0: not yet */

@@ -250,7 +250,10 @@ void box_raised(struct box *b, const struct err *e)
         char text[256];
         bool again = b->phase == PHASE_STARTING;
         err_text(e, text, sizeof text);
-        box_end(b, again ? PHASE_STOPPED : PHASE_FAILED, again ? "start_failed" : "create_failed", text);
+        /* Who waits for it is told why, and has nothing to clear away; else it is there to be asked. */
+        b->front->metrics.boxes_failed += !again && b->waiters;
+        box_end(b, again ? PHASE_STOPPED : b->waiters ? PHASE_DELETED : PHASE_FAILED,
+                again ? "start_failed" : "create_failed", text);
         if (!again && b->settings.on_disk)
             box_remove_store(b);
         box_wake(b, e);
@@ -289,6 +292,15 @@ void box_ask_keeper(struct box *b, const int *mount_fd)
     struct call *c = call_new(b, NULL, NULL);
     c->in_family = b->family != 0;
     keeper_link_request(b->front->keeper, &q, sizeof q, mount_fd, s->n_mounts, on_created, c);
+}
+
+void box_unhold(struct box *b, uint32_t family)
+{
+    if (!b->is_held)
+        return;
+    b->is_held = false;
+    b->family = family;
+    box_ask_keeper(b, b->settings.mount_fd);
 }
 
 static int admit(struct front *front, const char *owner, const char *name, struct box_settings *s, struct err *e)
@@ -388,8 +400,9 @@ int boxes_create(struct front *front, const char *owner, uid_t uid, gid_t gid, c
     b->created_ms = b->changed_ms = b->used_ms = front_now_ms();
     b->created_us = loop_now_us();
     b->expires_ms = b->settings.ttl_s ? b->created_ms + (int64_t)b->settings.ttl_s * 1000 : 0;
+    b->is_held = families_hold(front, owner, &b->settings);
     b->family = families_for(front, owner, &b->settings);
-    if (pool_take(front, &b->settings, b->family, &taken, &b->token))
+    if (!b->is_held && pool_take(front, &b->settings, b->family, &taken, &b->token))
         slot = taken;
     r = b->token ? box_insert_running(b, slot, e) : box_insert(b, e);
     if (r < 0) {
@@ -406,7 +419,7 @@ int boxes_create(struct front *front, const char *owner, uid_t uid, gid_t gid, c
     b->raise_task.on_run = on_raise;
     if (b->token)
         loop_task_add(front->loop, &b->raise_task);
-    else
+    else if (!b->is_held)
         box_ask_keeper(b, b->settings.mount_fd);
     *ret = b;
     *ret_existed = false;
@@ -501,14 +514,26 @@ int box_usage(struct box *b, void (*call)(struct box *, const struct frame_usage
     return 0;
 }
 
+static void on_buried(struct loop_task *t)
+{
+    box_wake((struct box *)((char *)t - offsetof(struct box, raise_task)), NULL);
+}
+
 int box_delete(struct box *b, const char *reason, box_callback *call, void *arg, struct err *e)
 {
-    int r = check_phase(b, ~(IN(PHASE_FAILED) | IN(PHASE_DELETED)), e);
+    int r = check_phase(b, ~IN(PHASE_DELETED), e);
     if (r < 0)
         return r;
     box_wait(b, call, arg);
+    if (b->phase == PHASE_FAILED) {     /* nothing is left of it but its row */
+        box_set_phase(b, PHASE_DELETED, reason, NULL);
+        b->raise_task.on_run = on_buried;
+        loop_task_add(b->front->loop, &b->raise_task);
+        return 0;
+    }
     if (b->phase == PHASE_DELETING)
         return 0;
+    box_unhold(b, 0);       /* what the keeper does not know it cannot end */
     struct request_head q = head(b, REQUEST_DESTROY);
     enum phase before = b->phase;
     box_set_phase(b, PHASE_DELETING, reason, NULL);

@@ -45,6 +45,8 @@ MUST_CHECK int box_admit_again(struct box *b, uint32_t *ret_slot, struct err *e)
 void        box_ask_keeper(struct box *b, const int *mount_fd);
 /* The keeper has made the box, or not. */
 void        box_raised(struct box *b, const struct err *e);
+/* A box that was held is asked for now, in this family (0: a plain one). Of others nothing happens. */
+void        box_unhold(struct box *b, uint32_t family);
 
 /* box_sync.c: ends what no box owns; its slot is in use until it is gone. */
 void        boxes_destroy_slot(struct front *front, uint32_t slot);

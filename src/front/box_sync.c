@@ -159,10 +159,11 @@ void boxes_on_synced(struct front *front)
     memset(told_slots, 0, sizeof told_slots);
     if (!unreadable)
         boxes_remove_orphans(front);
-    front->ready = true;
+    front->ready = front->was_ready = true;
     pool_on_synced(front);
     families_on_synced(front);
     services_on_synced(front);
+    front_keeper_came(front);
 }
 
 void boxes_on_lost(struct front *front)
@@ -172,6 +173,12 @@ void boxes_on_lost(struct front *front)
     for (struct box *b = front->boxes.first; b; b = b->next) {
         b->seen = false;
         b->family = 0;
+        if (b->is_held) {
+            struct err e;
+            b->is_held = false;
+            err_at(&e, ECONNRESET, STEP_HOST, 0, "the keeper");
+            box_raised(b, &e);
+        }
         /* The slots are the keeper's; it will tell them again. */
         if (box_is_alive(b))
             box_release_slot(b);

@@ -82,6 +82,7 @@ struct box {
     uint32_t            slot;           /* the keeper's, or BOX_NO_SLOT */
     uint64_t            token;          /* what the keeper calls it if it came from the pool; 0: by its number */
     uint32_t            family;         /* 0: a plain box; else the keeper's slot of its family, plus one */
+    bool                is_held;        /* creating, and not asked for yet: see families_hold() */
     enum phase          phase;
     char                reason[40];     /* "", "ttl", "idle", "keeper_lost", "create_failed", … */
     char                message[256];

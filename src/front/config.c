@@ -49,6 +49,7 @@ static const struct key keys[] = {
     { "defaults.idle", KIND_SECONDS, AT(idle_s), 0, 0, "none" },
     { "limits.memory", KIND_SIZE, AT(max_memory_bytes), 1 * MIB, 0, NULL },
     { "limits.disk", KIND_SIZE, AT(max_disk_bytes), 64 * KIB, 0, NULL },
+    { "limits.pids", KIND_COUNT, AT(max_pids), 1, 1 << 22, NULL },
     { "limits.output", KIND_SIZE, AT(max_output_bytes), 1 * KIB, 0, NULL },
     { "host.memory", KIND_SIZE, AT(host_memory_bytes), 16 * MIB, 0, "auto" },
     { "host.cpus", KIND_CPUS, AT(host_cpu_milli), 0, 0, "auto" },
@@ -408,6 +409,7 @@ void config_defaults(struct config *c, bool is_root)
         .max_output_bytes = 4 * GIB,
         .quota.buffer_bytes = 256 * MIB,
         .default_pids = 256,
+        .max_pids = 4096,
         .default_cpu_milli = 1000,
         .pool_size = 2,
         .log_level = "info",
@@ -434,6 +436,8 @@ static int check_bounds(const struct config *c, struct err *e)
         return err_set(e, EINVAL, STEP_USAGE, "defaults.memory is more than limits.memory");
     if (c->default_disk_bytes > c->max_disk_bytes)
         return err_set(e, EINVAL, STEP_USAGE, "defaults.disk is more than limits.disk");
+    if (c->default_pids > c->max_pids)
+        return err_set(e, EINVAL, STEP_USAGE, "defaults.pids is more than limits.pids");
     if (c->output_limit_bytes > c->max_output_bytes)
         return err_set(e, EINVAL, STEP_USAGE, "defaults.output is more than limits.output");
     if (c->quota.memory_bytes && c->default_memory_bytes > c->quota.memory_bytes)

@@ -21,6 +21,7 @@ enum { CONFIG_ROOTS = 64, CONFIG_ORIGINS = 16, CONFIG_POOL = 128, CONFIG_TEMPLAT
 struct config_template {
     char     name[64];
     char     python[256];               /* path of the interpreter, the same on the host and in a box */
+    bool     python_is_default;         /* nobody has named it; it may not be there before 'carrel setup' */
     char     imports[512];              /* comma list; those that are not installed are left out */
     char     startup[256];              /* directory of startup files; "" = none */
     char     layers[768];               /* further directories that boxes see read-only, with colons between them */
@@ -50,7 +51,7 @@ struct config {
     uint64_t output_limit_bytes;        /* default of an exec */
     uint64_t max_output_bytes;          /* the most that it may ask for, and what a terminal has */
     uint64_t default_memory_bytes, default_disk_bytes, max_memory_bytes, max_disk_bytes;
-    uint32_t default_pids, default_cpu_milli;
+    uint32_t default_pids, max_pids, default_cpu_milli;
     uint64_t host_memory_bytes;         /* what boxes may request in all; 0: what the host has, less an eighth */
     uint32_t host_cpu_milli;            /* 0: all processors */
     uint32_t ttl_s, idle_s;             /* defaults; 0: none */
@@ -79,7 +80,12 @@ MUST_CHECK int config_check(const struct config *c, struct err *e);
 
 /* By its number, from 1; NULL if there is none. */
 const struct config_template *config_template(const struct config *c, uint32_t number);
+/* Gives this interpreter to the templates that name none. */
+void           config_template_fill(struct config *c, const char *python);
 /* Its number; 0: there is none. */
 uint32_t       config_template_find(const struct config *c, const char *name);
+/* The PATH of what runs in a box with the template's directories: its interpreter comes first. 0: with none's. */
+enum { CONFIG_PATH_SIZE = 384 };
+const char    *config_template_path(const struct config *c, uint32_t number, char room[CONFIG_PATH_SIZE]);
 
 #endif

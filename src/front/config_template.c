@@ -144,7 +144,6 @@ static void add(struct config *c, const char *name)
 
     *t = (struct config_template){ .pool = POOL_DEFAULT };
     snprintf(t->name, sizeof t->name, "%s", name);
-    snprintf(t->python, sizeof t->python, "/usr/bin/python3");
     snprintf(t->language, sizeof t->language, "python");
     snprintf(t->imports, sizeof t->imports, "%s", imports_default);
 }
@@ -176,9 +175,31 @@ void config_template_defaults(struct config *c)
     add(c, "python");
 }
 
+void config_template_fill(struct config *c, const char *python)
+{
+    for (uint32_t i = 0; i < c->n_templates; i++) {
+        struct config_template *t = &c->template[i];
+        if (t->python[0])
+            continue;
+        snprintf(t->python, sizeof t->python, "%s", python);
+        t->python_is_default = true;
+    }
+}
+
 const struct config_template *config_template(const struct config *c, uint32_t number)
 {
     return number > 0 && number <= c->n_templates ? &c->template[number - 1] : NULL;
+}
+
+const char *config_template_path(const struct config *c, uint32_t number, char room[CONFIG_PATH_SIZE])
+{
+    static const char usual[] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    const struct config_template *t = config_template(c, number);
+    int length = t ? (int)(strrchr(t->python, '/') - t->python) : 0;
+    bool is_usual = length == 0 || strncmp(t->python, "/usr/bin/", (size_t)length + 1) == 0;
+
+    snprintf(room, CONFIG_PATH_SIZE, "%.*s%s%s", is_usual ? 0 : length, t ? t->python : "", is_usual ? "" : ":", usual);
+    return room;
 }
 
 uint32_t config_template_find(const struct config *c, const char *name)

@@ -87,7 +87,10 @@ static _Noreturn void serve(int front, const struct sockaddr_un *address)
     while (recv(front, &byte, sizeof byte, 0) == sizeof byte) {
         FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         int code = fd < 0 || connect(fd, (const struct sockaddr *)address, sizeof *address) < 0 ? errno : 0;
-        if (send_answer(front, code, code ? -1 : fd) < 0)
+        int r = send_answer(front, code, code ? -1 : fd);
+        if (r == -ETOOMANYREFS)     /* of this user, on their way: it will be asked again */
+            r = send_answer(front, ETOOMANYREFS, -1);
+        if (r < 0)
             break;
     }
     _exit(0);

@@ -94,6 +94,29 @@ int exec_log_begin(struct exec *x, uint8_t stream, uint32_t size)
     return 0;
 }
 
+int exec_log_shorten(struct exec *x)
+{
+    struct exec_frame frame;
+    uint64_t end = x->log_bytes + sizeof frame;
+
+    if (x->log_at <= end) {
+        if (ftruncate(x->log, (off_t)x->log_bytes) < 0)
+            return -errno;
+        x->log_at = x->log_bytes;
+        x->owed = 0;
+        return 0;
+    }
+    errno = 0;
+    if (pread(x->log, &frame, sizeof frame, (off_t)x->log_bytes) != sizeof frame)
+        return errno ? -errno : -EIO;
+    frame.size = (uint32_t)(x->log_at - end);
+    if (pwrite(x->log, &frame, sizeof frame, (off_t)x->log_bytes) != sizeof frame)
+        return errno ? -errno : -EIO;
+    x->log_bytes = x->log_at;
+    x->owed = 0;
+    return 1;
+}
+
 ssize_t exec_log_read(const struct exec *x, uint64_t *offset, uint32_t *part, struct exec_frame *frame, void *data,
                       size_t size)
 {

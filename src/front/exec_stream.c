@@ -18,6 +18,10 @@
 #include "front/kernels.h"
 #include "front/services.h"
 
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+
 enum {
     FRAME_MAX = 1 << 20,
     PIPE_BYTES = 1 << 18,
@@ -80,6 +84,10 @@ static int make_link(int *ret_ours, int *ret_theirs)
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return -errno;
+    /* No message of a kernel's brings descriptors. We would close them, unseen, and the last close of a file in memory
+     * takes as long as it is large; a kernel that knows this option (Linux 6.16) refuses to send them. */
+    int no = 0;
+    (void)setsockopt(pair[0], SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof no);
     *ret_ours = pair[0];
     *ret_theirs = pair[1];
     return 0;
@@ -200,6 +208,9 @@ static bool take_pipe(struct exec *x, struct loop_fd *w, uint8_t stream)
         }
     }
     int r = pay(x, w->fd);
+    /* There was more in the pipe than came out: the command has it open, too, and has read from it itself. */
+    if (r == 0)
+        r = exec_log_shorten(x);
     if (r < 0)
         stick(x);
     return r == 1;
@@ -368,16 +379,9 @@ void exec_streams_drain(struct exec *x)
     take_all(x);
     if (x->stuck)
         x->reason = "output_lost";
-    if (x->owed > 0) {
-        /* What was promised never came (the pipe is gone): the frame is made as long as it is. */
-        struct exec_frame frame;
-        if (pread(x->log, &frame, sizeof frame, (off_t)x->log_bytes) == sizeof frame) {
-            frame.size -= x->owed;
-            (void)!pwrite(x->log, &frame, sizeof frame, (off_t)x->log_bytes);
-        }
-        x->owed = 0;
-        x->log_bytes = x->log_at;
-    }
+    /* What was promised never came (the pipe is gone). */
+    if (x->owed > 0)
+        (void)!exec_log_shorten(x);
 }
 
 /* ---- stdin ---- */

@@ -31,6 +31,8 @@ enum {
     IDLE_MS = 600000,
     BACKOFF_MS = 1000,
     BACKOFF_MOST_MS = 300000,
+    HOLD_MS = 60000,            /* so long may a box wait for a zygote that gets warm */
+    SETUP_MS = 5000,            /* how often it is looked whether 'carrel setup' has been */
     CANNOT_START = 78,          /* the zygote's status when it is no use to try again soon */
     LINES_MOST = 32,
     LINE_BYTES = 1024,
@@ -47,6 +49,7 @@ struct family {
     char          *owner;               /* owned */
     uint32_t       template, profile;
     bool           is_kept;             /* also when nobody uses it */
+    bool           is_wanted;           /* a kernel was started without it */
     uint64_t       token;
     uint64_t       used_ms, retry_ms;   /* of loop_now_ms() */
     uint32_t       backoff_ms;
@@ -146,6 +149,11 @@ static int open_errors(struct family *f, int *ret)
 
 /* ---- its life ---- */
 
+static bool is_of(const struct family *f, const char *owner, uint32_t template, uint32_t profile)
+{
+    return f->state != NONE && f->template == template && f->profile == profile && strcmp(f->owner, owner) == 0;
+}
+
 static void forget(struct family *f)
 {
     if (f->front)
@@ -165,6 +173,14 @@ static void back_off(struct family *f, uint32_t at_least_ms)
     f->retry_ms = loop_now_ms() + f->backoff_ms;
 }
 
+/* Those that wait for it: number 0: as plain ones. */
+static void unhold(const struct family *f, uint32_t number)
+{
+    for (struct box *b = f->front->boxes.first; b; b = b->next)
+        if (b->is_held && is_of(f, b->owner, b->settings.template, b->settings.profile))
+            box_unhold(b, number);
+}
+
 /* Its boxes live on as plain ones; those that nobody has yet are given back. */
 static void went_down(struct family *f, const struct event *event)
 {
@@ -176,11 +192,15 @@ static void went_down(struct family *f, const struct event *event)
         if (b->family == number_of(f))
             b->family = 0;
     pool_drop_family(f->front, number_of(f));
+    unhold(f, 0);
     if (f->state == ENDING) {
         forget(f);
         return;
     }
-    back_off(f, event->code == CANNOT_START ? BACKOFF_MOST_MS : 0);
+    const struct config_template *t = config_template(&f->front->config, f->template);
+    if (t && t->python_is_default && f->backoff_ms >= SETUP_MS)
+        f->backoff_ms = 0;
+    back_off(f, event->code == CANNOT_START && t && !t->python_is_default ? BACKOFF_MOST_MS : 0);
     snprintf(seconds, sizeof seconds, "%u", f->backoff_ms / 1000);
     front_log("warning", "a family of kernels has ended", "template", template_name(f), "owner", f->owner, "why", text,
               "again_in_s", seconds, NULL);
@@ -202,17 +222,20 @@ static void on_made(const struct event *event, int *fds, size_t n_fds, void *arg
     f->backoff_ms = 0;
     f->used_ms = loop_now_ms();
     front_log("info", "a family of kernels is ready", "template", template_name(f), "owner", f->owner, NULL);
+    unhold(f, number_of(f));
     pool_fill(f->front);
 }
 
-static int pack_zygote(const struct front *front, const struct config_template *t, int *ret, struct err *e)
+static int pack_zygote(const struct front *front, uint32_t number, int *ret, struct err *e)
 {
+    const struct config_template *t = config_template(&front->config, number);
+    char path[CONFIG_PATH_SIZE], variable[sizeof path + 8];
     char program[sizeof front->config.guest + 16];
     char *argv[] = { (char *)(uintptr_t)t->python,  program, "zygote", "--imports", (char *)(uintptr_t)t->imports,
                      t->startup[0] ? "--startup" : NULL, (char *)(uintptr_t)t->startup, NULL };
-    char *env[] = { "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8",
-                    "LC_ALL=C.UTF-8", "HOME=/home/box", NULL };
+    char *env[] = { variable, "LANG=C.UTF-8", "LC_ALL=C.UTF-8", "HOME=/home/box", NULL };
 
+    snprintf(variable, sizeof variable, "PATH=%s", config_template_path(&front->config, number, path));
     snprintf(program, sizeof program, "%s/carrel_kernel", front->config.guest);
     return exec_pack(&(struct exec_options){ .argv = argv, .env = env }, ret, e);
 }
@@ -221,7 +244,6 @@ static void ask(struct family *f)
 {
     struct front *front = f->front;
     const struct config *c = &front->config;
-    const struct config_template *t = config_template(c, f->template);
     struct request_family q = { .head = { .type = REQUEST_FAMILY, .box = number_of(f) - 1 },
                                 .template = f->template,
                                 .profile = f->profile,
@@ -229,7 +251,7 @@ static void ask(struct family *f)
     FD command = -1, errors = -1;
     struct err e = { 0 };
 
-    int r = pack_zygote(front, t, &command, &e);
+    int r = pack_zygote(front, f->template, &command, &e);
     if (r == 0 && (r = open_errors(f, &errors)) < 0)
         r = err_at(&e, -r, STEP_MEMORY, 0, "zygote");
     if (r < 0) {
@@ -298,13 +320,11 @@ static void look(struct loop_timer *t)
         else if (f->state == READY && is_idle)
             end(f);
     }
+    for (struct box *b = front ? front->boxes.first : NULL; b; b = b->next)
+        if (b->is_held && loop_now_us() - b->created_us > HOLD_MS * UINT64_C(1000))
+            box_unhold(b, 0);
     if (front)
         loop_timer_set(front->loop, t, LOOK_MS);
-}
-
-static bool is_of(const struct family *f, const char *owner, uint32_t template, uint32_t profile)
-{
-    return f->state != NONE && f->template == template && f->profile == profile && strcmp(f->owner, owner) == 0;
 }
 
 /* A free place; where there is none, the family that was used longest ago makes room for the next. */
@@ -364,24 +384,44 @@ bool family_can_fork(const struct box *b)
 
 uint32_t families_layers(const struct front *front, const struct box_settings *s)
 {
-    return s->root == 0 && s->template <= front->boxes.n_templates ? s->template : 0;
+    uint32_t template = s->template ? s->template : 1;
+
+    return s->root == 0 && template <= front->boxes.n_templates ? template : 0;
+}
+
+/* Whether a box like this can be in a family. */
+static bool has_family(const struct front *front, const struct box_settings *s)
+{
+    const struct config_template *t = config_template(&front->config, s->template);
+
+    return t && !t->no_zygote && !t->kernel[0] && front->config.guest[0] && s->template <= front->boxes.n_templates &&
+           !s->root && !s->writable_root && !s->on_disk;
+}
+
+bool families_hold(struct front *front, const char *owner, const struct box_settings *s)
+{
+    for (struct family *f = all.list; has_family(front, s) && f < all.list + KEEPER_FAMILIES; f++)
+        if (is_of(f, owner, s->template, s->profile))
+            return f->state == ASKED && f->is_wanted;
+    return false;
 }
 
 static uint32_t find_for(struct front *front, const char *owner, const struct box_settings *s, bool for_kernel)
 {
     const struct config_template *t = config_template(&front->config, s->template);
 
-    if (!t || t->no_zygote || t->kernel[0] || !front->config.guest[0] || s->template > front->boxes.n_templates
-        || s->root || s->writable_root || s->on_disk)
+    if (!has_family(front, s))
         return 0;
     for (struct family *f = all.list; f < all.list + KEEPER_FAMILIES; f++)
         if (is_of(f, owner, s->template, s->profile)) {
             f->used_ms = loop_now_ms();
+            f->is_wanted |= for_kernel;
             return f->state == READY ? number_of(f) : 0;
         }
     struct family *f = t->zygote_late && !for_kernel ? NULL : add(front, owner, s->template, s->profile);
     if (f) {
         f->is_kept = is_usual(f);
+        f->is_wanted = for_kernel;
         ask(f);
     }
     return 0;

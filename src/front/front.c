@@ -88,8 +88,46 @@ void front_make_id(char prefix, char id[16])
     id[13] = '\0';
 }
 
+static bool for_people;
+
+void front_log_open(void)
+{
+    for_people = isatty(STDERR_FILENO);
+}
+
+bool front_log_is_for_people(void)
+{
+    return for_people;
+}
+
+/* "carrel: the keeper is gone (error: No such file or directory)" */
+static void log_in_words(const char *message, va_list args)
+{
+    char storage[2048];
+    struct buf line;
+    unsigned n = 0;
+
+    buf_init_fixed(&line, storage, sizeof storage - 1);
+    buf_printf(&line, "carrel: %s", message);
+    for (const char *key = va_arg(args, const char *); key; key = va_arg(args, const char *)) {
+        const char *value = va_arg(args, const char *);
+        buf_printf(&line, "%s%s: ", n++ ? ", " : " (", key);
+        for (; *value; value++)         /* it may be a stranger's: nothing that a terminal obeys */
+            buf_add_char(&line, (unsigned char)*value < 32 || *value == 127 ? '?' : *value);
+    }
+    buf_add_text(&line, n ? ")\n" : "\n");
+    (void)!write(STDERR_FILENO, storage, line.length);
+}
+
 void front_log(const char *level, const char *message, ...)
 {
+    if (for_people) {
+        va_list words;
+        va_start(words, message);
+        log_in_words(message, words);
+        va_end(words);
+        return;
+    }
     char storage[2048], now[32];
     struct buf line;
     struct jsonout j;

@@ -41,6 +41,15 @@ struct metrics {
     struct histogram first_result;  /* from asking for a kernel, or its box, to the end of its first cell */
 };
 
+/* A request that needs the keeper, and came when it was not there. Embedded in its owner's struct; zeroed = not
+ * waiting. */
+struct keeper_wait {
+    struct front       *front;
+    struct loop_timer   deadline;
+    struct keeper_wait *next, **back;
+    void (*go_on)(struct keeper_wait *w);   /* the keeper is there, or has not come in time; from the loop */
+};
+
 struct front {
     struct loop        *loop;
     struct config       config;
@@ -60,8 +69,18 @@ struct front {
     int64_t             started_ms;
     uid_t               owner_uid;      /* who runs the server */
     bool                ready;          /* the keeper is connected and reconciled */
+    bool                was_ready;      /* it has been before */
+    struct keeper_wait *waiting, **waiting_end;     /* for it; oldest first */
+    struct loop_task    go_on;          /* of them */
     struct jupyter     *jupyter;        /* the Jupyter door's own */
 };
+
+/* Whoever needs the keeper while front->ready is false waits for it, a bounded time: after a start, or while another
+ * one takes a lost one's place. Cancelling what does not wait does nothing. */
+void front_wait_for_keeper(struct front *front, struct keeper_wait *w, void (*go_on)(struct keeper_wait *w));
+void front_cancel_wait(struct keeper_wait *w);
+/* The keeper is there: those who wait go on. */
+void front_keeper_came(struct front *front);
 
 /* The names of enum outcome of the engine, in its order. */
 extern const char *const front_outcomes[8];
@@ -78,7 +97,10 @@ int64_t front_time_parse(const char *text);     /* 0 if it is none */
 /* "b" or "x" followed by 12 random characters of a-z2-7. */
 void    front_make_id(char prefix, char id[16]);
 
-/* One structured line on standard error: level, message, then key=value pairs ended by NULL. */
+/* One line on standard error: level, message, then key=value pairs ended by NULL. JSON, or words for people if
+ * front_log_open() found a terminal there; it is called once, before the process locks itself in. */
+void    front_log_open(void);
+bool    front_log_is_for_people(void);
 void    front_log(const char *level, const char *message, ...) __attribute__((sentinel));
 
 #endif

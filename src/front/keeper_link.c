@@ -139,6 +139,21 @@ static int send_one(int socket, const void *frame, size_t size, const int *fds, 
     return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
 }
 
+static void answer_pending(struct keeper_link *link, const struct event *event, int *fds, size_t n);
+
+/* The kernel does not take a request's descriptors now: too many of this user are on their way. The connection is none
+ * the worse for that. */
+static void refuse(struct keeper_link *link, const struct outgoing *o)
+{
+    struct event refused = { .type = EVENT_DONE };
+    struct request_head head;
+
+    memcpy(&head, o->frame, sizeof head);
+    refused.serial = head.serial;
+    refused.result = err_set(&refused.err, ETOOMANYREFS, STEP_PROTOCOL, "descriptors for the keeper");
+    answer_pending(link, &refused, NULL, 0);
+}
+
 static void flush(struct keeper_link *link)
 {
     while (link->queue) {
@@ -149,13 +164,15 @@ static void flush(struct keeper_link *link)
                 disconnect(link);
             return;
         }
-        if (r < 0) {
+        if (r < 0 && r != -ETOOMANYREFS) {
             disconnect(link);
             return;
         }
         link->queue = o->next;
         if (!link->queue)
             link->queue_end = &link->queue;
+        if (r < 0)
+            refuse(link, o);
         free_outgoing(o);
     }
     if (link->socket.events & EPOLLOUT && loop_fd_set(link->loop, &link->socket, EPOLLIN) < 0)

@@ -58,6 +58,16 @@ static void make_utf8(char *text)
     }
 }
 
+/* The interpreter is the one that 'carrel setup' makes, and nobody has run that yet. */
+static bool awaits_setup(const struct kernel *k, const struct exec *x)
+{
+    const struct config *config = &k->front->config;
+    uint32_t number = k->spec ? config_template_find(config, k->spec) : k->box->settings.template;
+    const struct config_template *t = config_template(config, number ? number : 1);
+
+    return x->failure.code == ENOENT && x->failure.step == STEP_EXEC && t && t->python_is_default;
+}
+
 static void say_why(struct kernel *k, const struct exec *x)
 {
     struct kernel_private *p = kernel_private(k);
@@ -65,6 +75,9 @@ static void say_why(struct kernel *k, const struct exec *x)
     k->outcome = p->end_outcome ? p->end_outcome : x->outcome ? x->outcome : "error";
     if (p->end_outcome)
         snprintf(k->reason, sizeof k->reason, "%s", p->end_reason);
+    else if (awaits_setup(k, x))
+        snprintf(k->reason, sizeof k->reason,
+                 "there is no Python for kernels on this machine yet; 'carrel setup' makes one, once");
     else if (x->failure.code)
         err_text(&x->failure, k->reason, sizeof k->reason);
     else if (strcmp(k->outcome, "oom") == 0)

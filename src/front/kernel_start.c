@@ -56,9 +56,10 @@ static void free_list(char **list)
 }
 
 /* What every box has, what this box was given, what this kernel is given. */
-static char **make_env(const struct kernel *k)
+static char **make_env(const struct kernel *k, uint32_t template)
 {
-    json_t *all = json_pack("{s:s,s:s,s:s,s:s}", "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    char path[CONFIG_PATH_SIZE];
+    json_t *all = json_pack("{s:s,s:s,s:s,s:s}", "PATH", config_template_path(&k->front->config, template, path),
                             "LANG", "C.UTF-8", "LC_ALL", "C.UTF-8", "HOME", "/home/box");
     const char *key;
     json_t *value;
@@ -99,10 +100,12 @@ static json_t *describe(const struct kernel *k)
                      "restarts", (int)k->restarts, "env", env);
 }
 
-/* What is there in every box. */
-static bool is_in_every_box(const char *path)
+/* The template's interpreter and our files are in the kernel's box. What is under /usr is in every one. */
+static bool is_there(const struct kernel *k, uint32_t template)
 {
-    return strncmp(path, "/usr/", 5) == 0;
+    return template == families_layers(k->front, &k->box->settings)
+        || (strncmp(k->front->config.template[template - 1].python, "/usr/", 5) == 0
+            && strncmp(k->front->config.guest, "/usr/", 5) == 0);
 }
 
 enum { WORDS = 64 };
@@ -148,12 +151,12 @@ int kernel_launch(struct kernel *k, struct err *e)
         return err_set(e, ENOENT, STEP_HOST,
                        "the files of kernels are not installed: neither beside carrel-server nor in "
                        "/usr/local/lib/carrel/guest; $CARREL_GUEST can name them");
-    if (number != k->box->settings.template &&
-        !(is_in_every_box(template->python) && is_in_every_box(k->front->config.guest)))
-        return err_set(e, EINVAL, STEP_USAGE,
-                       "the box was made without the template '%s', so its interpreter is not there; create the box "
-                       "with \"template\": \"%s\"",
-                       template->name, template->name);
+    if (!is_there(k, number) && k->box->settings.root)
+        return err_set(e, EINVAL, STEP_USAGE, "the box has a root filesystem of its own, in which there is no "
+                       "interpreter of the template '%s'; run code in a box without \"root\"", template->name);
+    if (!is_there(k, number))
+        return err_set(e, EINVAL, STEP_USAGE, "the box was made without the template '%s', so its interpreter is not "
+                       "there; create the box with \"template\": \"%s\"", template->name, template->name);
     snprintf(python, sizeof python, "%s", template->python);
     snprintf(program, sizeof program, "%s/carrel_kernel", k->front->config.guest);
     if (template->startup[0]) {
@@ -165,7 +168,7 @@ int kernel_launch(struct kernel *k, struct err *e)
     bool fork = !p->must_exec && number == k->box->settings.template && family_can_fork(k->box) && !has_early(k);
     if (number == k->box->settings.template && !k->box->family)
         families_want(k->box);
-    char **env = make_env(k);
+    char **env = make_env(k, number);
     json_t *about = describe(k);
     struct exec_options options = {
         .argv = argv, .env = env, .cwd = k->cwd, .background = true, .link = true, .fork = fork, .kernel = about

@@ -15,50 +15,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/guest.h"
 #include "base/parse.h"
 
 static bool is_directory(const char *path)
 {
     struct stat status;
     return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
-}
-
-/* Without the last n components; "" if there are not so many. */
-static void cut(char *path, int n)
-{
-    for (; n > 0; n--) {
-        char *slash = strrchr(path, '/');
-        if (!slash || slash == path) {
-            path[0] = '\0';
-            return;
-        }
-        *slash = '\0';
-    }
-}
-
-void layers_find_guest(char *ret, size_t size)
-{
-    const char *own = secure_getenv("CARREL_GUEST");
-    char path[PATH_MAX];
-
-    ret[0] = '\0';
-    if (own) {
-        if (own[0] == '/' && strlen(own) < size && is_directory(own))
-            snprintf(ret, size, "%s", own);
-        return;
-    }
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-    path[n > 0 ? n : 0] = '\0';
-    cut(path, 1);
-    size_t length = strlen(path);
-    if (length + sizeof "/guest" <= sizeof path)
-        snprintf(path + length, sizeof path - length, "/guest");
-    const char *const places[] = { path, "/usr/local/lib/carrel/guest", "/usr/lib/carrel/guest" };
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
-        if (strlen(places[i]) < size && is_directory(places[i])) {
-            snprintf(ret, size, "%s", places[i]);
-            return;
-        }
 }
 
 static bool is_below(const char *path, const char *top)
@@ -94,35 +57,13 @@ static int add_prefix(const char *python, char *list, size_t size, struct err *e
     char prefix[PATH_MAX], mark[PATH_MAX + 16];
 
     snprintf(prefix, sizeof prefix, "%s", python);
-    cut(prefix, 2);
+    guest_cut(prefix, 2);
     if (!prefix[0])
         return 0;
     snprintf(mark, sizeof mark, "%s/pyvenv.cfg", prefix);
     bool known = access(mark, F_OK) == 0;
     snprintf(mark, sizeof mark, "%s/lib", prefix);
     return known || is_directory(mark) ? add(prefix, list, size, e) : 0;
-}
-
-/* Replaces a path by where it points. False: it is no link, or leads too far. */
-static bool follow(char *path, size_t size)
-{
-    char next[PATH_MAX];
-    ssize_t n = readlink(path, next, sizeof next - 1);
-
-    if (n <= 0)
-        return false;
-    next[n] = '\0';
-    if (next[0] == '/')
-        path[0] = '\0';
-    else
-        cut(path, 1);
-    size_t length = strlen(path);
-    if (length + 1 + (size_t)n >= size)
-        return false;
-    if (next[0] != '/')
-        path[length++] = '/';
-    memcpy(path + length, next, (size_t)n + 1);
-    return true;
 }
 
 /* An interpreter may be a link to a link, each in an environment of its own. */
@@ -133,7 +74,7 @@ static int add_python(const char *python, char *list, size_t size, struct err *e
 
     snprintf(path, sizeof path, "%s", python);
     int r = add_prefix(path, list, size, e);
-    for (int i = 0; i < LINKS_MOST && r == 0 && follow(path, sizeof path); i++)
+    for (int i = 0; i < LINKS_MOST && r == 0 && guest_follow(path, sizeof path); i++)
         r = add_prefix(path, list, size, e);
     return r == 0 && realpath(python, real) ? add_prefix(real, list, size, e) : r;
 }
@@ -144,6 +85,12 @@ int layers_of(const struct config_template *t, const char *guest, char *ret, siz
 
     ret[0] = '\0';
     int r = add_python(t->python, ret, size, e);
+    if (r == 0 && t->python_is_default) {
+        /* What 'carrel setup' will fill is in the box before it is filled, so that it serves boxes that are there. */
+        snprintf(one, sizeof one, "%s", t->python);
+        guest_cut(one, 2);
+        r = add(one, ret, size, e);
+    }
     if (r == 0)
         r = add(guest, ret, size, e);
     if (r == 0)

@@ -7,10 +7,6 @@
 #include "base/err.h"
 #include "front/config.h"
 
-/* The directory of what runs in boxes: $CARREL_GUEST, or beside this program, or where it is installed; "" if there is
- * none. */
-void           layers_find_guest(char *ret, size_t size);
-
 /* The directories of a template, with colons between them, for `carrel keeper --template`: the environment of its
  * interpreter, the prefix of the real one, the guest directory, its own layers; without what is under /usr, which is
  * there anyway. A directory that is not there is left out. */

@@ -37,6 +37,8 @@ static const struct {
     { "repl", client_repl },
     { "kernel", client_kernel },
     { "kernelspec", client_kernelspec },
+    { "setup", client_setup },
+    { "mcp", client_mcp },
 };
 
 int main(int argc, char **argv)

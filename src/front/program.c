@@ -17,8 +17,10 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/guest.h"
 #include "base/parse.h"
 #include "doors/jupyter/jupyter.h"
+#include "doors/mcp/mcp.h"
 #include "doors/native/native.h"
 #include "front/auth.h"
 #include "front/dial.h"
@@ -27,7 +29,6 @@
 #include "front/grants.h"
 #include "front/inlets.h"
 #include "front/keeper_link.h"
-#include "front/layers.h"
 #include "front/pool.h"
 #include "front/services.h"
 #include "front/store.h"
@@ -44,7 +45,7 @@ enum {
 };
 
 struct front_options {
-    const char *keeper, *config;
+    const char *keeper, *config, *python;      /* python: of templates that name none */
     uint32_t    uid, gid;
     uid_t       owner_uid;              /* who runs the server: an admin */
     size_t      n_listeners;
@@ -90,6 +91,8 @@ static int read_options(int argc, char **argv, struct front_options *o, struct c
             continue;
         } else if (strcmp(name, "--keeper") == 0) {
             o->keeper = value;
+        } else if (strcmp(name, "--python") == 0) {
+            o->python = value;
         } else if (strcmp(name, "--state") == 0) {
             r = config_set(config, "state", value, e);
         } else if (strcmp(name, "--set") == 0) {
@@ -159,15 +162,26 @@ static int open_state(struct front *front, struct err *e)
     return store_open(front->config.state, &front->store, e);
 }
 
+/* Asked in this order; the last takes what is left. */
+static const struct door *const doors[] = { &mcp_door, &jupyter_door, &native_door };
+enum { N_DOORS = sizeof doors / sizeof *doors };
+
 static void on_request(struct http_request *r, void *owner)
 {
     struct front *front = owner;
+    bool is_inlet, is_taken = false;
+    const struct box *box = inlet_box(front, r->peer, &is_inlet);
 
     front->metrics.requests++;
-    if (native_inlet(front, r))
+    if (is_inlet && !box) {
+        http_request_abort(r);
         return;
-    if (!jupyter_dispatch(front, r))
-        native_dispatch(front, r);
+    }
+    for (size_t i = 0; i < N_DOORS && !is_taken; i++) {
+        bool (*dispatch)(struct front *, struct http_request *) =
+            is_inlet ? doors[i]->dispatch_inlet : doors[i]->dispatch;
+        is_taken = dispatch && dispatch(front, r);
+    }
 }
 
 static void on_access(const struct http_access *a, void *owner)
@@ -256,15 +270,11 @@ static int open_http(struct front *front, const struct front_options *o, struct 
     struct http_server_config config = {
         .on_request = on_request, .on_access = on_access, .on_drained = on_drained, .owner = front
     };
-    const struct http_route *routes;
-    size_t n;
+    int r = http_server_new(front->loop, &config, &front->http);
 
-    native_routes(&routes, &n);
-    int r = http_router_new(routes, n, &front->router);
-    if (r == 0)
-        r = http_server_new(front->loop, &config, &front->http);
-    if (r == 0 && jupyter_open(front, e) < 0)
-        return -e->code;
+    for (size_t i = 0; i < N_DOORS && r == 0; i++)
+        if (doors[i]->open && doors[i]->open(front, e) < 0)
+            return -e->code;
     for (size_t i = 0; i < o->n_listeners && r == 0; i++)
         r = http_server_listen(front->http, o->listener[i], o->tag[i]);
     return r < 0 ? err_at(e, -r, STEP_HOST, 0, "HTTP server") : 0;
@@ -280,7 +290,8 @@ static int open_all(struct server *server, const struct front_options *o, struct
     umask(077);
     raise_descriptors();
     measure_host(&front->config);
-    layers_find_guest(front->config.guest, sizeof front->config.guest);
+    guest_find_files(front->config.guest, sizeof front->config.guest);
+    config_template_fill(&front->config, o->python ? o->python : "/usr/bin/python3");
     int r = config_check(&front->config, e);
     if (r == 0)
         r = front_leave_network(e);
@@ -333,6 +344,7 @@ int front_main(int argc, char **argv)
     struct front_options o = { .uid = geteuid(), .gid = getegid(), .owner_uid = geteuid() };
     struct err e = { 0 };
 
+    front_log_open();
     server.front.execs_dir = -1;
     config_defaults(&server.front.config, geteuid() == 0);
     int r = read_options(argc, argv, &o, &server.front.config, true, &e);
@@ -351,7 +363,9 @@ int front_main(int argc, char **argv)
         return 125;
     }
     http_server_free(server.front.http);
-    jupyter_close(&server.front);
+    for (size_t i = 0; i < N_DOORS; i++)
+        if (doors[i]->close)
+            doors[i]->close(&server.front);
     families_free(&server.front);
     pool_free(&server.front);
     keeper_link_free(server.front.keeper);

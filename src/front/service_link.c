@@ -132,18 +132,18 @@ static void print(struct service *s, struct service_call *c, const char *stream,
 
 static const char *take_message(struct service *s, const struct kernel_message *m)
 {
-    struct jsonslice text = { m->data, m->size }, type = { 0 }, id = { 0 }, value = { 0 }, stream = { 0 }, key, one;
+    struct jsonslice text = { m->data, m->size }, type = { 0 }, id = { 0 }, value = { 0 }, stream = { 0 };
     unsigned long long number = 0;
 
-    for (struct jsonslice rest = text; jsonscan_next(&rest, &key, &one);) {
-        if (jsonscan_is(key, "type"))
-            type = one;
-        else if (jsonscan_is(key, "id"))
-            id = one;
-        else if (jsonscan_is(key, "stream"))
-            stream = one;
-        else if (jsonscan_is(key, "value"))
-            value = one;
+    for (struct jsonwalk w = jsonscan_walk(text); jsonscan_next(&w);) {
+        if (jsonscan_is(w.key, "type"))
+            type = w.value;
+        else if (jsonscan_is(w.key, "id"))
+            id = w.value;
+        else if (jsonscan_is(w.key, "stream"))
+            stream = w.value;
+        else if (jsonscan_is(w.key, "value"))
+            value = w.value;
     }
     if (id.data && !jsonscan_number(id, &number))
         return "a message with a wrong id";

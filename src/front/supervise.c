@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/guest.h"
 #include "front/config.h"
 #include "front/front.h"
 #include "front/layers.h"
@@ -43,6 +44,7 @@ struct supervisor {
     int           argc;             /* --set options to hand on */
     char         *set[32];
     char          layers[CONFIG_TEMPLATES][4096];       /* NAME=DIR:DIR... */
+    char          python[GUEST_PATH];                   /* of templates that name none */
 };
 
 static const char usage[] =
@@ -281,12 +283,31 @@ static pid_t spawn(char *const *argv, const int *keep, size_t n)
     _exit(127);
 }
 
+/* The interpreter of templates that name none. Where 'carrel setup' has not been yet, its folder is made: what boxes
+ * see of it is what will be in it. */
+static void find_python(struct supervisor *s)
+{
+    char place[GUEST_PATH];
+    struct err ignored;
+
+    bool found = guest_find_python(s->python, sizeof s->python);
+    config_template_fill(&s->config, s->python);
+    if (found || !s->config.template[0].python_is_default)
+        return;
+    front_log("warning", "there is no Python for kernels yet", "fix", "carrel setup", NULL);
+    snprintf(place, sizeof place, "%s", s->python);
+    guest_cut(place, 2);
+    if (strncmp(place, "/usr/", 5) != 0)
+        (void)!make_directory(place, 0755, 0, 0, &ignored);
+}
+
 /* The administrator's word for what of the host boxes see, so that the front has none in it. */
 static int find_layers(struct supervisor *s, struct err *e)
 {
     int r = 0;
 
-    layers_find_guest(s->config.guest, sizeof s->config.guest);
+    guest_find_files(s->config.guest, sizeof s->config.guest);
+    find_python(s);
     for (uint32_t i = 0; i < s->config.n_templates && r == 0; i++) {
         struct config_template t = s->config.template[i];
         int n = snprintf(s->layers[i], sizeof s->layers[i], "%s=", t.name);
@@ -332,7 +353,8 @@ static void start_front(struct supervisor *s)
     snprintf(unix_arg, sizeof unix_arg, "%d:unix", s->unix_fd);
     snprintf(tcp_arg, sizeof tcp_arg, "%d:tcp", s->tcp_fd);
     const char *fixed[] = { s->program, "front", "--keeper", s->keeper_socket, "--state", s->config.state, "--uid",
-                            uid,        "--gid", gid,        "--owner-uid",    owner,     "--listen-fd",   unix_arg };
+                            uid,        "--gid", gid,        "--owner-uid",    owner,     "--python",      s->python,
+                            "--listen-fd", unix_arg };
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         argv[n++] = (char *)(uintptr_t)fixed[i];
     if (s->tcp_fd >= 0) {
@@ -398,6 +420,22 @@ static void supervise(struct supervisor *s)
     }
 }
 
+/* For somebody who has just started it in a terminal. */
+static void greet(const struct config *c)
+{
+    const char *address = c->listen;
+
+    fprintf(stderr, "carrel is serving; Ctrl-C ends it and its boxes\n  unix socket  %s\n", c->socket);
+    if (address[0])
+        fprintf(stderr, "  HTTP         http://%s\n", address);
+    fputs("  a box        carrel create --name job && carrel exec job -- python3 -c 'print(2 + 2)'\n", stderr);
+    if (address[0])
+        fprintf(stderr, "  JupyterLab   jupyter lab --gateway-url=http://%s%s\n", address,
+                c->allow_anonymous ? "" : " --GatewayClient.auth_token=\"$(carrel token create lab)\"");
+    else
+        fputs("  JupyterLab   needs a port: carrel serve --listen 127.0.0.1:7070\n", stderr);
+}
+
 int serve_main(int argc, char **argv)
 {
     static struct supervisor s = { .unix_fd = -1, .tcp_fd = -1 };
@@ -408,6 +446,7 @@ int serve_main(int argc, char **argv)
         return 0;
     }
     umask(022);
+    front_log_open();
     int r = read_options(argc, argv, &s, &e);
     if (r == 0)
         r = find_programs(&s, &e);
@@ -430,7 +469,11 @@ int serve_main(int argc, char **argv)
     snprintf(s.keeper_socket, sizeof s.keeper_socket, "%s", s.keeper_path ? s.keeper_path : "");
     if (!s.keeper_path)
         snprintf(s.keeper_socket, sizeof s.keeper_socket, "%s/keeper.sock", s.config.run);
-    front_log("info", "serving", "socket", s.config.socket, "listen", s.config.listen, "state", s.config.state, NULL);
+    if (front_log_is_for_people())
+        greet(&s.config);
+    else
+        front_log("info", "serving", "socket", s.config.socket, "listen", s.config.listen, "state", s.config.state,
+                  NULL);
     supervise(&s);
     end_child(&s.front);
     end_child(&s.keeper);

@@ -164,7 +164,7 @@ static void collect_fail(struct http_request *r, int status, const char *text)
 {
     r->on_body = NULL;
     r->state->close_after = true;
-    if (http_reply_text(r, status, "%s\n", text) < 0)
+    if (http_reply_error(r, status, text) < 0)
         http_request_abort(r);
 }
 

@@ -135,7 +135,7 @@ void conn_refuse(struct http_conn *c, int status, const char *text)
     c->state->body_done = true;
     if (status == 503 || status == 429)
         (void)http_reply_header(r, "Retry-After", "1");
-    if (http_reply_text(r, status, "%s\n", text) < 0)
+    if (http_reply_error(r, status, text) < 0)
         c->aborted = true;
     conn_wake(c);
 }

@@ -31,7 +31,7 @@ static void fail(struct http_proxy *p, int status, const char *text)
 {
     bool too_late = p->phase >= PROXY_BODY;
     proxy_over(p);
-    if (too_late || http_reply_text(p->request, status, "%s\n", text) < 0)
+    if (too_late || http_reply_error(p->request, status, text) < 0)
         http_request_abort(p->request);
 }
 

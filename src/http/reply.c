@@ -10,7 +10,9 @@
 #include <sys/stat.h>
 #include <fcntl.h>
 
+#include "base/buf.h"
 #include "base/fd.h"
+#include "base/jsonout.h"
 #include "http/conn.h"
 
 #define DIRECT_BYTES    16384       /* from here on, sending beats copying */
@@ -405,6 +407,44 @@ int http_reply_text(struct http_request *r, int status, const char *format, ...)
         return -EINVAL;
     size_t length = (size_t)size < sizeof text ? (size_t)size : sizeof text - 1;
     return http_reply(r, status, "text/plain; charset=utf-8", text, length);
+}
+
+static const char *code_of(int status)
+{
+    switch (status) {
+    case 400: return "invalid";
+    case 404: return "not_found";
+    case 405: return "method_not_allowed";
+    case 408: return "timeout";
+    case 413: case 414: case 431: return "too_large";
+    case 417: case 501: case 505: return "not_implemented";
+    case 426: return "upgrade_required";
+    case 429: return "too_many";
+    case 502: return "bad_gateway";
+    case 503: return "unavailable";
+    case 504: return "timeout";
+    default:  return status < 500 ? "invalid" : "internal";
+    }
+}
+
+int http_reply_error(struct http_request *r, int status, const char *text)
+{
+    char storage[1024];
+    struct buf out;
+    struct jsonout j;
+
+    buf_init_fixed(&out, storage, sizeof storage);
+    jsonout_init(&j, &out);
+    jsonout_open_object(&j, NULL);
+    jsonout_open_object(&j, "error");
+    jsonout_string(&j, "code", code_of(status));
+    jsonout_string(&j, "message", text);
+    jsonout_open_object(&j, "details");
+    jsonout_close(&j);
+    jsonout_close(&j);
+    jsonout_close(&j);
+    int result = jsonout_finish(&j);
+    return result < 0 ? result : http_reply(r, status, "application/json", out.data, out.length);
 }
 
 int http_reply_file(struct http_request *r, int status, int fd, int64_t offset, int64_t size)

@@ -226,7 +226,7 @@ void http_router_dispatch(const struct http_router *t, struct http_request *r, v
     }
     if (status == 405 && http_reply_header(r, "Allow", m->allow) < 0)
         status = 500;
-    if (http_reply_text(r, status, "%s\n", http_status_text(status)) < 0)
+    if (http_reply_error(r, status, http_status_text(status)) < 0)
         http_request_abort(r);
 }
 

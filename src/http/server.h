@@ -152,6 +152,8 @@ void http_reply_finish(struct http_request *r);
 
 /* Start, body and finish at once. type may be NULL. */
 int  http_reply(struct http_request *r, int status, const char *type, const void *data, size_t size);
+/* A refusal in the shape that all of them have: {"error":{"code","message","details"}}. */
+int  http_reply_error(struct http_request *r, int status, const char *text) MUST_CHECK;
 int  http_reply_text(struct http_request *r, int status, const char *format, ...) PRINTF_LIKE(3, 4);
 
 /* A whole answer from fd: sendfile for a file, splice for a pipe. fd is closed by the server, also on failure.

@@ -311,7 +311,7 @@ static int refuse(struct http_request *r, int status, const char *text)
 {
     if (status == 426)
         (void)http_reply_header(r, "Sec-WebSocket-Version", "13");
-    if (http_reply_text(r, status, "%s\n", text) < 0)
+    if (http_reply_error(r, status, text) < 0)
         http_request_abort(r);
     return -EINVAL;
 }

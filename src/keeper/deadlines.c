@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "keeper/later.h"
+#include "keeper/memory.h"
 #include "keeper/opener.h"
 
 void keeper_note_deadline(struct keeper *keeper, uint64_t deadline_us)
@@ -64,6 +65,10 @@ static uint64_t keep_deadlines_of(struct keeper *keeper, struct kept_box *box, u
         keeper_freeze_on(keeper, box, now);
     if (box->freeze_us && box->freeze_us < next)
         next = box->freeze_us;
+    if (box->shortage && box->shortage->next_us <= now)
+        keeper_settle_on(keeper, box, now);
+    if (box->shortage && box->shortage->next_us < next)
+        next = box->shortage->next_us;
     for (unsigned k = 0; k < KEEPER_PAYLOADS; k++) {
         const struct kept_payload *p = box->payload[k];
         if (p && p->deadline_us && p->deadline_us <= now)

@@ -10,8 +10,8 @@
  * its child has spoken and was looked at (family_check.c); until then the command waits in the slot.
  *
  * A zygote can give birth to children of ours that we never asked for. They can harm only their own box, but dead and
- * not reaped they would keep its pid namespace, and so its end, waiting. So now and then whoever is dead, ours and not
- * known is reaped. */
+ * not reaped they would keep its pid namespace, and so its end, waiting. So now and then, and while any box is on its
+ * way out, whoever is dead, ours and not known is reaped. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -24,6 +24,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "keeper/later.h"
+#include "keeper/opener.h"
 
 enum { LATE_MOST = 2 };
 enum { SWEEP_US = 1000000, SWEEP_SOON_US = 5000 };
@@ -189,12 +190,16 @@ int keeper_keep_families(struct keeper *keeper, int wait_ms)
 {
     bool soon = keeper->n_dying > 0;
 
-    if (!keeper->families && !soon)
+    if (!keeper->families && !soon) {
+        keeper->sweep_us = 0;
         return wait_ms;
+    }
     for (const struct kept_family *f = keeper->families; f; f = f->next)
         soon |= f->state >= FAMILY_ENDING && f->n_boxes == 0;
     uint64_t now = clock_monotonic_us(), next = now + (soon ? SWEEP_SOON_US : SWEEP_US);
-    if (keeper->sweep_us <= now) {
+    if (keeper->sweep_us == 0) {
+        keeper->sweep_us = next;        /* most boxes have ended by then */
+    } else if (keeper->sweep_us <= now) {
         sweep(keeper);
         keeper_look_at_families(keeper);
         keeper->sweep_us = next;
@@ -349,12 +354,11 @@ int keeper_find_family(const struct keeper *keeper, const struct request_create 
     return 0;
 }
 
-void keeper_leave_family(struct keeper *keeper, struct kept_box *box)
+void keeper_leave_family(struct kept_box *box)
 {
     if (!box->family)
         return;
     box->family->n_boxes--;
-    keeper->n_dying -= box->dying;
     box->family = NULL;
 }
 

@@ -21,6 +21,7 @@
 #include "base/fd.h"
 #include "box/payload.h"
 #include "keeper/later.h"
+#include "keeper/memory.h"
 #include "keeper/opener.h"
 
 enum { EVENTS = 64, FRAME_MAX = sizeof(struct request_create), FRONT_PATIENCE_S = 5 };
@@ -70,21 +71,31 @@ static void drop_front(struct keeper *keeper)
 {
     keeper_unwatch(keeper, keeper->front);
     keeper->front = fd_close(keeper->front);
+    keeper_forget_held(keeper);
     keeper->stopping |= keeper->end_with_front;
 }
 
-void keeper_tell(struct keeper *keeper, const struct event *event, const int *fds, size_t n_fds)
+bool keeper_tell(struct keeper *keeper, const struct event *event, const int *fds, size_t n_fds)
 {
     if (keeper->front < 0)
-        return;
+        return true;
     /* The socket blocks for a while, so that nothing is lost silently; who does not read for that long is no front. */
     int r = link_send(keeper->front, event, sizeof *event, fds, n_fds);
+    /* The kernel counts per user how many descriptors are on their way, and a box of his may be who has them there. */
+    bool whole = r != -ETOOMANYREFS;
+    if (!whole) {
+        struct event bare = *event;
+        if (bare.type == EVENT_DONE)
+            bare.result = err_at(&bare.err, ETOOMANYREFS, STEP_PROTOCOL, 0, "descriptors");
+        r = link_send(keeper->front, &bare, sizeof bare, NULL, 0);
+    }
     /* One that has gone may have said something before: that is worked off, and then its end is read. */
     if (r < 0 && r != -EPIPE && r != -ECONNRESET)
         drop_front(keeper);
+    return whole;
 }
 
-static void fill_usage(const struct box_usage *full, struct frame_usage *ret)
+void keeper_fill_usage(const struct box_usage *full, struct frame_usage *ret)
 {
     const struct cgroup_usage *c = &full->cgroup;
     *ret = (struct frame_usage){
@@ -103,7 +114,7 @@ static void fill_usage(const struct box_usage *full, struct frame_usage *ret)
 void keeper_usage(const struct box *box, struct frame_usage *ret, struct box_usage *ret_full)
 {
     box_usage_read(box, ret_full);
-    fill_usage(ret_full, ret);
+    keeper_fill_usage(ret_full, ret);
 }
 
 void keeper_free_payload(struct keeper *keeper, struct kept_box *box, unsigned slot)
@@ -129,9 +140,10 @@ void keeper_end_box(struct keeper *keeper, struct kept_box *box, const struct er
     keeper_freeze_cancel(keeper, box, true);
     box->dying = true;
     box->deadline_us = 0;
-    keeper->n_dying += box->family != NULL;
+    keeper->n_dying++;
     if (cause)
         box->cause = *cause;
+    keeper_settle_end(keeper, box);
     (void)err_at(&going, ECANCELED, STEP_WAIT, 0, "the box is going");
     for (unsigned i = 0; i < KEEPER_PAYLOADS; i++)
         if (box->payload[i] && box->payload[i]->forking)
@@ -160,7 +172,7 @@ void keeper_bury_box(struct keeper *keeper, struct kept_box *box)
 
     keeper_unwatch(keeper, box->box.oom);
     box_release(&keeper->host, &box->box);
-    keeper_leave_family(keeper, box);
+    keeper_leave_family(box);
     if (box->create_serial) {
         struct event failed = { .type = EVENT_DONE, .box = box->slot, .serial = box->create_serial, .token = box->token,
                                 .result = box->cause.code ? -box->cause.code : -ECANCELED, .err = box->cause };
@@ -171,6 +183,7 @@ void keeper_bury_box(struct keeper *keeper, struct kept_box *box)
             keeper_free_payload(keeper, box, i);
     keeper->box[box->slot] = NULL;
     keeper->n_boxes--;
+    keeper->n_dying -= box->dying;
     keeper_tell(keeper, &gone, NULL, 0);
     free(box);
 }
@@ -263,9 +276,11 @@ static void payload_speaks(struct keeper *keeper, struct kept_box *box, unsigned
         (void)!keeper_watch(keeper, p->payload.link, WATCH_PAYLOAD_LINK, box->slot, slot);
     if (r == 0)
         return;
-    if (r > 0) {
-        keeper_tell(keeper, &event, &p->payload.terminal, p->payload.terminal >= 0);
+    if (r > 0 && keeper_tell(keeper, &event, &p->payload.terminal, p->payload.terminal >= 0))
         return;
+    if (r > 0) {    /* nobody would ever see what it writes to its terminal */
+        r = err_at(&event.err, ETOOMANYREFS, STEP_STDIO, 0, "handing the terminal over");
+        (void)!process_signal(&p->payload.process, SIGKILL);
     }
     event.type = EVENT_FAILED;
     event.result = r;
@@ -276,7 +291,6 @@ static void payload_ended(struct keeper *keeper, struct kept_box *box, unsigned 
 {
     struct kept_payload *p = box->payload[slot];
     struct process_end end;
-    struct box_usage full;
 
     if (reap_watched(keeper, &p->payload.process, WATCH_PAYLOAD_END, box->slot, slot, &end) <= 0)
         return;
@@ -292,17 +306,11 @@ static void payload_ended(struct keeper *keeper, struct kept_box *box, unsigned 
         p->end = (struct event){ .type = EVENT_ENDED, .box = box->slot, .payload = (uint16_t)slot, .token = p->token,
                                  .wall_us = clock_monotonic_us() - p->started_us, .cpu_us = end.cpu_us,
                                  .peak_bytes = end.peak_bytes, .code = end.code, .signal = end.signal };
-        box_peaks_read(&box->box, &full);
-        fill_usage(&full, &p->end.usage);
-        box->oom_kills = full.cgroup.oom_kills;
-        box->pids_refused = full.cgroup.pids_refused;
-        full.cgroup.oom_kills -= p->oom_kills_before;
-        if (p->out_of_memory && end.signal == SIGKILL && full.cgroup.oom_kills == 0)
-            full.cgroup.oom_kills = 1;
-        full.cgroup.pids_refused -= p->pids_refused_before;
-        p->end.outcome = (uint32_t)box_outcome(&end, p->timed_out ? OUTCOME_TIMEOUT : OUTCOME_OK, &full);
+        p->how = end;
+        keeper_command_ended(keeper, box, p);
+    } else {
+        keeper_tell(keeper, &p->end, NULL, 0);
     }
-    keeper_tell(keeper, &p->end, NULL, 0);
     if (box->dying && box->box.init.pidfd < 0 && !has_running_payload(box))
         keeper_bury_box(keeper, box);
 }
@@ -341,14 +349,15 @@ void keeper_tell_all(struct keeper *keeper)
             struct kept_payload *p = box->payload[k];
             if (!p)
                 continue;
-            struct event told = p->ended ? p->end
-                                         : (struct event){ .box = i, .payload = (uint16_t)k, .token = p->token,
+            bool over = p->ended && !p->untold;
+            struct event told = over ? p->end
+                                     : (struct event){ .box = i, .payload = (uint16_t)k, .token = p->token,
                                                            .code = (int32_t)p->way };
             int fds[KEEPER_HELD + 1];
             size_t n = (size_t)p->n_held;
             memcpy(fds, p->held, n * sizeof(int));
             told.type = EVENT_PAYLOAD;
-            told.state = p->ended;
+            told.state = over;
             told.n_held = (uint32_t)n;
             if (p->payload.terminal >= 0)
                 fds[n++] = p->payload.terminal;
@@ -408,19 +417,6 @@ static void front_connects(struct keeper *keeper)
     keeper_tell_all(keeper);
 }
 
-/* On v1 the kernel ends one process of the box; the others would go on without it and not know. */
-static void memory_ran_out(struct kept_box *box)
-{
-    uint64_t times;
-
-    if (read(box->box.oom, &times, sizeof times) != sizeof times || !box->box.has_leaf || box->dying)
-        return;
-    for (unsigned i = 0; i < KEEPER_PAYLOADS; i++)
-        if (box->payload[i])
-            box->payload[i]->out_of_memory = true;
-    cgroup_kill_members(&box->box.leaf);
-}
-
 static void dispatch(struct keeper *keeper, uint64_t what)
 {
     struct kept_box *box = keeper->box[what >> 16 & 0xffff & (KEEPER_BOXES - 1)];
@@ -472,7 +468,7 @@ static void dispatch(struct keeper *keeper, uint64_t what)
         break;
     case WATCH_MEMORY:
         if (box)
-            memory_ran_out(box);
+            keeper_memory_ran_out(keeper, box);
         break;
     case WATCH_DYING:
         keeper_reap_dying(keeper, false);
@@ -481,20 +477,6 @@ static void dispatch(struct keeper *keeper, uint64_t what)
         keeper->stopping = true;
         break;
     }
-}
-
-/* Its payloads have been reaped; of a family's box there may be others. */
-static void reap_init(struct kept_box *box)
-{
-    struct process_end end;
-
-    while (box->family && box->box.init.pidfd >= 0 && process_reap(&box->box.init, 0, &end) == 0) {
-        struct pollfd ended = { .fd = box->box.init.pidfd, .events = POLLIN };
-        family_box_sweep(&box->box);
-        (void)poll(&ended, 1, 5);
-    }
-    if (box->box.init.pidfd >= 0)
-        (void)!process_reap(&box->box.init, 1, &end);
 }
 
 static void end_all(struct keeper *keeper)
@@ -514,7 +496,8 @@ static void end_all(struct keeper *keeper)
         for (unsigned k = 0; k < KEEPER_PAYLOADS; k++)
             if (box->payload[k] && !box->payload[k]->ended && box->payload[k]->payload.process.pidfd >= 0)
                 (void)!process_reap(&box->payload[k]->payload.process, 1, &end);
-        reap_init(box);
+        if (box->box.init.pidfd >= 0)
+            box_reap_init(&box->box, &end);
         keeper_bury_box(keeper, box);
     }
     keeper_end_families(keeper);

@@ -12,7 +12,6 @@
 #include "keeper/proto.h"
 
 enum { KEEPER_ROOTS = 64, KEEPER_LAYERS = 16, KEEPER_OPENERS = 1024 };
-
 /* How a payload came to be; EVENT_STARTED tells it in code. */
 enum way { WAY_EXECUTED, WAY_FORKED, WAY_PARKED };
 
@@ -28,6 +27,8 @@ struct kept_payload {
     uint64_t       token, started_us, deadline_us;  /* deadline 0: none */
     bool           timed_out;
     bool           out_of_memory;   /* we ended it for that, maybe before the kernel counted a kill of its own */
+    bool           untold;          /* it has ended, but the box has not settled yet (memory.c) */
+    struct process_end how;         /* it ended */
     uint64_t       cpu_before_us;   /* of a parked one: what it took to warm it is nobody's */
     uint64_t       oom_kills_before, pids_refused_before;   /* of the box, when it started: not its doing */
     int            n_held, held[KEEPER_HELD];       /* owned */
@@ -88,6 +89,7 @@ struct kept_box {
     bool                 dying;
     struct err           cause;             /* why it is dying, if nobody asked for it */
     uint64_t             oom_kills, pids_refused;   /* when last looked */
+    struct kept_shortage *shortage;         /* owned: memory ran out, and the box settles (memory.h) */
     uint64_t             store;             /* its number; 0: none */
     struct kept_family  *family;            /* NULL: a plain box */
     uint64_t             deadline_us;       /* to be complete; 0: none */
@@ -104,7 +106,7 @@ struct keeper {
     bool             stopping;
     uint64_t         deadline_us;               /* no payload and no box has an earlier one; 0: none has any */
     uint64_t         sweep_us;                  /* when to look after families next */
-    size_t           n_dying;                   /* boxes of families that are on their way out */
+    size_t           n_dying;                   /* boxes that are on their way out */
     size_t           n_boxes;
     struct kept_box *box[KEEPER_BOXES];
     size_t           n_roots;
@@ -148,7 +150,8 @@ MUST_CHECK int keeper_watch(struct keeper *keeper, int fd, enum watch what, uint
 /* Before it is closed: what epoll watches ends with the last copy, and a child that is being born has copies of all
  * that we had. Until it closes them, what is ready and of no interest would wake us again and again. */
 void           keeper_unwatch(struct keeper *keeper, int fd);
-void           keeper_tell(struct keeper *keeper, const struct event *event, const int *fds, size_t n_fds);
+/* False: the descriptors could not be sent, and the rest was told without them. */
+bool           keeper_tell(struct keeper *keeper, const struct event *event, const int *fds, size_t n_fds);
 void           keeper_end_box(struct keeper *keeper, struct kept_box *box, const struct err *cause);
 void           keeper_free_payload(struct keeper *keeper, struct kept_box *box, unsigned slot);
 void           keeper_usage(const struct box *box, struct frame_usage *ret, struct box_usage *ret_full);
@@ -167,8 +170,6 @@ int            keeper_keep_deadlines(struct keeper *keeper);
 /* The payload runs: its time counts. */
 void           keeper_arm(struct keeper *keeper, struct kept_payload *p);
 MUST_CHECK int keeper_watch_end(struct keeper *keeper, struct kept_box *box, unsigned slot, struct err *e);
-/* A path in the box: absolute, of plain components. */
-bool           keeper_target_is_plain(const char *path, size_t size);
 
 /* families.c. NAME=DIR:DIR... of the command line. */
 MUST_CHECK int keeper_add_template(struct keeper *keeper, const char *text, struct err *e);
@@ -180,7 +181,7 @@ MUST_CHECK int keeper_end_family(struct keeper *keeper, const struct request_hea
 /* The family that a box is to be made in. */
 MUST_CHECK int keeper_find_family(const struct keeper *keeper, const struct request_create *q, struct kept_family **ret,
                                   struct err *e);
-void           keeper_leave_family(struct keeper *keeper, struct kept_box *box);
+void           keeper_leave_family(struct kept_box *box);
 /* Something happened to one of them. */
 void           keeper_look_at_families(struct keeper *keeper);
 /* Does what is due; returns how long to wait at most, in ms, given how long others want to. */
@@ -192,8 +193,7 @@ void           keeper_end_families(struct keeper *keeper);
 MUST_CHECK int keeper_fork(struct kept_box *box, struct kept_payload *p, const struct start *start, struct err *e);
 void           keeper_fork_speaks(struct keeper *keeper, struct kept_box *box, unsigned slot);
 void           keeper_fork_failed(struct keeper *keeper, struct kept_box *box, unsigned slot, const struct err *e);
-/* A child was refused: ends the box that holds it, and the zygote that gave it. Several did not come: ends the zygote.
- */
+/* A child was refused: ends its box, and the zygote that gave it. Several did not come: ends the zygote. */
 void           keeper_judge_fork(struct keeper *keeper, struct kept_box *box, const struct err *e);
 void           keeper_free_order(struct kept_payload *p);
 

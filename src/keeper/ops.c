@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "files/serve.h"
 #include "keeper/later.h"
+#include "keeper/memory.h"
 #include "keeper/network.h"
 #include "keeper/opener.h"
 
@@ -34,21 +35,6 @@ enum {
     LIVE = STATE(BOX_READY) | STATE(BOX_FROZEN),
     ANY = LIVE | STATE(BOX_MAKING),
 };
-
-/* It is never resolved on the host, but a mount point is made of it. */
-bool keeper_target_is_plain(const char *path, size_t size)
-{
-    size_t length = strnlen(path, size);
-    if (length == size || length < 2 || path[0] != '/' || path[length - 1] == '/')
-        return false;
-    for (const char *part = path; part; part = strchr(part, '/')) {
-        size_t n = strcspn(++part, "/");
-        if (n == 0 || n > 255 || (n == 1 && part[0] == '.') || (n == 2 && part[0] == '.' && part[1] == '.'))
-            return false;
-    }
-    size_t first = strcspn(path + 1, "/");
-    return !(first == 4 && memcmp(path + 1, "proc", 4) == 0) && !(first == 3 && memcmp(path + 1, "dev", 3) == 0);
-}
 
 static bool hostname_is_plain(const char *name, size_t size)
 {
@@ -146,7 +132,7 @@ static int raise_box(struct keeper *keeper, struct kept_box *box, const struct r
         r = err_at(e, -r, STEP_MEMORY, 0, "watching the box");
         box_destroy(&keeper->host, &box->box, &end);
         box_clear(&box->box);
-        keeper_leave_family(keeper, box);
+        keeper_leave_family(box);
     }
     return r;
 }
@@ -584,6 +570,9 @@ bool keeper_request(struct keeper *keeper, const void *frame, size_t size, int *
                              .n_fds = n_fds,
                              .reply = &reply };
         reply.result = check(op, call.box, head, &reply.err);
+        if (reply.result == 0 && op->payload == FREE_PAYLOAD)
+            reply.result = keeper_hold(keeper, call.box, frame, size, fds, n_fds, &reply.err);
+        call.later = reply.result > 0;
         if (reply.result == 0)
             reply.result = op->run(&call, &reply.err);
         if (!call.later || reply.result < 0)

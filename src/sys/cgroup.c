@@ -408,6 +408,17 @@ void cgroup_peaks_read(const struct cgroup *leaf, struct cgroup_usage *ret)
     read_pids(leaf, false, ret);
 }
 
+void cgroup_refusals_read(const struct cgroup *leaf, uint64_t *ret_oom_kills, uint64_t *ret_pids_refused)
+{
+    bool v1 = leaf->dir[CG_MEMORY] >= 0;
+    int memory = v1 ? leaf->dir[CG_MEMORY] : leaf->v2, pids = leaf->dir[CG_PIDS] >= 0 ? leaf->dir[CG_PIDS] : leaf->v2;
+
+    if (memory >= 0)
+        (void)read_key(memory, v1 ? "memory.oom_control" : "memory.events", "oom_kill", ret_oom_kills);
+    if (pids >= 0)
+        (void)read_key(pids, "pids.events", "max", ret_pids_refused);
+}
+
 bool cgroup_cpu_read(const struct cgroup *leaf, uint64_t *ret_us)
 {
     uint64_t ns;

@@ -96,6 +96,12 @@ bool            cgroup_cpu_read(const struct cgroup *leaf, uint64_t *ret_us);
 void            cgroup_usage_read(const struct cgroup *leaf, struct cgroup_usage *ret);
 /* Of it only what was most and what was refused, for half the price. */
 void            cgroup_peaks_read(const struct cgroup *leaf, struct cgroup_usage *ret);
+/* Of that only what the kernel has refused or ended; what is not counted here is left as it is. */
+void            cgroup_refusals_read(const struct cgroup *leaf, uint64_t *ret_oom_kills, uint64_t *ret_pids_refused);
+/* Nobody is in the part of the leaf that counts memory. */
+bool            cgroup_is_empty(const struct cgroup *leaf);
+/* When memory runs out, the kernel ends all in the leaf. */
+bool            cgroup_kills_together(const struct cgroup *leaf);
 /* For who reads it often: the files of processor time and of the most memory. -1: there is none. */
 void            cgroup_open_meter(const struct cgroup *leaf, int *ret_cpu, bool *ret_is_ns, int *ret_peak);
 /* v1 ends one process when memory runs out and goes on with the others; v2 ends all. An eventfd that becomes readable

@@ -1,5 +1,6 @@
-/* What v2 does by itself with memory.oom.group. */
+/* Memory that ran out: what v2 does by itself with memory.oom.group, and what was counted. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
@@ -29,4 +30,20 @@ void cgroup_kill_members(const struct cgroup *leaf)
      * again. */
     for (int i = 0; i < 2 && cgroup_kill_pass(leaf) > 0; i++)
         ;
+}
+
+bool cgroup_kills_together(const struct cgroup *leaf)
+{
+    return leaf->dir[CG_MEMORY] < 0 && leaf->v2 >= 0;
+}
+
+bool cgroup_is_empty(const struct cgroup *leaf)
+{
+    char one[2];
+    int dir = leaf->dir[CG_MEMORY] >= 0 ? leaf->dir[CG_MEMORY] : leaf->v2;
+
+    if (dir < 0)
+        return true;
+    ssize_t n = fd_read_file(dir, "cgroup.procs", one, sizeof one);
+    return n == 0 || (n < 0 && n != -EFBIG);
 }

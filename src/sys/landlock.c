@@ -15,6 +15,7 @@ enum {
     RIGHT_REFER = 1 << 13,          /* ABI 2 */
     RIGHT_TRUNCATE = 1 << 14,       /* ABI 3 */
     RIGHT_IOCTL_DEV = 1 << 15,      /* ABI 5 */
+    RIGHT_RESOLVE_UNIX = 1 << 16,   /* ABI 9: to connect to a socket that has a path, made outside of the own domain */
     RIGHTS_ABI_1 = (1 << 13) - 1,
     RIGHTS_DEVICE_NODES = LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_MAKE_BLOCK,
     RIGHTS_READ = LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR,
@@ -25,7 +26,7 @@ enum {
 static uint64_t known_rights(int abi)
 {
     return (uint64_t)RIGHTS_ABI_1 | (abi >= 2 ? RIGHT_REFER : 0) | (abi >= 3 ? RIGHT_TRUNCATE : 0)
-         | (abi >= 5 ? RIGHT_IOCTL_DEV : 0);
+         | (abi >= 5 ? RIGHT_IOCTL_DEV : 0) | (abi >= 9 ? RIGHT_RESOLVE_UNIX : 0);
 }
 
 int landlock_abi(void)

@@ -76,34 +76,37 @@ int rights_keep_capabilities(uint64_t keep)
     return syscall(SYS_capset, &header, data) < 0 ? -errno : 0;
 }
 
-static int lower(int resource, rlim_t most)
+static int lower(int resource, rlim_t usual, rlim_t most)
 {
     struct rlimit limit;
     if (getrlimit(resource, &limit) < 0)
         return -errno;
     if (limit.rlim_max > most)
         limit.rlim_max = most;
-    if (limit.rlim_cur > limit.rlim_max)
-        limit.rlim_cur = limit.rlim_max;
+    if (limit.rlim_cur > usual)
+        limit.rlim_cur = usual;
     return setrlimit(resource, &limit) < 0 ? -errno : 0;
 }
 
-int rights_limit_resources(void)
+/* Sockets have buffers that no cgroup counts, so descriptors are few. Descriptors that are on their way in messages are
+ * counted per user, and whoever has less than that as his limit cannot send any (ETOOMANYREFS). Who has 1,024, as is
+ * usual, must be able to, however many a box of his has on their way: what it may, and one message of 253 beyond. */
+enum { FILES_USUAL = 1024, FILES_MOST = 4096, FILES_SHARED = 512 };
+
+int rights_limit_resources(bool shares_user)
 {
     static const struct {
         int    resource;
         rlim_t most;
     } limits[] = {
-        { RLIMIT_CORE, 0 },          { RLIMIT_NOFILE, 65536 },        { RLIMIT_MEMLOCK, 64 << 10 },
-        { RLIMIT_RTPRIO, 0 },        { RLIMIT_NICE, 0 },              { RLIMIT_SIGPENDING, 4096 },
-        { RLIMIT_MSGQUEUE, 800 << 10 },
+        { RLIMIT_CORE, 0 },   { RLIMIT_MEMLOCK, 64 << 10 },  { RLIMIT_RTPRIO, 0 },
+        { RLIMIT_NICE, 0 },   { RLIMIT_SIGPENDING, 4096 },   { RLIMIT_MSGQUEUE, 800 << 10 },
     };
-    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
-        int r = lower(limits[i].resource, limits[i].most);
-        if (r < 0)
-            return r;
-    }
-    return 0;
+    int r = lower(RLIMIT_NOFILE, shares_user ? FILES_SHARED : FILES_USUAL, shares_user ? FILES_SHARED : FILES_MOST);
+
+    for (size_t i = 0; r == 0 && i < sizeof limits / sizeof *limits; i++)
+        r = lower(limits[i].resource, limits[i].most, limits[i].most);
+    return r;
 }
 
 int rights_new_keyring(void)

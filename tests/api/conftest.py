@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import pathlib
+import pwd
 import random
 import shutil
 import signal
@@ -17,6 +18,8 @@ import pytest
 from client import Client
 
 BUILD = pathlib.Path(os.environ.get("CARREL_BUILD", pathlib.Path(__file__).parents[2] / "build"))
+# CARREL_AS=NAME: the servers run as that ordinary user (it is made if it is not there), and hold what can be held without root.
+USER = os.environ.get("CARREL_AS")
 
 
 def wait_for(what, deadline_s=60, every_s=0.02):
@@ -39,18 +42,54 @@ def free_port():
             return port
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "cgroups: limits of memory or processes, or pausing; an ordinary user's server may have none")
+
+
+def pytest_collection_modifyitems(config, items):
+    if USER:
+        out = [i for i in items if i.get_closest_marker("cgroups")]
+        config.hook.pytest_deselected(items=out)
+        items[:] = [i for i in items if i not in out]
+
+
+def limits(**all):
+    """Of these limits those that the server can hold: without root only the disk's."""
+    return {k: v for k, v in all.items() if k == "disk" or not USER}
+
+
+def make_user(name):
+    """An ordinary user; others who test here may be making the same one."""
+    assert wait_for(lambda: not subprocess.run(["id", name], capture_output=True).returncode
+                    or not subprocess.run(["useradd", "--create-home", name], capture_output=True).returncode), f"no user {name}"
+    return pwd.getpwnam(name)
+
+
+def as_user(name):
+    """What Popen needs to start something as that user: nothing of root's, and nothing of a session of his."""
+    if not name:
+        return {}
+    them = make_user(name)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("XDG_")}
+    return {"user": them.pw_uid, "group": them.pw_gid, "extra_groups": [], "cwd": "/",
+            "env": {**environment, "HOME": them.pw_dir, "USER": name, "LOGNAME": name}}
+
+
 class Server:
-    def __init__(self, *options):
+    def __init__(self, *options, user=USER, wait=True):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="carrel-api-"))
         self.folder.chmod(0o755)
+        if user:
+            make_user(user)
+            shutil.chown(self.folder, user)
         self.port = free_port()
         self.socket = str(self.folder / "api.sock")
         self.log = open(self.folder / "log", "wb")
         self.process = subprocess.Popen(
             [BUILD / "carrel-server", "serve", "--listen", f"127.0.0.1:{self.port}", "--socket", self.socket, "--state", self.folder / "state",
-             "--run", self.folder / "run", "--set", "templates.python.pool=off", *options], stdout=self.log, stderr=self.log, start_new_session=True)
+             "--run", self.folder / "run", "--set", "templates.python.pool=off", *options], stdout=self.log, stderr=self.log, start_new_session=True, **as_user(user))
         try:
-            assert wait_for(self.is_ready), self.log_text()
+            assert not wait or wait_for(self.is_ready), self.log_text()
         except BaseException:
             self.stop()
             raise
@@ -139,7 +178,7 @@ def make_box(alice):
     made = []
 
     def make(client=alice, **body):
-        answer = client.post("/v1/boxes", body)
+        answer = client.post("/v1/boxes", {**body, **({"limits": limits(**body["limits"])} if "limits" in body else {})})
         assert answer.status == 201, answer.body
         made.append((client, answer.json["id"]))
         return answer.json

@@ -21,6 +21,7 @@ def test_a_box_is_made_shown_and_deleted(alice):
     assert alice.delete("/v1/boxes/" + box["id"]).status == 204
 
 
+@pytest.mark.cgroups
 def test_a_body_is_not_needed(alice, make_box):
     box = make_box()
     assert box["limits"]["disk"] <= box["limits"]["memory"]
@@ -58,6 +59,7 @@ def test_a_name_is_unique_among_living_boxes(alice, make_box):
     assert (again.status, again.code) == (409, "exists")
 
 
+@pytest.mark.cgroups
 def test_admission_says_what_is_free(alice):
     full = alice.post("/v1/boxes", {"limits": {"cpus": 1}, "requests": {"memory": "15.9G"}, "limits": {"memory": "15.9G"}})
     free = alice.get("/v1/info").json["free"]["memory"]
@@ -70,6 +72,14 @@ def test_admission_says_what_is_free(alice):
     assert full.json["error"]["details"]["free"]["memory"] == free
 
 
+def test_a_box_has_no_more_processes_than_the_server_allows(alice, make_box):
+    refused = alice.post("/v1/boxes", {"limits": {"pids": 4194304}})
+    assert refused.status == 400 and "limits.pids may be 4096" in refused.json["error"]["message"]
+    path = "/v1/boxes/" + make_box(limits={"pids": 4096})["id"]
+    assert alice.patch(path, {"limits": {"pids": 4097}}).status == 400
+
+
+@pytest.mark.cgroups
 def test_limits_change_while_the_box_runs(alice, make_box):
     path = "/v1/boxes/" + make_box(limits={"memory": "64M", "disk": "32M"})["id"]
     changed = alice.patch(path, {"limits": {"memory": "128M", "pids": 33}, "labels": {"x": "y"}, "ttl": "1h"})
@@ -79,6 +89,7 @@ def test_limits_change_while_the_box_runs(alice, make_box):
     assert box["expires_at"]
 
 
+@pytest.mark.cgroups
 def test_a_paused_box_does_nothing_until_it_is_resumed(alice, box):
     x = alice.post(box + "/exec", {"shell": "i=0; while :; do i=$((i+1)); echo $i; sleep 0.01; done", "background": True}).json
     out = lambda: alice.get(f"{box}/exec/{x['id']}").json["output_bytes"]
@@ -127,6 +138,7 @@ def test_a_box_on_disk_keeps_its_files_when_it_is_stopped(alice):
         assert alice.delete(path).status == 204
 
 
+@pytest.mark.cgroups
 def test_usage_counts_what_the_box_does(alice, box, run):
     before = alice.get(box + "/usage").json
     run("head -c 10000000 /dev/zero >/tmp/x; i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done")
@@ -140,12 +152,14 @@ def test_a_box_ends_when_its_time_is_over(alice, make_box):
     assert alice.get(path).json["reason"] == "ttl"
 
 
+@pytest.mark.cgroups
 def test_an_idle_box_is_paused(alice, make_box):
     path = "/v1/boxes/" + make_box(idle_timeout=1, on_idle="pause")["id"]
     assert wait_for(lambda: alice.get(path).json["phase"] == "paused")
     assert alice.post(path + "/resume").status == 200
 
 
+@pytest.mark.cgroups
 def test_lists_are_filtered_and_paged(alice, make_box):
     mine = [make_box(labels={"batch": "7", "n": str(i)})["id"] for i in range(5)]
     got, cursor = [], ""
@@ -163,6 +177,7 @@ def test_lists_are_filtered_and_paged(alice, make_box):
     assert [b["id"] for b in alice.get("/v1/boxes?label=batch=7&phase=paused").json["boxes"]] == [mine[0]]
 
 
+@pytest.mark.cgroups
 def test_events_tell_every_change_of_phase(alice, make_box):
     path = "/v1/boxes/" + make_box()["id"]
     alice.post(path + "/pause")
@@ -176,6 +191,7 @@ def test_events_tell_every_change_of_phase(alice, make_box):
     assert first["events"] + rest["events"] == log
 
 
+@pytest.mark.cgroups
 def test_a_watcher_sees_changes_as_they_happen_and_resumes_where_it_was(alice, make_box):
     watch = alice.open("GET", "/v1/events", headers={"Accept": "text/event-stream"})
     assert watch.headers["Content-Type"] == "text/event-stream"

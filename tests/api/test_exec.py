@@ -16,6 +16,7 @@ def test_argv_is_run_without_a_shell(alice, box):
     assert (answer["stdout"], answer["outcome"], answer["exit_code"], answer["signal"]) == ("a b|$HOME|*|", "ok", 0, None)
 
 
+@pytest.mark.cgroups
 def test_outcomes_are_told(run):
     assert run("exit 7")["outcome"] == "error" and run("exit 7")["exit_code"] == 7
     killed = run("kill -TERM $$")

@@ -105,3 +105,23 @@ def test_file_actions_are_checked(alice, box):
 def test_token_bodies_are_checked(admin):
     for body in ({}, {"identity": ""}, {"identity": "x" * 80}, {"identity": "a", "scopes": "everything"}, {"identity": "a", "scopes": [1]}, {"identity": "a", "expires_in": "x"}, {"identity": "a", "admin": True}):
         assert admin.post("/v1/tokens", body).status == 400
+
+
+@pytest.mark.parametrize("raw, status", [
+    (b"GET /v1/boxes HTTP/1.1\r\n\r\n", 400), (b"GET /v1/../x HTTP/1.1\r\nHost: localhost\r\n\r\n", 400), (b"nonsense\r\n\r\n", 400),
+    (b"GET / HTTP/3.0\r\nHost: localhost\r\n\r\n", 505), (b"GET /" + b"a" * 20000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 414),
+    (b"GET /v1/boxes HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 1000 + b"\r\n", 431), (b"CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n", 501),
+    (b"GET /v1/nothing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 404),
+    (b"POST /v1/boxes HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+])
+def test_every_refusal_has_the_same_shape(admin, raw, status):
+    s = admin.raw_socket()
+    s.sendall(raw)
+    answer = b""
+    while data := s.recv(65536):
+        answer += data
+    s.close()
+    head, body = answer.split(b"\r\n\r\n", 1)
+    assert int(head.split()[1]) == status and b"\r\nContent-Type: application/json" in head, head
+    error = json.loads(body)["error"]
+    assert error["code"] and error["message"] and error["details"] == {}

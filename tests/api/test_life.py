@@ -8,7 +8,7 @@ import time
 import pytest
 
 from client import Client, events, lines
-from conftest import Server, token, wait_for
+from conftest import Server, limits, token, wait_for
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_many_boxes_at_once(alice):
 
     def make():
         for _ in range(5):
-            answer = alice.post("/v1/boxes", {"limits": {"memory": "32M", "disk": "16M"}, "labels": {"crowd": "1"}})
+            answer = alice.post("/v1/boxes", {"limits": limits(memory="32M", disk="16M"), "labels": {"crowd": "1"}})
             out = alice.post(f"/v1/boxes/{answer.json['id']}/exec", {"argv": ["echo", answer.json["id"]]})
             with lock:
                 made.append((answer.json["id"], out.json["stdout"].strip()))

@@ -3,10 +3,12 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 
 import pytest
 
-from harness import PROMPT, RUN_DEADLINE, Box, Snapshot, attack_tests, below, bomb, command_line, descendants, end_started, host_status, inits_of, run_box, start, wait_until, world
+from harness import (PROMPT, RUN_DEADLINE, WAY, Box, Snapshot, attack_tests, below, bomb, command_line, descendants, end_started, host_status, inits_of,
+                     run_box, skip_variant, start, started, wait_until, world)
 
 globals().update(attack_tests("process"))
 globals().update(attack_tests("identity", ("standard", "strict", "rootless")))     # in the profile system there is a root, with five capabilities
@@ -19,6 +21,53 @@ def test_kill_of_everybody_reaches_only_the_own_box():
     assert line["child"] == signal.SIGKILL
     assert neighbour.process.poll() is None
     neighbour.end()
+
+
+@pytest.mark.parametrize("user", [None, 65534])
+def test_a_command_cannot_give_its_parent_children(user):
+    """They would be the keeper's, which knows nothing of them; dead and not reaped they keep the box from ending."""
+    if user:
+        skip_variant("rootless")
+    result = bomb("siblings", user=user, **({"limits": ()} if user else {}), options=("--timeout", "5s"))
+    assert result.line() == {"count": 0, "errno": "EPERM"} and result.status == 0
+
+
+COMPANION = """
+import ctypes, os, sys, time
+CLONE_PARENT, CLONE_NEWPID = 0x8000, 0x20000000
+libc, keeper = ctypes.CDLL(None, use_errno=True), os.getpid()
+if os.fork():
+    os.execv(sys.argv[1], sys.argv[1:])
+end = time.monotonic() + 60
+def init():
+    for pid in open(f"/proc/{keeper}/task/{keeper}/children").read().split():
+        rows = dict(row.split(":", 1) for row in open(f"/proc/{pid}/status").read().splitlines())
+        if rows["NSpid"].split()[1:] == ["1"]:
+            return pid
+found = None
+while not found and time.monotonic() < end:
+    try:
+        found = init()
+    except (OSError, KeyError):
+        pass
+if not found or libc.setns(os.open(f"/proc/{found}/ns/pid", os.O_RDONLY), CLONE_NEWPID) < 0:
+    sys.exit("no box, or no way into it")
+for _ in range(4):
+    if libc.syscall(56, CLONE_PARENT | 17, 0, 0, 0, 0) == 0:
+        os._exit(0)
+os.write(2, b"born\\n")
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0 or WAY == "fork", reason="needs root, to enter a plain box's pid namespace")
+def test_children_that_carrel_does_not_know_do_not_hold_it_up():
+    """Whoever made them: here it is a process that was carrel's child before it was carrel."""
+    line = [sys.executable, "-c", COMPANION, *command_line(["/bin/sh", "-c", "read line; exit 3"], options=("-i",))]
+    carrel = subprocess.Popen(line, cwd=world().empty, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    started.append(carrel)
+    assert carrel.stderr.readline() == b"born\n"
+    carrel.communicate(b"\n", timeout=PROMPT)
+    assert carrel.returncode == 3
 
 
 def test_kill_of_the_own_group_reaches_only_the_command():

@@ -1,5 +1,7 @@
 """C. The boundary of the filesystem."""
 import os
+import re
+import socket
 import subprocess
 
 import pytest
@@ -94,6 +96,23 @@ def test_a_writable_mount_ends_at_its_own_root(tmp_path):
 
 
 CALLERS = [pytest.param(None, id="caller"), pytest.param(65534, id="rootless")]
+
+
+CONNECT = "import socket; s = socket.socket(socket.AF_UNIX); s.settimeout(5); s.connect('/host/socket')"
+
+
+def test_a_socket_in_a_read_only_mount_cannot_be_connected_to(tmp_path):
+    """Where the kernel can tell: read-only mounts alone do not matter to connect()."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(tmp_path / "socket"))
+    listener.listen()
+    os.chmod(tmp_path / "socket", 0o777)
+    result = run_box(["/usr/bin/python3", "-c", CONNECT], mounts=[f"{tmp_path}:/host:ro"])
+    listener.close()
+    abi = re.fullmatch(r"landlock abi (\d+)", result.report["enforced"]["files"])
+    if not abi or int(abi[1]) < 9:
+        pytest.skip("before Landlock's ABI 9 nothing hinders it; docs/SECURITY.md says so")
+    assert result.status == 1 and b"PermissionError" in result.stderr
 
 
 def callers_folder(path, user):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from harness import Box, Snapshot, bomb, cgroups_of, command_line, inits_of, run_box, start, wait_until, world
+from harness import LIMITS, PROMPT, Box, Snapshot, bomb, cgroups_of, command_line, inits_of, run_box, skip_variant, start, wait_until, world
 
 
 def test_a_forged_status_is_not_believed():
@@ -102,3 +102,40 @@ def test_a_mount_over_the_boxs_own_parts_is_refused_or_harmless(target, tmp_path
         assert b"caps 0 nnp 1 seccomp 2 fds 3" in result.stdout
     else:
         assert result.stderr
+
+
+@pytest.mark.parametrize("user", [None, 65534])
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_link_in_the_place_of_the_report_is_not_followed(tmp_path, user, when, what):
+    """The box may write where the report goes: neither a link that an earlier box left nor one that this one makes leads carrel anywhere."""
+    if user:
+        skip_variant("rootless")
+        os.chown(tmp_path, user, user)
+    victim = tmp_path.parent / "victim"
+    victim.mkdir()
+    (victim / "report").write_text("precious")
+    if user:
+        os.chown(victim, user, user)
+        os.chown(victim / "report", user, user)
+    # The link that the box makes leads to somewhere outside of what it sees.
+    plant = {"file": f"rm -f out/report; ln -s {victim}/report out/report", "folder": f"rm -rf out; ln -s {victim} out"}[what]
+    (tmp_path / "out").mkdir()
+    if user:
+        os.chown(tmp_path / "out", user, user)
+    identity = {"user": user, "group": user, "extra_groups": []} if user else {}
+
+    def carrel(script, *options):
+        line = command_line(["/bin/sh", "-c", script], limits=() if user else LIMITS, mounts=[f"{tmp_path}:/work:rw"],
+                            options=(*options, "--workdir", "/work"))
+        return subprocess.run(line, cwd=tmp_path, capture_output=True, timeout=PROMPT, **identity)
+
+    report = ("--report", str(tmp_path / "out/report"))
+    if when == "before":
+        assert carrel(plant).returncode == 0
+        done = carrel("echo ran", *report)
+        assert done.returncode == 125 and b"link" in done.stderr and done.stdout == b"", done
+    else:
+        assert carrel(plant, *report).returncode == 0
+    assert (tmp_path / "out").is_symlink() or (tmp_path / "out/report").is_symlink(), "the box did not plant its link"
+    assert (victim / "report").read_text() == "precious" and os.listdir(victim) == ["report"]

@@ -19,6 +19,6 @@ def place():
 
 @pytest.fixture(scope="session")
 def shared(place):
-    it = servers.Server(place)
+    it = servers.Server(place, os.environ.get("CARREL_AS"))     # an ordinary user's server, which root may use as well
     yield it
     it.end()

@@ -1,5 +1,7 @@
 import json
+import os
 import shutil
+import signal
 import tempfile
 import time
 
@@ -184,3 +186,42 @@ def test_a_mount_uses_the_callers_rights(server):
     assert refused.returncode == 125 and "Permission denied" in refused.stderr
     named = server.request("POST", "/v1/boxes", {"mounts": [{"source": "/root", "target": "/x"}]})
     assert named[0] == 403
+
+
+def test_boxes_that_failed_can_be_removed(make_server):
+    server = make_server()
+    ids = [server.carrel("create", "--name", name).stdout.strip() for name in ("one", "two")]
+    os.kill(wait_for(lambda: server.pid_of("keeper"), "there is a keeper"), signal.SIGKILL)
+    wait_for(lambda: server.carrel("ps", "-q", "--phase", "failed").stdout.split() == ids[::-1], "the boxes have failed")
+    assert server.carrel("ps", "-a", "-q", "--phase", "running").stdout == ""
+    removed = server.carrel("rm", "one")
+    assert (removed.returncode, removed.stdout) == (0, "one\n"), removed.stderr
+    assert server.carrel("ps", "-q").stdout.split() == [ids[1]]
+    assert server.carrel("rm", "--all").stdout.split() == [ids[1]]
+    assert server.carrel("ps", "-q").stdout == "" and server.carrel("ps", "-q", "-a").stdout.split() == ids[::-1]
+
+
+def test_a_create_that_is_refused_leaves_no_box(make_server):
+    """The keeper refuses it: an ordinary user's has no cgroup for the limit, or no such file."""
+    server = make_server(user=USER)
+    refused = server.carrel("create", "--memory", "64M", user=USER)
+    if refused.returncode == 0:
+        pytest.skip("an ordinary user can limit memory here")
+    assert refused.returncode == 125 and "memory" in refused.stderr
+    assert server.carrel("ps", "-q", user=USER).stdout == ""
+
+
+def test_hints_fit(server, box):
+    """What is said to do is what helps."""
+    missing = server.carrel("exec", "nobox", "true").stderr
+    assert "carrel ps" in missing
+    other = server.carrel("logs", box, "xaaaaaaaaaaaa").stderr
+    assert other and "lists your boxes" not in other, other
+    server.carrel("pause", box)
+    assert "carrel resume" in server.carrel("exec", box, "true").stderr
+    server.carrel("resume", box)
+    made = server.carrel("create", "--name", "kept", "--store", "disk", "--disk", "64M")
+    if made.returncode == 0:
+        server.carrel("stop", "kept")
+        told = server.carrel("exec", "kept", "true").stderr
+        assert "carrel start" in told and "resume" not in told, told

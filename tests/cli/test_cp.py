@@ -2,6 +2,7 @@ import hashlib
 import os
 import pathlib
 import signal
+import subprocess
 
 import pytest
 
@@ -123,8 +124,20 @@ def test_special_files(server, box, tmp_path):
     assert device.returncode == 125 and "is a folder" not in device.stderr and not (tmp_path / "n").exists()
 
 
+def test_a_link_of_dev_is_not_replaced(server, box, tmp_path):
+    """Standard output may be a plain file; in a /dev of its own, because a client that gets it wrong breaks the machine's."""
+    server.carrel("exec", box, "--", "sh", "-c", "echo x >f")
+    out = tmp_path / "out"
+    out.write_text("before\n")
+    script = "mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && ln -s /proc/self/fd/1 /dev/stdout && \"$@\" && test -L /dev/stdout"
+    with open(out, "ab") as f:
+        done = subprocess.run(["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", server.place / "carrel", "cp", f"{box}:f", "/dev/stdout"],
+                              stdout=f, stderr=subprocess.PIPE, env={**os.environ, "CARREL_URL": server.url}, timeout=60)
+    assert done.returncode == 0 and out.read_text() == "before\nx\n", done
+
+
 def test_what_does_not_fit_is_refused_by_the_box(server, tmp_path):
-    server.carrel("create", "--name", "small", "--memory", "64M", "--disk", "16M")
+    server.carrel("create", "--name", "small", *([] if server.user else ["--memory", "64M"]), "--disk", "16M")
     big = tmp_path / "big"
     with open(big, "wb") as f:
         f.truncate(100 << 20)

@@ -45,7 +45,7 @@ def test_much_output_arrives_whole(server, box):
 
 def test_output_limit_ends_the_command(server, box):
     result = server.carrel("exec", "--output-limit", "100k", box, "yes")
-    assert result.returncode == 137 and "output limit" in result.stderr
+    assert result.returncode == 137 and "output limit" in result.stderr and "--output-limit" in result.stderr
 
 
 def test_options_may_stand_on_both_sides_of_the_box(server, box):
@@ -266,3 +266,10 @@ def test_user_of_its_own(server, box):
     assert server.carrel("shell", "--user", "42", box, data="id -u\n").stdout == "42\n"
     refused = server.carrel("exec", "--user", "nobody", box, "id")
     assert refused.returncode == 125 and "--user" in refused.stderr
+
+
+@pytest.mark.parametrize("line", [("cat; cat; echo done",), None], ids=["two readers", "bash"])
+def test_input_that_is_at_its_end_ends_every_reader_of_a_terminal(server, box, line):
+    words = ["sh", "-c", *line] if line else ["bash"]
+    done = server.carrel("exec", "-it", box, "--", *words)
+    assert done.returncode == 0 and (not line or "done" in done.stdout), done

@@ -1,9 +1,16 @@
 """Identities, quotas, the death of the front, and what is said when there is no server."""
 import json
 import os
+import pathlib
+import pty
+import re
+import select
 import shutil
 import socket
 import subprocess
+import tempfile
+import time
+import urllib.request
 
 import pytest
 
@@ -248,3 +255,31 @@ def test_what_a_box_is_called_cannot_steer_the_terminal(server):
     server.request("POST", "/v1/boxes", {"labels": {"a": "\033]0;evil\007\u009b31m"}})
     shown = server.carrel("ps").stdout
     assert "\033" not in shown and "\u009b" not in shown and "evil" in shown
+
+
+def test_serve_on_a_terminal_speaks_to_people(place):
+    """And the line for JupyterLab that it prints has all that the gateway wants."""
+    port, ours, theirs = free_port(), *pty.openpty()
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="carrel-people-"))
+    folder.chmod(0o755)
+    process = subprocess.Popen([place / "carrel", "serve", "--no-config", "--listen", f"127.0.0.1:{port}", "--socket", folder / "s", "--state", folder / "state",
+                                "--run", folder / "run", "--set", "templates.python.pool=off"], stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    seen, end = b"", time.monotonic() + 60
+    try:
+        while b"the keeper is there" not in seen:
+            assert select.select([ours], [], [], 60)[0] and time.monotonic() < end, seen
+            seen += os.read(ours, 4096)
+        text = seen.decode()
+        assert '"level"' not in text and f"http://127.0.0.1:{port}" in text
+        line = next(one for one in text.splitlines() if "jupyter lab" in one)
+        command = re.search(r'auth_token="\$\(carrel (.*)\)"', line)[1].split()
+        made = subprocess.run([place / "carrel", *command], env={**os.environ, "CARREL_URL": f"unix:{folder}/s"}, capture_output=True, text=True, timeout=60)
+        url = re.search(r"--gateway-url=(\S+)", line)[1]
+        request = urllib.request.Request(url + "/api/kernelspecs", headers={"Authorization": "token " + made.stdout.strip()})
+        assert "python3" in json.load(urllib.request.urlopen(request, timeout=60))["kernelspecs"]
+    finally:
+        process.terminate()
+        process.wait(60)
+        os.close(ours)
+        shutil.rmtree(folder)

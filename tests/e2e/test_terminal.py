@@ -4,6 +4,7 @@ import os
 import pty
 import signal
 import struct
+import subprocess
 import termios
 
 import pytest
@@ -159,3 +160,11 @@ def test_kill_of_carrel_with_a_terminal_leaves_nothing(caller, terminal):
     terminal.wait_for(b"ready")
     process.send_signal(signal.SIGKILL)
     assert process.wait(DEADLINE) == -9
+
+
+def test_input_that_is_at_its_end_ends_every_reader_of_the_terminal(caller):
+    """Each cat takes an end of file of its own; a shell may lose one while it sets up its terminal."""
+    for words in (["sh", "-c", "cat; cat; cat; echo done"], ["bash"]):
+        process = caller.start("run", "--local", "-t", "--", *words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        out, _ = process.communicate(timeout=DEADLINE)
+        assert process.returncode == 0 and (b"done" in out or words == ["bash"]), out

@@ -1,11 +1,12 @@
 /* Runs the suite on one of two layouts: "host", what this machine has; "v1", the same without its v2 tree, in a mount
- * namespace of its own. */
+ * namespace of its own. ENGINE_TEST: only the tests of this name; * and ? stand for others. */
 #define _GNU_SOURCE
 #include "support.h"
 
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -36,6 +37,8 @@ int main(int argc, char **argv)
         printf("engine: skipped, needs root\n");
         return 0;
     }
+    if (getenv("ENGINE_TEST"))
+        cmocka_set_test_filter(getenv("ENGINE_TEST"));
     int r = arrange(layout);
     if (r != 0) {
         printf("engine: layout %s %s\n", layout, r < 0 ? "could not be made" : "skipped, this host is not hybrid");
@@ -44,6 +47,7 @@ int main(int argc, char **argv)
     failed += _cmocka_run_group_tests("boxes", box_tests, n_box_tests, NULL, NULL);
     failed += _cmocka_run_group_tests("families", family_tests, n_family_tests, NULL, NULL);
     failed += _cmocka_run_group_tests("life", life_tests, n_life_tests, NULL, NULL);
+    failed += _cmocka_run_group_tests("memory", memory_tests, n_memory_tests, NULL, NULL);
     if (strcmp(layout, "host") == 0) {
         failed += _cmocka_run_group_tests("front", front_tests, n_front_tests, NULL, NULL);
         failed += _cmocka_run_group_tests("files", files_tests, n_files_tests, NULL, NULL);

@@ -22,6 +22,7 @@
 
 struct front front = { .socket = -1 };
 const char *keeper_template;
+void (*keeper_companion)(void);
 const struct frame_limits usual = { .memory_bytes = 96 << 20, .disk_bytes = 16 << 20, .pids = 32, .cpu_milli = 1000 };
 
 static void spawn_keeper(int socket)
@@ -37,6 +38,11 @@ static void spawn_keeper(int socket)
     if (front.keeper)
         return;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (keeper_companion && fork() == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        keeper_companion();
+        _exit(0);
+    }
     if (socket >= 0) {
         fcntl(socket, F_SETFD, 0);
         execl(program, "carrel", "keeper", "--fd", number, option, keeper_template, (char *)NULL);
@@ -294,7 +300,7 @@ void box_end(uint32_t box)
     assert_int_equal(told.event.type, EVENT_GONE);
 }
 
-struct told box_run(uint32_t box, unsigned payload, struct run run)
+uint32_t box_order(uint32_t box, unsigned payload, struct run run)
 {
     char *shell[] = { "/bin/sh", "-c", (char *)(uintptr_t)run.script, NULL };
     char *env[] = { "PATH=/usr/bin:/bin", "HOME=/home/box", "LANG=C.UTF-8", NULL };
@@ -319,7 +325,12 @@ struct told box_run(uint32_t box, unsigned payload, struct run run)
         fds[n++] = run.held[i];
     uint32_t serial = front_send(&frame, sizeof frame, fds, (size_t)n);
     close(fds[0]);
-    return front_answer(serial);
+    return serial;
+}
+
+struct told box_run(uint32_t box, unsigned payload, struct run run)
+{
+    return front_answer(box_order(box, payload, run));
 }
 
 struct event box_sh(uint32_t box, unsigned payload, const char *script, char *out, size_t size)

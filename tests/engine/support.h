@@ -54,6 +54,7 @@ extern struct front front;
 /* --- the keeper --- */
 int   setup_private(void **state);      /* a keeper of our own, connected */
 int   setup_listening(void **state);    /* one that listens; not connected yet */
+extern void (*keeper_companion)(void);  /* runs as a child that the next keeper does not know of, or NULL */
 extern const char *keeper_template;     /* for the next of them: NAME=DIR:DIR, or NULL */
 int   teardown(void **state);           /* it must have ended or end cleanly, and leave nothing */
 void  front_connect(void);              /* and take HELLO */
@@ -87,6 +88,8 @@ struct run {
     enum start_way way;
     uint32_t    user, group;    /* as in the frame */
 };
+/* Waits for nothing; the serial. */
+uint32_t    box_order(uint32_t box, unsigned payload, struct run run);
 /* Waits for DONE only. */
 struct told box_run(uint32_t box, unsigned payload, struct run run);
 /* Starts sh -c, waits for its end, returns it; out (may be NULL) gets its output as a string. */
@@ -101,13 +104,14 @@ long   keeper_anonymous_kb(void);
 size_t keeper_children(pid_t *ret, size_t room);        /* its descendants that are not dead */
 pid_t  keeper_init(void);               /* pid of the (only) box's init */
 int    cgroups_of(pid_t keeper);        /* leaves that it made and that exist */
+pid_t  payload_pid(const char *name);   /* test_life.c: of a payload of the keeper's; 0: there is none */
 bool   is_running(pid_t pid);           /* and no zombie */
 /* Reads until the deadline, the end, or `size` bytes. */
 size_t read_some(int fd, char *text, size_t size, int ms);
 void   read_until(int fd, const char *wanted);
 
 extern const struct frame_limits usual;
-extern const struct CMUnitTest box_tests[], life_tests[], front_tests[], files_tests[], family_tests[];
-extern const size_t n_box_tests, n_life_tests, n_front_tests, n_files_tests, n_family_tests;
+extern const struct CMUnitTest box_tests[], life_tests[], memory_tests[], front_tests[], files_tests[], family_tests[];
+extern const size_t n_box_tests, n_life_tests, n_memory_tests, n_front_tests, n_files_tests, n_family_tests;
 
 #endif

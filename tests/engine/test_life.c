@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -136,6 +137,64 @@ static void test_the_guest_cannot_end_init(void **state)
     box_end(0);
 }
 
+/* The keeper's companion gives birth, in the pid namespace of a process that it is told, to children of the keeper. */
+static int companion_ask[2] = { -1, -1 }, companion_answer[2] = { -1, -1 };
+
+static void make_strangers(void)
+{
+    pid_t init;
+    char path[40], born = 1;
+
+    if (read(companion_ask[0], &init, sizeof init) != sizeof init)
+        return;
+    snprintf(path, sizeof path, "/proc/%d/ns/pid", (int)init);
+    FD ns = open(path, O_RDONLY | O_CLOEXEC);
+    born = ns >= 0 && setns(ns, CLONE_NEWPID) == 0;
+    for (int i = 0; i < 4 && born; i++) {
+        long pid = syscall(SYS_clone, CLONE_PARENT | SIGCHLD, NULL, NULL, NULL, NULL);
+        if (pid == 0)
+            _exit(0);
+        born = pid > 0;
+    }
+    (void)!write(companion_answer[1], &born, 1);
+}
+
+static int setup_with_companion(void **state)
+{
+    if (pipe2(companion_ask, O_CLOEXEC) < 0 || pipe2(companion_answer, O_CLOEXEC) < 0)
+        return -1;
+    keeper_companion = make_strangers;
+    int r = setup_private(state);
+    keeper_companion = NULL;
+    return r;
+}
+
+static int teardown_with_companion(void **state)
+{
+    for (int i = 0; i < 2; i++) {
+        close(companion_ask[i]);
+        close(companion_answer[i]);
+    }
+    return teardown(state);
+}
+
+static void test_children_that_the_keeper_does_not_know_do_not_hold_up_a_boxs_end(void **state)
+{
+    char born = 0;
+
+    (void)state;
+    box_make(0, NULL);
+    pid_t init = keeper_init();
+    assert_true(init > 1);
+    assert_int_equal(write(companion_ask[1], &init, sizeof init), sizeof init);
+    assert_int_equal(read_some(companion_answer[0], &born, 1, DEADLINE_MS), 1);
+    assert_true(born);
+    assert_int_equal(box_sh(0, 0, "exit 3", NULL, 0).code, 3);
+    box_end(0);
+    box_make(0, NULL);
+    box_end(0);
+}
+
 static void test_a_killed_keeper_leaves_nothing(void **state)
 {
     (void)state;
@@ -158,7 +217,7 @@ static void test_a_killed_keeper_leaves_nothing(void **state)
     wait_for(cgroups_of(keeper) == 0);
 }
 
-static pid_t payload_pid(const char *name)
+pid_t payload_pid(const char *name)
 {
     pid_t pids[64];
     char path[64], comm[64];
@@ -460,6 +519,8 @@ const struct CMUnitTest life_tests[] = {
     TEST(test_destroy_while_the_box_is_made),
     TEST(test_a_killed_init_is_told_with_its_cause),
     TEST(test_the_guest_cannot_end_init),
+    cmocka_unit_test_setup_teardown(test_children_that_the_keeper_does_not_know_do_not_hold_up_a_boxs_end,
+                                    setup_with_companion, teardown_with_companion),
     TEST(test_a_killed_keeper_leaves_nothing),
     TEST(test_a_killed_keeper_leaves_nothing_that_dies_slowly),
     TEST(test_a_box_that_dies_slowly_holds_up_nobody),

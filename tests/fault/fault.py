@@ -186,7 +186,8 @@ def check_reference(way, run):
     inside, outside = run.stdout.splitlines(), "\n".join(run.outside or [])
     wanted = ["uid 1000 1000 1000", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2", "pid 2 parent 0 session 2",
               "file /etc/shadow ENOENT", "write /x EROFS", "write /usr/x EROFS", "write /w/x EROFS", "unshare user: EPERM", "mount: EPERM",
-              "file /proc/sys/user/max_user_namespaces '0'", "interface lo", "reach away: ENETUNREACH", "loopback connect: ok",
+              "file /proc/sys/user/max_user_namespaces '0'", "file /proc/sys/net/ipv4/tcp_rmem '4096\t65536\t131072'", "interface lo",
+              "reach away: ENETUNREACH", "loopback connect: ok",
               "host box", "end of witness"]
     if os.path.exists("/sys/kernel/security/landlock") or "landlock" in read("/sys/kernel/security/lsm") or os.uname().release >= "6":
         wanted.append("landlock layers left 15: E2BIG")
@@ -336,7 +337,8 @@ def make_user(name, options):
 
 def ways(names, place):
     limits = ["--memory", "64M", "--pids", "64", "--cpus", "1", "--disk", "16M"]
-    writable = ["write /x EROFS", "write /usr/x EROFS", "file /proc/sys/user/max_user_namespaces '0'", "interface lo"]
+    writable = ["write /x EROFS", "write /usr/x EROFS", "file /proc/sys/user/max_user_namespaces '0'",
+                "file /proc/sys/net/ipv4/tcp_rmem '4096\t65536\t131072'", "interface lo"]
     no_range = ["-K", "SUB_UID_COUNT=0", "-K", "SUB_GID_COUNT=0"]
     if os.geteuid() != 0:
         return [Way("user", place, ["--disk", "16M"], own_root=True, unlike=["write /usr/x EROFS"])]

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -103,6 +104,7 @@ static void tell_files(void)
                                          "/proc/meminfo",
                                          "/proc/cpuinfo",
                                          "/proc/sys/user/max_user_namespaces",
+                                         "/proc/sys/net/ipv4/tcp_rmem",
                                          "/proc/self/uid_map",
                                          "/proc/self/gid_map",
                                          "/proc/self/setgroups",
@@ -147,7 +149,6 @@ static void tell_files(void)
 
 static void tell_refusals(void)
 {
-    struct if_nameindex *names = if_nameindex();
     struct sockaddr_in away = { .sin_family = AF_INET,
                                 .sin_port = htons(9),
                                 .sin_addr.s_addr = inet_addr("192.0.2.1") };
@@ -155,8 +156,11 @@ static void tell_refusals(void)
     socklen_t size = sizeof here;
     int listener = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
 
-    for (struct if_nameindex *n = names; n && n->if_index; n++)
-        printf("interface %s\n", n->if_name);
+    for (int i = 1; i < 64; i++) {
+        struct ifreq request = { .ifr_ifindex = i };
+        if (ioctl(listener, SIOCGIFNAME, &request) == 0)
+            printf("interface %s\n", request.ifr_name);
+    }
     printf("reach away: %s\n", answer(connect(client, (struct sockaddr *)&away, sizeof away)));
     printf("loopback bind: %s\n", answer(bind(listener, (struct sockaddr *)&here, sizeof here)));
     listen(listener, 1);

@@ -287,6 +287,7 @@ static void test_check_sees_the_whole(void **state)
         { { "listen", "allow_anonymous" }, { "[::]:7070", "true" }, "other machines can reach" },
         { { "listen", "allow_anonymous" }, { "192.0.2.1:7070", "true" }, "other machines can reach" },
         { { "defaults.memory", "limits.memory" }, { "2G", "1G" }, "defaults.memory is more than limits.memory" },
+        { { "defaults.pids", "limits.pids" }, { "200", "100" }, "defaults.pids is more than limits.pids" },
         { { "defaults.disk", "limits.disk" }, { "2G", "1G" }, "defaults.disk is more than limits.disk" },
         { { "defaults.output", "limits.output" }, { "2G", "1G" }, "defaults.output is more than limits.output" },
         { { "defaults.memory", "quota.memory" }, { "2G", "1G" }, "quota.memory" },
@@ -328,7 +329,10 @@ static void test_templates(void **state)
     assert_int_equal(config_template_find(&config, "python"), 1);
     assert_int_equal(config_template_find(&config, "science"), 2);
     assert_int_equal(config_template_find(&config, "nothing"), 0);
+    assert_string_equal(config_template(&config, 1)->python, "");
+    config_template_fill(&config, "/usr/bin/python3");
     assert_string_equal(config_template(&config, 1)->python, "/usr/bin/python3");
+    assert_true(config_template(&config, 1)->python_is_default);
     assert_int_equal(config_template(&config, 1)->pool, 5);
     assert_string_equal(config_template(&config, 2)->python, "/srv/science/bin/python");
     assert_string_equal(config_template(&config, 2)->imports, "numpy,scipy.stats");

@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <sys/stat.h>
 
+#include "base/guest.h"
 #include "front/layers.h"
 #include "front/scratch.h"
 
@@ -116,10 +117,10 @@ static void test_the_guest_directory(void **state)
     char guest[256];
 
     setenv("CARREL_GUEST", at("guest"), 1);
-    layers_find_guest(guest, sizeof guest);
+    guest_find_files(guest, sizeof guest);
     assert_string_equal(guest, at("guest"));
     setenv("CARREL_GUEST", at("missing"), 1);
-    layers_find_guest(guest, sizeof guest);
+    guest_find_files(guest, sizeof guest);
     assert_string_equal(guest, "");
     unsetenv("CARREL_GUEST");
 }

@@ -1,5 +1,6 @@
 """How kernels begin and end."""
 
+import json
 import os
 
 import pytest
@@ -53,6 +54,22 @@ def test_startup_files_run_first(fresh, tmp_path):
     k = fresh(arguments=["--startup", str(tmp_path)])
     ran = k.run("helper, other")
     assert ran.text == "(1, 2)" and ran.reply["execution_count"] == 1
+
+
+def test_arguments_for_ipython_and_its_own_files_are_heeded(fresh, tmp_path):
+    profile = tmp_path / "profile_default"
+    (profile / "startup").mkdir(parents=True)
+    (profile / "startup/00.py").write_text("from_startup = 1")
+    (profile / "ipython_kernel_config.py").write_text("c.IPKernelApp.exec_lines = ['from_config = from_startup + 1']")
+    (profile / "ipython_config.py").write_text("c.InteractiveShell.ast_node_interactivity = 'none'")
+    words = ["--InteractiveShell.ast_node_interactivity=all", "--HistoryManager.hist_file=/x", "--ext", "autoreload"]
+    k = fresh(env={"IPYTHONDIR": str(tmp_path), "CARREL_IPYTHON_ARGUMENTS": json.dumps(words)})
+    ran = k.run("import os; ip = get_ipython(); 'CARREL_IPYTHON_ARGUMENTS' in os.environ; from_config; any('autoreload' in name for name in ip.extension_manager.loaded); ip.history_manager.hist_file")
+    assert ran.reply["status"] == "ok", ran.reply
+    shown = [m["content"]["data"]["text/plain"] for m in ran.messages if m["msg_type"] == "execute_result"]
+    assert shown == ["False", "2", "True", "':memory:'"], shown
+    k = fresh(env={"CARREL_IPYTHON_ARGUMENTS": json.dumps(["--Nonsense", "---", "--InteractiveShell.colors"])})
+    assert k.run("1").text == "1"
 
 
 def test_a_missing_ipykernel_is_one_clear_line(tmp_path):

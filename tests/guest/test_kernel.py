@@ -138,6 +138,35 @@ def test_input_can_be_interrupted(kernel):
     assert [m["content"]["ename"] for m in kernel.collect(msg_id) if m["msg_type"] == "error"] == ["KeyboardInterrupt"]
 
 
+def until_asked(kernel, printed):
+    """The prompt of the next question; what is printed before goes to the list."""
+    while True:
+        m = kernel.receive()
+        if m["msg_type"] == "stream":
+            printed.append(m["content"]["text"])
+        assert m["msg_type"] not in ("execute_reply", "error"), m["content"]
+        if m["msg_type"] == "input_request":
+            return m["content"]["prompt"]
+
+
+def test_the_debugger_is_ipythons_and_can_be_interrupted(kernel):
+    printed = []
+    msg_id = kernel.submit("import pdb\nkept = 3\ndef f():\n    pdb.set_trace()\n    return kept\nf()", allow_stdin=True)
+    for answer in ("p 40 + 2", "c"):
+        assert until_asked(kernel, printed) == "ipdb> "
+        kernel.send("input_reply", {"value": answer}, channel="stdin")
+    assert [m["content"]["data"]["text/plain"] for m in kernel.collect(msg_id) if m["msg_type"] == "execute_result"] == ["3"]
+    assert "42" in "".join(printed)
+    kernel.submit("import pdb; pdb.set_trace()\nkept = 4", allow_stdin=True)
+    until_asked(kernel, printed)
+    interrupt_until_it_replies(kernel)          # Python's own would ask again and again
+    assert kernel.run("kept").text == "4"       # and what follows is done, as with the stock kernel
+
+
+def test_the_extensions_of_every_stock_kernel_are_there(kernel):
+    assert kernel.run("number = 5\n%store number\ndel number\n%store -r number\nnumber").text == "5"
+
+
 # Tells from a thread that the cell is at a line.
 WATCH = """import sys, threading, time
 def watch(main, line):
@@ -345,6 +374,12 @@ def test_what_the_interpreter_looks_like(kernel):
     assert kernel.run("import sys; sys.argv, sys.path[0], 'carrel_kernel' in ' '.join(sys.path), __name__").text == "([''], '', False, '__main__')"
     assert kernel.run("sys.stdin.read()").text == "''"
     assert kernel.run("import threading; threading.active_count()").reply["status"] == "ok"
+
+
+def test_libraries_know_that_they_are_in_a_notebook(kernel):
+    """By what they look at: the class of the shell and its module (plotly's renderer, rich), the section of the application (tqdm)."""
+    assert kernel.run("str(type(get_ipython()))").text == '"<class \'ipykernel.zmqshell.ZMQInteractiveShell\'>"'
+    assert kernel.run("'IPKernelApp' in get_ipython().config").text == "True"
 
 
 def test_a_figure_is_shown_inline(kernel):

@@ -20,7 +20,8 @@ def test_keep_alive_pipelining_and_head(server):
         first, head = Answer(f), Answer(f, "HEAD")
         assert (first.status, first.body) == (200, b"hello\n")
         assert (head.status, head.head["content-length"], head.body) == (200, "6", b"")
-        assert [(a.status, a.body) for a in (Answer(f), Answer(f), Answer(f))] == [(200, b"1000"), (200, b"you"), (404, b"Not Found\n")]
+        assert [(a.status, a.body) for a in (Answer(f), Answer(f), Answer(f))] == [
+            (200, b"1000"), (200, b"you"), (404, b'{"error":{"code":"not_found","message":"Not Found","details":{}}}')]
         assert re.fullmatch("[0-9a-f]{16}", first.head["x-request-id"])
         assert first.head["x-request-id"] != head.head["x-request-id"]
         assert re.fullmatch(r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT", first.head["date"])

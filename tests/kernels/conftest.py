@@ -93,7 +93,7 @@ def start_server(guest, *options):
 
 @pytest.fixture(scope="session")
 def server(fake_guest):
-    s = start_server(fake_guest, "--set", "templates.python.pool=off")
+    s = start_server(fake_guest, "--set", "templates.python.python=/usr/bin/python3", "--set", "templates.python.pool=off")
     yield s
     s.stop()
 
@@ -119,7 +119,7 @@ def make(alice):
     made = []
 
     def make(client=alice, **body):
-        answer = client.post("/v1/boxes", {"template": "python", "limits": {"memory": "256M", "pids": 64}, **body})
+        answer = client.post("/v1/boxes", {"template": "python", "limits": api.limits(memory="256M", pids=64), **body})
         assert answer.status == 201, answer.body
         made.append((client, answer.json["id"]))
         return Kernels(client, answer.json["id"])
@@ -163,7 +163,7 @@ def warm():
 @pytest.fixture(scope="module")
 def real(real_server):
     client = api.Client(real_server.socket)
-    answer = client.post("/v1/boxes", {"template": "python", "limits": {"memory": "1G", "pids": 128}})
+    answer = client.post("/v1/boxes", {"template": "python", "limits": api.limits(memory="1G", pids=128)})
     assert answer.status == 201, answer.body
     yield Kernels(client, answer.json["id"])
     client.delete("/v1/boxes/" + answer.json["id"])

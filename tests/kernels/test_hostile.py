@@ -54,6 +54,23 @@ def test_what_breaks_the_rules_ends_its_kernel_with_a_reason(crowd, server, what
     assert crowd.run(result("x"), context="witness")["results"][0]["data"]["text/plain"] == "7" and server.front_pid() == front
 
 
+SEND_FILE = """
+import socket
+try:
+    socket.send_fds(link.socket, [struct.pack('<II', 1000, 0)], [os.memfd_create('large')])
+    said = 'sent'
+except OSError as e:
+    said = e.__class__.__name__
+link.send('iopub', 'stream', {'name': 'stdout', 'text': said}, header)
+"""
+
+
+@pytest.mark.skipif(tuple(map(int, os.uname().release.split(".")[:2])) < (6, 16), reason="SO_PASSRIGHTS came with Linux 6.16")
+def test_a_link_takes_no_descriptors(crowd):
+    """The front would close them, and the last close of a large file in memory holds it up for all."""
+    assert crowd.run(SEND_FILE, context="sender")["stdout"] == "PermissionError"
+
+
 def test_a_message_that_is_begun_anew_replaces_the_half_one(crowd):
     answer = crowd.run("link.socket.send(struct.pack('<II', 1000, 0) + b'x' * 100); link.send('iopub', 'stream', {'name': 'stdout', 'text': 'ok'}, header)")
     assert answer["outcome"] == "ok" and answer["stdout"] == "ok"

@@ -37,6 +37,55 @@ def test_a_plot_comes_as_png(real):
     assert answer["outcome"] == "ok" and answer["results"][0]["data"]["image/png"].startswith("iVBOR")
 
 
+PREFIX = str(pathlib.Path(KERNEL_PYTHON).parents[1])
+
+
+@pytest.mark.parametrize("body", [{}, {"template": "python"}], ids=["plain", "template"])
+def test_every_box_runs_code_and_its_python_is_the_templates(real_server, body):
+    client = api.Client(real_server.socket)
+    made = client.post("/v1/boxes", body)
+    box = "/v1/boxes/" + made.json["id"]
+    where = "import sys, IPython; print(sys.prefix)"
+    try:
+        ran = client.post(box + "/run", {"code": where})
+        assert ran.status == 200 and ran.json["stdout"] == PREFIX + "\n", ran.body
+        for command in ({"argv": ["python3", "-c", where]}, {"shell": f"python -c '{where}'"}, {"argv": ["python3", "-c", where], "tty": True}):
+            assert client.post(box + "/exec", command).json["stdout"].split() == [PREFIX]
+        own = client.post(box + "/exec", {"shell": "command -v python3", "env": {"PATH": "/usr/bin"}}).json
+        assert own["stdout"] == "/usr/bin/python3\n"
+        check_words(lambda code: client.post(box + "/run", {"code": code}).json)
+    finally:
+        client.delete(box)
+
+
+def test_a_box_that_was_just_created_has_a_repl(real_server):
+    def carrel(*words, **more):
+        return subprocess.run([BUILD / "carrel", *words], env={**os.environ, "CARREL_URL": "unix:" + real_server.socket}, capture_output=True, text=True,
+                              timeout=120, **more)
+    assert carrel("create", "--name", "plain").returncode == 0
+    ran = carrel("repl", "plain", input="import sys\nprint(sys.prefix)\n")
+    carrel("rm", "plain")
+    assert ran.returncode == 0 and PREFIX in ran.stdout, ran
+
+
+def check_words(run):
+    """What a cell starts by name is the kernel's own, too."""
+    for code in ("!python -c 'import sys; print(sys.prefix)'", "%%python\nimport sys; print(sys.prefix)", "%%python3\nimport sys; print(sys.prefix)"):
+        assert run(code)["stdout"].split() == [PREFIX], code
+    assert f"from {PREFIX}/" in run("!pip --version")["stdout"]
+
+
+def test_what_a_parked_kernel_starts_by_name_is_its_own(warm):
+    def parked():
+        box = "/v1/boxes/" + warm.post("/v1/boxes", {"template": "python"}).json["id"]
+        assert warm.post(box + "/run", {"code": "1"}).status == 200
+        if warm.get(box + "/kernels/default").json["way"] == "parked":
+            return box
+        warm.delete(box)
+    box = wait_for(parked)
+    check_words(lambda code: warm.post(box + "/run", {"code": code}).json)
+
+
 @pytest.mark.parametrize("code, check", [
     ("float('nan')", lambda a: value(a) == "nan"),
     ("print('\\udcff')", lambda a: a["outcome"] == "ok" and a["stdout"].endswith("\n")),

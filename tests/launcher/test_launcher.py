@@ -115,18 +115,62 @@ def test_interrupt_restart_and_input(kernel):
     assert kernel.client.is_alive()
 
 
-def test_what_programs_add_for_ipython_does_no_harm(folder, capfd):
+def test_arguments_for_ipython_are_handed_on(folder, capfd):
     # nbclient adds the first one to every kernel called python3, 'jupyter run' its files.
-    k = Kernel(folder, extra_arguments=["--HistoryManager.hist_file=:memory:", "--profile-dir", "/nowhere", "--IPKernelApp.pylab=inline", "a.py"])
+    k = Kernel(folder, extra_arguments=["--HistoryManager.hist_file=:memory:", "--InteractiveShell.ast_node_interactivity=all", "--IPKernelApp.exec_lines=early=5", "a.py"])
     try:
-        assert k.value("2 + 2") == 4
+        assert k.run("early; 6")[0]["status"] == "ok"
+        assert [m["content"]["data"]["text/plain"] for m in k.messages if m["msg_type"] == "execute_result"] == ["5", "6"]
     finally:
         k.client.stop_channels()
         k.manager.shutdown_kernel(now=False)
-    told = capfd.readouterr().err
-    assert "HistoryManager" not in told and "'--profile-dir' is not handed on" in told and "'a.py' is not" in told
+    assert "'a.py' is not handed on" in capfd.readouterr().err
     r = subprocess.run([BUILD / "carrel", "kernel", "-f", "/nonexistent", "--momery", "2G"], stderr=subprocess.PIPE, timeout=120)
     assert r.returncode == 125 and b"momery" in r.stderr
+
+
+PROGRAM = """
+import json, os, sys
+from jupyter_client.manager import start_new_kernel
+os.environ["SET_BY_THE_PROGRAM"] = "1"
+manager, client = start_new_kernel(kernel_name="python3", startup_timeout=120, env=dict(os.environ, FOR_START="2 3", HOME="/somewhere"))
+names = ["SET_BY_THE_PROGRAM", "FOR_START", "OF_THE_SPEC", "LIKE_THE_SHELL_S", "TOKEN_OF_THE_SHELL", "HOME", "CARREL_URL", "PATH"]
+said = []
+client.execute_interactive("import os; print([os.environ.get(name) for name in %r])" % names, timeout=120,
+                           output_hook=lambda m: said.append(m["content"].get("text")))
+client.stop_channels()
+manager.shutdown_kernel()
+sys.stdout.write("".join(text for text in said if text))
+"""
+
+
+def test_what_is_given_to_a_kernel_arrives_and_the_shell_s_environment_does_not(folder, tmp_path, jupyter_path):
+    place = tmp_path / "jupyter/kernels/python3"
+    place.mkdir(parents=True)
+    spec = json.loads((jupyter_path / "share/jupyter/kernels/python3/kernel.json").read_text())
+    spec["env"] = {"OF_THE_SPEC": "at ${FOR_START}", "LIKE_THE_SHELL_S": "same"}
+    (place / "kernel.json").write_text(json.dumps(spec))
+    environment = {**os.environ, "JUPYTER_PATH": str(tmp_path / "jupyter"), "LIKE_THE_SHELL_S": "same", "TOKEN_OF_THE_SHELL": "secret"}
+    r = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, cwd=folder, stdout=subprocess.PIPE, timeout=300, check=True)
+    said = eval(r.stdout)
+    assert said[:4] == ["1", "2 3", "at 2 3", "same"]
+    assert said[4] is None and said[5] == "/home/box" and said[6] is None and "/usr/bin" in said[7]
+
+
+def test_a_kernel_s_death_is_no_error_of_a_cell(folder, tmp_path):
+    """nbclient looks whether the process lives, and takes an answer for the cell's."""
+    with open(tmp_path / "said", "wb") as said:
+        k = Kernel(folder, stderr=said)
+    try:
+        k.client.execute("import os; os.kill(os.getpid(), 9)")
+        wait_for(lambda: not k.manager.is_alive())
+        for channel in (k.client.shell_channel, k.client.iopub_channel):
+            while channel.msg_ready():
+                assert channel.get_msg(timeout=5)["msg_type"] not in ("error", "execute_reply")
+    finally:
+        k.client.stop_channels()
+        k.manager.shutdown_kernel(now=True)
+    assert "killed by signal 9" in (tmp_path / "said").read_text()
 
 
 def test_a_kernel_that_dies_ends_the_launcher(kernel):
@@ -251,7 +295,7 @@ def test_the_kernelspec_is_written_and_taken_away(tmp_path):
     command = [BUILD / "carrel", "kernelspec"]
     made = subprocess.run([*command, "install", "--prefix", tmp_path, "--memory", "1G"], stdout=subprocess.PIPE, timeout=120, check=True).stdout.decode().strip()
     spec = json.loads(pathlib.Path(made).read_text())
-    assert spec["argv"][1:] == ["kernel", "--memory", "1G", "-f", "{connection_file}"] and os.access(spec["argv"][0], os.X_OK)
+    assert spec["argv"][1:] == ["kernel", "--spec", "{resource_dir}", "--memory", "1G", "-f", "{connection_file}"] and os.access(spec["argv"][0], os.X_OK)
     for wrong in (["--memory", "much"], ["--name", "a/b"]):
         assert subprocess.run([*command, "install", "--prefix", tmp_path, *wrong], stderr=subprocess.PIPE, timeout=120).returncode == 125
     subprocess.run([*command, "remove", "--prefix", tmp_path], timeout=120, check=True)

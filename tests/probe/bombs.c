@@ -211,6 +211,36 @@ static int flight_fill(int argc, char **argv)
     return total >= 100000 ? 9 : 0;
 }
 
+/* As many descriptors on their way as there may be; they stay there. */
+static int flight_hold(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    enum { AT_ONCE = 253 };
+    unsigned long long total = 0;
+    for (int pair[2]; total < 100000; total += AT_ONCE) {
+        union {
+            struct cmsghdr header;
+            char space[CMSG_SPACE(AT_ONCE * sizeof(int))];
+        } control = { .header = { .cmsg_len = CMSG_LEN(AT_ONCE * sizeof(int)),
+                                  .cmsg_level = SOL_SOCKET,
+                                  .cmsg_type = SCM_RIGHTS } };
+        struct iovec data = { (char *)"x", 1 };
+        struct msghdr message = {
+            .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
+        };
+        for (int i = 0; i < AT_ONCE; i++)
+            ((int *)(void *)CMSG_DATA(&control.header))[i] = 0;
+        /* The raw call: a libc's may take less at once. */
+        if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, pair) < 0 ||
+            syscall(SYS_sendmsg, pair[0], &message, 0) < 0)
+            break;
+    }
+    say_end(total);
+    for (;;)
+        pause();
+    return 0;
+}
+
 static int page_table_fill(int argc, char **argv)
 {
     (void)argc, (void)argv;
@@ -416,7 +446,24 @@ static int ignore_all(int argc, char **argv)
     return 0;
 }
 
+/* Children of the command's own parent, which end at once. */
+static int siblings(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    int made = 0;
+    for (; made < 4; made++) {
+        long pid = syscall(SYS_clone, 0x8000 /* CLONE_PARENT */ | SIGCHLD, 0, 0, 0, 0);
+        if (pid == 0)
+            _exit(0);
+        if (pid < 0)
+            break;
+    }
+    say("{\"count\":%d,\"errno\":\"%s\"}", made, errno_name(errno));
+    return 0;
+}
+
 const struct bomb bombs[] = {
+    { "siblings", siblings },
     { "fork-bomb", fork_bomb },
     { "fork-storm", fork_storm },
     { "thread-bomb", thread_bomb },
@@ -427,6 +474,7 @@ const struct bomb bombs[] = {
     { "pipe-fill", pipe_fill },
     { "socket-fill", socket_fill },
     { "flight-fill", flight_fill },
+    { "flight-hold", flight_hold },
     { "page-table-fill", page_table_fill },
     { "sysv-fill", sysv_fill },
     { "mapping-fill", mapping_fill },

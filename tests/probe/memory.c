@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -180,16 +181,25 @@ static void vfork_games(void)
 {
     int status = in_child(kept_after_vfork, NULL);
     note("status %x", status);
-    /* A child that shares files but not memory, and one with CLONE_PARENT: its parent would be the probe's, never the
-     * keeper. */
+    /* The command's own siblings would be children of the keeper. */
     long pid = syscall(SYS_clone, 0x8000 /* CLONE_PARENT */ | SIGCHLD, 0, 0, 0, 0);
     if (pid == 0)
         _exit(0);
-    if (pid < 0)
-        note("CLONE_PARENT: %s", errno_name(errno));
+    expect_failure("CLONE_PARENT", pid < 0 ? errno : 0, (const int[]){ EPERM, 0 });
+}
+
+/* They come from a pool of the host's, and no limit on memory counts them. Without a reservation they are given to
+ * whoever asks, also while the pool is empty. */
+static void huge_pages(void)
+{
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_HUGETLB;
+    MUST_FAIL(mmap(NULL, 2 << 20, PROT_READ | PROT_WRITE, flags, -1, 0), ENOMEM);
+    MUST_FAIL(syscall(SYS_memfd_create, "huge", 4 /* MFD_HUGETLB */), EINVAL, EPERM);
+    MUST_FAIL(shmget(IPC_PRIVATE, 2 << 20, IPC_CREAT | SHM_HUGETLB | SHM_NORESERVE | 0600), ENOMEM, EPERM);
 }
 
 static const struct attack attacks[] = {
+    { "huge_pages_are_refused", huge_pages },
     { "page_zero_cannot_be_mapped", page_zero },
     { "kernel_addresses_cannot_be_read", kernel_addresses },
     { "mremap_does_not_lift_limits", mremap_tricks },
@@ -198,6 +208,6 @@ static const struct attack attacks[] = {
     { "writing_own_text_stays_in_the_process", own_text },
     { "wild_exec_arguments_are_refused", wild_exec },
     { "a_hostile_program_header_hurts_nothing", hostile_elf },
-    { "vfork_and_clone_parent_hurt_nothing", vfork_games },
+    { "vfork_hurts_nothing_and_siblings_are_refused", vfork_games },
 };
 const struct topic topic_memory = { "memory", attacks, COUNT(attacks) };

@@ -325,6 +325,8 @@ int main(int argc, char **argv)
         if (status < 0)
             status = run_bomb(more_bombs, more_bombs_count, argc - 2, argv + 2);
         if (status < 0)
+            status = run_bomb(socket_bombs, socket_bombs_count, argc - 2, argv + 2);
+        if (status < 0)
             status = run_bomb(scenes, scenes_count, argc - 2, argv + 2);
         return status < 0 ? 2 : status;
     }

@@ -28,8 +28,8 @@ struct topic {
 
 extern const struct topic topic_process, topic_identity, topic_procfs, topic_files, topic_mounts, topic_network,
     topic_kernel, topic_cpu, topic_memory, topic_misc;
-extern const struct bomb bombs[], more_bombs[], scenes[];
-extern const size_t bombs_count, more_bombs_count, scenes_count;
+extern const struct bomb bombs[], more_bombs[], socket_bombs[], scenes[];
+extern const size_t bombs_count, more_bombs_count, socket_bombs_count, scenes_count;
 
 /* An argument KEY=VALUE of the command line, or NULL. */
 const char *arg_get(const char *key);

@@ -182,6 +182,7 @@ static void secret_files(void)
 {
     static const char *const files[] = { "/proc/kcore",
                                          "/proc/keys",
+                                         "/proc/key-users",
                                          "/proc/timer_list",
                                          "/proc/sched_debug",
                                          "/proc/kmsg",
@@ -226,6 +227,9 @@ static void kernel_controls(void)
         const char *path, *text;
     } files[] = {
         { "/proc/sysrq-trigger", "h" },
+        { "/proc/pressure/cpu", "some 500000 2000000" },
+        { "/proc/pressure/io", "some 500000 2000000" },
+        { "/proc/pressure/memory", "some 500000 2000000" },
         { "/proc/sys/kernel/core_pattern", "|/tmp/x" },
         { "/proc/sys/kernel/modprobe", "/tmp/x" },
         { "/proc/sys/kernel/hostname", "owned" },
@@ -372,9 +376,7 @@ static void mount_flags(void)
             broken("cannot read: %s", line);
         if (!strstr(flags, "nosuid"))
             broken("%s is not nosuid (%s)", point, flags);
-        /* The root holds the device nodes and the masks of /proc: it must then be one that nobody can add to. */
-        int of_the_root = (strcmp(point, "/") == 0 || strncmp(point, "/proc/", 6) == 0) && strncmp(flags, "ro", 2) == 0;
-        if (!strstr(flags, "nodev") && strncmp(point, "/dev", 4) != 0 && !of_the_root)
+        if (!strstr(flags, "nodev") && strncmp(point, "/dev", 4) != 0)
             broken("%s is not nodev (%s)", point, flags);
         int scratch = strncmp(point, "/tmp", 4) == 0 || strncmp(point, "/home", 5) == 0 ||
                       strncmp(point, "/dev/shm", 8) == 0 || strncmp(point, "/host", 5) == 0;

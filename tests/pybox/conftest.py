@@ -37,7 +37,7 @@ def loop():
 
 
 class Ways:
-    """The four managers under one set of calls: what is awaitable is awaited."""
+    """All managers under one set of calls: what is awaitable is awaited."""
 
     def __init__(self, kind, loop, make):
         self.kind = kind
@@ -124,13 +124,15 @@ def pytest_generate_tests(metafunc):
     if "ways" in metafunc.fixturenames:
         all_of_them = LONG or "CARREL_GATEWAY_VENV" in os.environ or metafunc.module.__name__ == "test_port"
         kinds = ["Local", "AsyncLocal", "Remote", "AsyncRemote"] if all_of_them else ["Local", "AsyncRemote"]
+        if "CARREL_CLUSTER" in os.environ:      # KUBECONFIG names one that runs carrel-controller
+            kinds = ["Kube", "AsyncKube"]
         metafunc.parametrize("ways", kinds, indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")
 def ways(request, loop):
     make = getattr(pybox, f"{request.param}PyBoxManager")
-    if request.param.endswith("Local"):
+    if request.param.endswith(("Local", "Kube")):
         return Ways(request.param, loop, make)
     host = request.getfixturevalue("gateway").host
     return Ways(request.param, loop, lambda **options: make(host=host, **options))

@@ -79,12 +79,6 @@ def test_addresses_of_kernels(host, url):
     assert pybox.RemotePyBoxManager(host).get_ws_url("foo") == url
 
 
-@pytest.mark.parametrize("manager", [pybox.KubePyBoxManager, pybox.AsyncKubePyBoxManager])
-def test_a_cluster_is_one_clear_error(manager):
-    with pytest.raises(carrel.Unsupported, match="not supported yet.*RemotePyBoxManager"):
-        manager(env_file="x", kernel_env={})
-
-
 def test_nobody_at_the_gateways_address():
     with pytest.raises(carrel.Unavailable, match="cannot reach"):
         pybox.RemotePyBoxManager("http://127.0.0.1:1").start()

@@ -103,10 +103,33 @@ with carrel.Carrel().create() as box:
     assert (done.returncode, done.stdout) == (0, "0\n42\n1\n"), done.stderr
 
 
+WAYS = """
+from carrel.pybox import LocalPyBoxManager
+with LocalPyBoxManager() as manager:
+    boxes = [manager.start(cwd=CWD) for _ in range(4)]
+    print([box.client.info()["way"] for box in boxes], [box.run("6 * 7").data[0]["text/plain"] for box in boxes])
+"""
+
+
+@pytest.mark.parametrize("somebody", ["root", "user"])
+def test_from_the_second_box_on_kernels_are_forked(place, user, somebody):
+    """Also while the zygote is still getting warm: then a box waits for it, which takes no longer than an interpreter of its own."""
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="carrel-cwd-"))
+    try:
+        shutil.chown(directory, user if somebody == "user" else "root")
+        for cwd in ("None", repr(str(directory))):
+            done = run(sys.executable, WAYS.replace("CWD", cwd), place, user if somebody == "user" else None)
+            assert done.returncode == 0, done.stderr
+            ways, results = done.stdout.split("] ")
+            assert "cold" not in ways.split(",", 1)[1] and results == "['42', '42', '42', '42']\n", done.stdout
+    finally:
+        shutil.rmtree(directory)
+
+
 def test_without_ipykernel_the_error_has_the_fix(place):
     done = run("/usr/bin/python3", "import sys\nsys.modules['ipykernel'] = None\nimport carrel.pybox\n"
                "import importlib.util; importlib.util.find_spec = lambda n: None\ncarrel.pybox.LocalPyBoxManager().start()", place)
-    assert "carrel.errors.KernelUnavailable" in done.stderr and "/usr/bin/python3 -m pip install ipykernel" in done.stderr
+    assert "carrel.errors.KernelUnavailable" in done.stderr and "the fix: carrel setup" in done.stderr
 
 
 def interpreters():

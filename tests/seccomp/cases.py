@@ -17,6 +17,7 @@ CASES = [
     *[("clone", [flag | int(signal.SIGCHLD)], "eperm") for flag in NEW.values()],
     *[("clone", [flag | HIGH], "eperm") for flag in NEW.values()],
     ("clone", [sum(NEW.values())], "eperm"),
+    *[("clone", [0x8000 | int(signal.SIGCHLD) | flags], "eperm") for flags in (0, 0x4100, HIGH, THREAD)],  # CLONE_PARENT
     ("clone3", [0, 88], "enosys"),
     ("unshare", [NEW["user"]], "eperm"),
     ("setns", [3, 0], "eperm"),
@@ -43,9 +44,8 @@ CASES = [
     ("socket", [socket.AF_INET, 2, 58], "eprotonosupport"),
     ("socket", [socket.AF_INET6, 2, 1], "eprotonosupport"),
     *[("socket", [family, kind, protocol], "eprotonosupport") for family in (2, 10) for kind in (0, 4, 7, 10, 15) for protocol in (0, 6, 17)],
-    ("socket", [16, 3, 0], "eafnosupport allow allow"),  # route
-    ("socket", [16, 3 | 0o2000000, 0], "eafnosupport allow allow"),
-    *[("socket", [16, 3, protocol], "eafnosupport eprotonosupport eprotonosupport") for protocol in (4, 6, 9, 12, 15, 16, 21)],
+    *[("socket", [16 | high, kind, protocol], "eafnosupport")  # netlink
+      for high in (0, HIGH) for kind in (2, 3, 3 | 0o2000000) for protocol in (0, 4, 6, 9, 12, 15, 16, 21)],
     *[("socket", [family, kind, 0], "eafnosupport")
       for family in (0, 3, 9, 15, 17, 21, 29, 30, 31, 33, 36, 38, 39, 40, 43, 44, 46) for kind in (1, 2, 3, 5)],
     ("socket", [38 | HIGH, 5, 0], "eafnosupport"),  # AF_ALG
@@ -58,9 +58,21 @@ CASES = [
     ("setsockopt", [3, 6, 1], "allow"),  # TCP_NODELAY
     *[("setsockopt", [3, 1 | high, option | high], "eperm") for option in (26, 50, 51, 52) for high in (0, HIGH)],
     *[("setsockopt", [3, 1 | high, 13 | high], "nothing") for high in (0, HIGH)],      # SO_LINGER
+    *[("setsockopt", [3, 1 | high, 8 | high], "nothing") for high in (0, HIGH)],       # SO_RCVBUF
+    ("setsockopt", [3, 1, 7], "allow"),  # SO_SNDBUF
+    ("setsockopt", [3, 0, 11], "nothing"),  # IP_RECVERR
+    ("setsockopt", [3, 41, 25], "nothing"),  # IPV6_RECVERR
+    *[("setsockopt", [3, 1 | high, option | high], "enoprotoopt") for option in (37, 65, 60, 61) for high in (0, HIGH)],  # TIMESTAMPING, ZEROCOPY, TXTIME
     *[("setsockopt", [3, 6, option], "enoprotoopt") for option in (14, 31, 32, 38, 39, 40)],
     ("setsockopt", [3, 17, 100], "enoprotoopt"),
     ("setsockopt", [3, 0, 26], "allow"),
+
+    ("mmap", [0, 4096, 3, 0x22], "allow"),
+    *[("mmap", [0, 4096, 3, 0x22 | 0x40000 | size | high], "enomem") for high in (0, HIGH) for size in (0, 21 << 26, 30 << 26)],
+    ("memfd_create", [0, 3], "eperm allow allow"),
+    *[("memfd_create", [0, 4 | flags], "eperm einval einval") for flags in (0, 1, 21 << 26, HIGH)],
+    ("shmget", [0, 4096, 0o1600], "eperm allow allow"),
+    *[("shmget", [0, 4096, 0o1600 | 0o4000 | high], "eperm enomem enomem") for high in (0, HIGH)],
 
     *[("ioctl", [0, value | high], "eperm") for value in IO.values() for high in (0, HIGH, 0xFFFFFFFF00000000)],
     *[("ioctl", [0, value], "allow") for value in  # what sealing a terminal in needs, then what a shell and Python need
@@ -87,12 +99,13 @@ CASES = [
     ("prctl", [38, 1], "allow"),
     ("prctl", [35, 1], "eperm"),  # SET_MM
     ("prctl", [35 | HIGH, 1], "eperm"),
-    ("prctl", [22, 2], "eperm allow allow"),  # SET_SECCOMP
+    ("prctl", [22, 2], "eperm einval einval"),  # SET_SECCOMP
     ("prctl", [36, 1], "einval allow allow"),  # subreaper
     *[("prctl", [option], "einval") for option in (0, 53, 57, 59, 62, 67, 1000)],
 
-    ("seccomp", [1, 0], "eperm allow allow"),
-    ("seccomp", [1, 1], "eperm allow allow"),
+    ("seccomp", [0, 0], "eperm allow allow"),
+    ("seccomp", [1, 0], "eperm einval einval"),
+    ("seccomp", [1, 1], "eperm einval einval"),
     ("seccomp", [1, 8], "eperm einval einval"),  # NEW_LISTENER
     ("seccomp", [1, 9], "eperm einval einval"),
     ("seccomp", [1, 8 | HIGH], "eperm einval einval"),

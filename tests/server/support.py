@@ -121,7 +121,7 @@ class UserClient(Client):
 
 
 class Server:
-    def __init__(self, *options, state=None, expect_ready=True, program="carrel-server", env=None):
+    def __init__(self, *options, state=None, expect_ready=True, program="carrel-server", env=None, user=None, prepare=None):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="carrel-server-"))
         self.folder.chmod(0o755)
         self.state = pathlib.Path(state) if state else self.folder / "state"
@@ -135,15 +135,21 @@ class Server:
         self.options = options
         self.program = program
         self.env = env
+        self.who = {} if user is None else {"user": user, "group": user, "extra_groups": []}
+        self.prepare = prepare
+        if user is not None:
+            os.chown(self.folder, user, user)
         self.start(expect_ready)
 
     def start(self, expect_ready=True):
         self.log = open(self.folder / "log", "ab")
         self.process = subprocess.Popen(
             [BUILD / self.program, "serve", "--listen", "%s:%d" % self.tcp, "--socket", self.socket, "--state", self.state, "--run",
-             self.folder / "run", "--set", "templates.python.pool=off", *self.options], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, start_new_session=True,
+             self.folder / "run", "--set", "templates.python.python=/usr/bin/python3",
+             "--set", "templates.python.pool=off", *self.options], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, start_new_session=True,
+            preexec_fn=self.prepare, **self.who,
             # No layer for kernels: it would be seen in boxes where the build lies, perhaps in /tmp.
-            env={**os.environ, "CARREL_GUEST": "", "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:symbolize=0:quarantine_size_mb=4", **(self.env or {})})
+            env={**os.environ, **({"HOME": str(self.folder)} if self.who else {}), "CARREL_GUEST": "", "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:symbolize=0:quarantine_size_mb=4", **(self.env or {})})
         own_children.add(self.process.pid)
         if not expect_ready:
             return

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from support import amount, descriptors, make_box, resident_bytes, run, wait_for
+from support import amount, descriptors, lines, make_box, resident_bytes, run, wait_for
 
 MIB = 1 << 20
 ROOMY = {"memory": "256M", "disk": "128M", "pids": 64}
@@ -46,6 +46,41 @@ def gone_in_time(server, client, box):
     assert in_time(lambda: client.delete(box)).status == 204
     assert time.monotonic() - begin < 10
     assert wait_for(lambda: not server.surplus()), server.surplus()
+
+
+# ---- a command that takes its output back ----
+
+TAKE_BACK = """
+import os, time
+out = os.open('/proc/self/fd/1', os.O_RDWR | os.O_NONBLOCK)
+def take():
+    try:
+        while os.read(out, 65536): pass
+    except BlockingIOError: pass
+for i in range(400):
+    try: os.write(out, b'x' * 65536)
+    except BlockingIOError: pass
+    take()
+os.write(2, b'through')
+time.sleep(1000)
+"""
+
+
+def test_a_command_that_takes_its_output_back_holds_up_nothing(alice, box):
+    """Between the front's question how much there is and its taking that: less comes, and nothing is owed for it. What follows is told at once."""
+    def told(path):
+        response = alice.open("GET", path + "/output?offset=0")
+        try:
+            return "".join(line["data"] for line in lines(response) if line["type"] == "stderr")
+        finally:
+            response.connection.close()
+
+    for _ in range(amount(20, 200)):
+        x = alice.post(box + "/exec", {"argv": ["python3", "-c", TAKE_BACK], "background": True}).json
+        path = f"{box}/exec/{x['id']}"
+        assert wait_for(lambda: told(path) == "through"), alice.get(path).json
+        alice.post(path + "/signal", {"signal": "KILL"})
+        assert wait_for(lambda: alice.get(path).json["state"] == "ended")
 
 
 # ---- a box that is full ----

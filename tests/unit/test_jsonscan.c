@@ -150,25 +150,25 @@ static void test_a_text_is_cut_between_characters(void **state)
     assert_int_equal(jsonscan_cut(jsonscan_inside(SLICE("\"\"")), 5, &n), 0);
 }
 
-static void test_members_come_one_after_the_other(void **state)
+static void test_members_and_elements_are_walked_through(void **state)
 {
-    struct jsonslice rest = SLICE(" { \"a\" : [1, {\"x\":2}] , \"b\":\"}\",\"a\":null } "), name, value;
+    static const struct { const char *text, *seen; } all[] = {
+        { "{}", "" }, { "[]", "" }, { "5", "" }, { "null", "" }, { " { } ", "" },
+        { "{\"a\":1,\"b\":{\"c\":[2,3]}, \"d\" : \"x,}\"}", "\"a\"=1;\"b\"={\"c\":[2,3]};\"d\"=\"x,}\";" },
+        { "[1, [2,3] ,{\"a\":4}]", "=1;=[2,3];={\"a\":4};" },
+    };
 
     (void)state;
-    assert_true(jsonscan_next(&rest, &name, &value));
-    assert_true(jsonscan_is(name, "a"));
-    assert_int_equal(value.size, strlen("[1, {\"x\":2}]"));
-    assert_true(jsonscan_next(&rest, &name, &value));
-    assert_true(jsonscan_is(name, "b") && jsonscan_is(value, "}"));
-    assert_true(jsonscan_next(&rest, &name, &value));
-    assert_true(jsonscan_is(name, "a") && value.size == 4);
-    assert_false(jsonscan_next(&rest, &name, &value));
-    rest = SLICE("{}");
-    assert_false(jsonscan_next(&rest, &name, &value));
-    rest = SLICE("[1]");
-    assert_false(jsonscan_next(&rest, &name, &value));
-    rest = (struct jsonslice){ 0 };
-    assert_false(jsonscan_next(&rest, &name, &value));
+    for (size_t i = 0; i < COUNT(all); i++) {
+        char seen[256] = "";
+        struct jsonwalk w = jsonscan_walk((struct jsonslice){ all[i].text, strlen(all[i].text) });
+        while (jsonscan_next(&w))
+            snprintf(seen + strlen(seen), sizeof seen - strlen(seen), "%.*s=%.*s;", (int)w.key.size,
+                     w.key.data ? w.key.data : "", (int)w.value.size, w.value.data);
+        assert_string_equal(seen, all[i].seen);
+    }
+    struct jsonwalk none = jsonscan_walk((struct jsonslice){ 0 });
+    assert_false(jsonscan_next(&none));
 }
 
 int main(void)
@@ -178,9 +178,9 @@ int main(void)
         cmocka_unit_test(test_depth_has_a_bound),
         cmocka_unit_test(test_every_byte_of_a_long_string_is_looked_at),
         cmocka_unit_test(test_members_are_found_by_their_name),
-        cmocka_unit_test(test_members_come_one_after_the_other),
         cmocka_unit_test(test_texts_are_decoded),
         cmocka_unit_test(test_a_text_is_cut_between_characters),
+        cmocka_unit_test(test_members_and_elements_are_walked_through),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

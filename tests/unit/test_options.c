@@ -131,7 +131,8 @@ static void test_the_command_begins_where_the_options_end(void **state)
 static void test_flags(void **state)
 {
     (void)state;
-    GOOD("-it", "--json", "--trace", "--writable-root", "--report", "r.json", "--zygote", "py", "--net", "none", "sh");
+    GOOD("-it", "--json", "--trace", "--writable-root", "--no-proc", "--report",
+         "r.json", "--zygote", "py", "--net", "none", "sh");
     assert_true(options.interactive && options.box.terminal && options.command.terminal);
     assert_true(options.json && options.trace && options.box.writable_root);
     assert_string_equal(options.report_path, "r.json");

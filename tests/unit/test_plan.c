@@ -12,7 +12,9 @@ static const struct host_facts host = {
     .landlock_abi = 7,
     .can_mknod = true,
     .can_map_ids = true,
-    .has_ld_cache = true,
+    .n_etc = 4,
+    .etc = { { .name = "ld.so.cache" }, { .name = "services", .text = "http 80/tcp\n" },
+             { .name = "ssl/certs", .is_dir = true }, { .name = "vimrc", .link = "/usr/share/vimrc" } },
     .n_trees = 3,
     .tree = { { .name = "usr" }, { .name = "bin", .link = "usr/bin" }, { .name = "lib", .link = "usr/lib" } },
 };
@@ -192,16 +194,38 @@ static void test_nothing_is_made_below_a_link_or_a_file_of_the_box(void **state)
     }
 }
 
-static void test_a_terminal_is_there_only_if_asked_for(void **state)
+static void test_terminals_are_in_every_box_and_needed_only_if_asked_for(void **state)
 {
     struct box_spec spec = plain();
     (void)state;
 
     assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
-    assert_null(mount_at("dev/pts"));
+    assert_true(mount_at("dev/pts")->optional);
     spec.terminal = true;
     assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
-    assert_non_null(mount_at("dev/pts"));
+    assert_false(mount_at("dev/pts")->optional);
+}
+
+static void test_the_host_s_configuration_is_bound_copied_or_linked(void **state)
+{
+    struct box_spec spec = plain();
+    (void)state;
+
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
+    assert_string_equal(entry_at("etc/services", false)->text, "http 80/tcp\n");
+    assert_null(mount_at("etc/services"));
+    assert_int_equal(entry_at("etc/ssl", false)->kind, PLAN_DIR);
+    assert_int_equal(mount_at("etc/ssl/certs")->flags & TREE_READONLY, TREE_READONLY);
+    assert_string_equal(entry_at("etc/vimrc", false)->text, "/usr/share/vimrc");
+    /* One that the caller brings comes later, and so above. */
+    spec.mount[spec.n_mounts++] = (struct mount_spec){ .source = "/x", .target = "/etc/ssl/certs" };
+    spec.mount[spec.n_mounts++] = (struct mount_spec){ .source = "/y", .target = "/etc/services", .is_file = true };
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
+    /* A root of its own has an /etc of its own. */
+    spec = plain();
+    spec.root = "/srv/root";
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
+    assert_null(entry_at("etc/services", false));
 }
 
 static void test_a_writable_root_is_an_overlay_of_the_box_s_own(void **state)
@@ -268,7 +292,8 @@ int main(void)
         cmocka_unit_test(test_a_box_that_cannot_make_nodes_binds_the_host_s),
         cmocka_unit_test(test_a_directory_cannot_cover_a_file_of_the_box),
         cmocka_unit_test(test_nothing_is_made_below_a_link_or_a_file_of_the_box),
-        cmocka_unit_test(test_a_terminal_is_there_only_if_asked_for),
+        cmocka_unit_test(test_terminals_are_in_every_box_and_needed_only_if_asked_for),
+        cmocka_unit_test(test_the_host_s_configuration_is_bound_copied_or_linked),
         cmocka_unit_test(test_a_writable_root_is_an_overlay_of_the_box_s_own),
         cmocka_unit_test(test_a_plan_prints_its_steps_in_order),
         cmocka_unit_test(test_too_many_mounts_are_told),

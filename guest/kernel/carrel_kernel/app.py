@@ -42,7 +42,7 @@ def make_kernel():
     restore = import_ipykernel()
     from traitlets.config import Config
 
-    from carrel_kernel import quick
+    from carrel_kernel import quick, start
     from carrel_kernel.kernel import IOPUB, BoxKernel, make_log
     from carrel_kernel.session import LinkSession
     from carrel_kernel.shell import MemoryStore, QuietProfile, ipython_dir
@@ -66,6 +66,8 @@ def make_kernel():
     streams.install()
     os.register_at_fork(before=streams.flush, after_in_child=kernel.on_fork)
     quick.remember_signatures()
+    start.replace_pdb()
+    start.load_extensions(kernel.shell)
     restore()
     return kernel
 

@@ -16,11 +16,18 @@ def give_up(error, hint):
     sys.exit(CANNOT_START)
 
 
+def how_to_install():
+    """Debian's own interpreter, and others that are kept by somebody, refuse pip."""
+    if sys.prefix == sys.base_prefix and os.path.exists(os.path.join(os.path.dirname(os.__file__), "EXTERNALLY-MANAGED")):
+        return "carrel setup makes an environment that has it, for templates that name no python"
+    return "%s -m pip install 'ipykernel>=6.17'" % (sys.executable or "python3")
+
+
 def check_packages():
     """Ends with the reason if this interpreter cannot be a kernel."""
     if sys.version_info < (3, 8):
         give_up("Python %d.%d is too old for a kernel" % sys.version_info[:2], "use Python 3.9 or newer")
-    install = "%s -m pip install 'ipykernel>=6.17'" % (sys.executable or "python3")
+    install = how_to_install()
     try:
         import ipykernel
     except ImportError as error:
@@ -51,10 +58,17 @@ def main(arguments):
         from carrel_kernel import zygote
 
         return zygote.main(options)
-    from carrel_kernel import app
+    from carrel_kernel import app, start
 
     app.enter_directory()
-    kernel = app.make_kernel()
-    app.open_link(kernel, 0)
-    app.run_startup(kernel, options.startup)
+    try:
+        kernel = app.make_kernel()
+        app.open_link(kernel, 0)
+        app.run_startup(kernel, options.startup)
+        start.begin(kernel)
+    except Exception:
+        import traceback
+
+        os.write(2, traceback.format_exc().encode("utf-8", "backslashreplace"))     # sys.stderr may be ours, and nobody reads it
+        os._exit(1)
     app.serve(kernel)

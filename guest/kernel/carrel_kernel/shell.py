@@ -84,6 +84,7 @@ class Shell(OnceTransformed, ZMQInteractiveShell):
 
     def init_history(self):
         self.history_manager = MemoryHistory(shell=self, parent=self)
+        self.history_manager.hist_file = ":memory:"
         self.configurables.append(self.history_manager)
 
     def _get_exc_info(self, exc_tuple=None):
@@ -156,3 +157,8 @@ class Shell(OnceTransformed, ZMQInteractiveShell):
 
 
 InteractiveShellABC.register(Shell)
+
+
+# Libraries look at the name of this class, or of the module that it is from, to know that they are in a notebook: plotly's renderer, rich, many others.
+for _name in ("__module__", "__name__", "__qualname__"):
+    setattr(Shell, _name, getattr(ZMQInteractiveShell, _name))

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 
-from carrel_kernel import app, command, memory, renewal
+from carrel_kernel import app, command, memory, renewal, start
 
 THREAD_LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMEXPR_MAX_THREADS", "VECLIB_MAXIMUM_THREADS")
 # How long an idle thread of OpenBLAS takes a processor: two to this power of its cycles. Its own choice, 26, is a fortieth of a second.
@@ -162,6 +162,7 @@ def prepare(options):
     for name in ("_", "__", "___"):     # in both places: where they differ, IPython thinks that the user set his own
         kernel.shell.user_ns[name] = ""
         setattr(kernel.shell.displayhook, name, "")
+    sys.breakpointhook = sys.__breakpointhook__     # debugpy, which something may have imported, waits in its own for nobody
     app.run_startup(kernel, options.startup)
     for name in ("last_type", "last_value", "last_traceback", "last_exc"):
         if hasattr(sys, name):
@@ -231,6 +232,7 @@ def main(options):
     adoption.run(environment_of(child))
     library.zygote_running()
     app.open_link(kernel, 0)
+    start.begin(kernel)
     kernel.when_it_stays = threads.give_back
     app.serve(kernel)
 

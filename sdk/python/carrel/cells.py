@@ -187,7 +187,7 @@ def checked(result: Result) -> Result:
         # What the cell itself could have said is not believed: only what came before the kernel was ready, and the server knows when that was.
         if said.startswith(_NEVER_READY):
             _no_kernel(result.stderr)
-        if "ipykernel" in said and "pip install" in said:
+        if ("ipykernel" in said and "pip install" in said) or "carrel setup" in said:
             raise KernelUnavailable(said, code="no_ipykernel")
         if said.startswith("exec: ") and said.endswith("Permission denied"):
             raise KernelUnavailable(f"{said}; the directory of the interpreter is closed to the user of the box: chmod 755 it", code="closed_prefix")

@@ -18,6 +18,8 @@ from typing import IO, Sequence
 
 from .errors import KernelUnavailable, Unavailable
 
+_MACHINE_PLACE = "/usr/local/lib/carrel/python"         # of root's `carrel setup`
+
 # The server is this shell, after exec. A child of it waits for the end of a pipe whose other end this process has: that comes even if this process
 # is killed. A line on the pipe means that the server has ended already. Else the child waits for that, and removes the directory, which is $0.
 _GUARD = """exec 3<&0 </dev/null
@@ -100,12 +102,54 @@ def find_guest() -> str | None:
     return packaged if os.path.isdir(packaged) else None
 
 
+def setup_place() -> str:
+    """Where `carrel setup` puts the environment for kernels."""
+    named, data = os.environ.get("CARREL_ENVIRONMENT", ""), os.environ.get("XDG_DATA_HOME", "")
+    if named.startswith("/"):
+        return named
+    if os.geteuid() == 0:
+        return _MACHINE_PLACE
+    return os.path.join(data if data.startswith("/") else os.path.expanduser("~/.local/share"), "carrel", "python")
+
+
+def is_set_up() -> bool:
+    """Whether there is an environment of `carrel setup`, of this user or of the machine."""
+    places = [setup_place()] if os.environ.get("CARREL_ENVIRONMENT") else [setup_place(), _MACHINE_PLACE]
+    return any(os.path.exists(os.path.join(place, "carrel-setup")) for place in places)
+
+
+def setup(*packages: str, upgrade: bool = False) -> str:
+    """`carrel setup`: makes an environment for kernels, once, with further packages if they are named; shows its progress on standard error.
+    It is used where the caller's own interpreter has no ipykernel. Returns the path of its interpreter."""
+    done = subprocess.run([find_binary(), "setup", *(("--upgrade",) if upgrade else ()), "--", *packages], stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        raise Unavailable("'carrel setup' did not succeed; what it said on standard error tells why")
+    return done.stdout.strip()
+
+
+def _is_managed() -> bool:
+    """Whether pip may install nothing for this interpreter: it is Debian's, say."""
+    return sys.prefix == sys.base_prefix and os.path.exists(os.path.join(os.path.dirname(os.__file__), "EXTERNALLY-MANAGED"))
+
+
+def _own_kernel() -> bool:
+    """Whether this interpreter can be a kernel; if it cannot and CARREL_SETUP is "yes", an environment is made that can."""
+    if importlib.util.find_spec("ipykernel") is not None:
+        return True
+    if os.environ.get("CARREL_SETUP") == "yes" and not is_set_up():
+        setup()
+    return False
+
+
 def require_kernel() -> None:
-    """KernelUnavailable if this interpreter cannot be a kernel."""
-    if importlib.util.find_spec("ipykernel") is None:
+    """KernelUnavailable if there is no interpreter that can be a kernel."""
+    if not _own_kernel():
+        if is_set_up():
+            return
         python = sys.executable or "python3"
-        raise KernelUnavailable(f"a kernel is this interpreter in a box, and ipykernel is not installed for it; the fix: "
-                                f"{python} -m pip install ipykernel (or install carrel[local])", code="no_ipykernel")
+        other = "" if _is_managed() else f"; or: {python} -m pip install ipykernel"
+        raise KernelUnavailable(f"a kernel is this interpreter in a box, and ipykernel is not installed for it; the fix: carrel setup (in Python: "
+                                f"carrel.setup()), which makes an environment for kernels, once{other}", code="no_ipykernel")
     for prefix in {sys.prefix, sys.base_prefix} if os.geteuid() == 0 else ():
         if not _open_to_all(prefix):
             raise KernelUnavailable(f"a kernel is this interpreter in a box, whose user is not root, and {prefix} is closed to others; the fix: "
@@ -115,7 +159,8 @@ def require_kernel() -> None:
 def kernel_settings(startup: str | None = None, early: bool = False) -> tuple[str, ...]:
     """Settings of a private server whose kernels are the caller's own interpreter with the caller's own packages. early: there will be kernels."""
     settings = {} if early else {"zygote": "late"}
-    if sys.executable:
+    # Else the server finds the one of `carrel setup`, or says that there is none.
+    if sys.executable and _own_kernel():
         settings["python"] = os.path.abspath(sys.executable)
     if startup:
         settings["startup"] = startup

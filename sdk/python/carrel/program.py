@@ -1,6 +1,7 @@
 """The command `carrel` of an installed package: the program that it carries, or the one on this machine."""
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from typing import NoReturn
@@ -13,6 +14,9 @@ def main() -> NoReturn:
     guest = local.find_guest()
     if guest:
         os.environ.setdefault("CARREL_GUEST", guest)
+    # Kernels are of the environment that this package is installed in, if it has what they need.
+    if sys.executable and importlib.util.find_spec("ipykernel"):
+        os.environ.setdefault("CARREL_PYTHON", os.path.abspath(sys.executable))
     try:
         program = local.find_binary()
     except Unavailable as e:

@@ -47,6 +47,7 @@ struct call {
     struct http_request     *r;
     const struct http_match *match;
     struct identity          who;
+    struct keeper_wait       wait;
     void (*on_body)(struct call *c, json_t *root);
     /* The answer comes later; may be NULL. The client is gone. */
     void (*on_gone)(struct call *c);

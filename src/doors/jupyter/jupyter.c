@@ -10,6 +10,7 @@
 
 #include "doors/jupyter/door.h"
 #include "front/auth_host.h"
+#include "front/caller.h"
 
 struct way {
     call_handler *handle;
@@ -88,33 +89,19 @@ static void on_end(struct http_request *r, enum http_end how)
     struct call *c = r->owner;
 
     (void)how;
+    front_cancel_wait(&c->wait);
     if (c->on_gone)
         c->on_gone(c);
 }
 
-static bool let_in(struct call *c, unsigned scope)
+static bool let_in(struct call *c, unsigned scopes)
 {
-    const char *why = "";
-    int status = auth_request(c->front->auth, c->r, &c->who, &why);
+    struct refusal why;
 
-    if (status == 401)
-        (void)http_reply_header(c->r, "WWW-Authenticate", "Bearer realm=\"carrel\"");
-    if (status) {
-        answer_fail(c, status, "%s", why);
-        return false;
-    }
-    if (!http_request_claim(c->r, &c->front->memory, c->who.name)) {
-        (void)http_reply_header(c->r, "Retry-After", "1");
-        answer_fail(c, 429, "%s has too many connections; close some", c->who.name);
-        return false;
-    }
-    if (c->who.scopes & SCOPE_ADMIN)
-        c->who.scopes |= SCOPE_ALL;
-    if ((c->who.scopes & scope) != scope) {
-        answer_fail(c, 403, "%s lacks the scope for this", c->who.name);
-        return false;
-    }
-    return true;
+    if (caller_admit(c->front, c->r, scopes, &c->who, &why))
+        return true;
+    answer_fail(c, why.status, "%s", why.why);
+    return false;
 }
 
 static struct call *call_new(struct front *front, struct http_request *r, const struct http_match *m)
@@ -138,6 +125,18 @@ static bool is_below(struct http_text path, const char *root)
     return path.size >= n && memcmp(path.data, root, n) == 0 && (path.size == n || path.data[n] == '/');
 }
 
+static void on_keeper(struct keeper_wait *w)
+{
+    struct call *c = (struct call *)((char *)w - offsetof(struct call, wait));
+
+    if (c->front->ready) {
+        ways[c->match->route - routes].handle(c);
+        return;
+    }
+    (void)http_reply_header(c->r, "Retry-After", "1");
+    answer_fail(c, 503, "the keeper is not there, so this server does not know its kernels; try again");
+}
+
 static void call_begin(struct http_request *r, const struct http_match *m, void *owner)
 {
     const struct way *way = &ways[m->route - routes];
@@ -149,12 +148,10 @@ static void call_begin(struct http_request *r, const struct http_match *m, void 
     if (!let_in(c, way->scope))
         return;
     /* Whoever is told that a kernel does not exist gives it up; a new front hears of them a moment after its start. */
-    if (!c->front->ready && (is_below(r->head.path, K) || is_below(r->head.path, S))) {
-        (void)http_reply_header(r, "Retry-After", "1");
-        answer_fail(c, 503, "the server has just started and does not know its kernels yet; try again");
-        return;
-    }
-    way->handle(c);
+    if (!c->front->ready && (is_below(r->head.path, K) || is_below(r->head.path, S)))
+        front_wait_for_keeper(c->front, &c->wait, on_keeper);
+    else
+        way->handle(c);
 }
 
 /* ---- bodies ---- */
@@ -228,7 +225,7 @@ struct kernel *call_kernel(struct call *c)
 
 /* ---- the door itself ---- */
 
-bool jupyter_dispatch(struct front *front, struct http_request *r)
+static bool dispatch(struct front *front, struct http_request *r)
 {
     if (!is_below(r->head.path, "/api") && !is_below(r->head.path, "/kernelspecs"))
         return false;
@@ -250,7 +247,7 @@ bool jupyter_dispatch(struct front *front, struct http_request *r)
     return true;
 }
 
-int jupyter_open(struct front *front, struct err *e)
+static int open_door(struct front *front, struct err *e)
 {
     struct jupyter *j = calloc(1, sizeof *j);
 
@@ -267,7 +264,7 @@ int jupyter_open(struct front *front, struct err *e)
     return sessions_load(j, e);
 }
 
-void jupyter_close(struct front *front)
+static void close_door(struct front *front)
 {
     struct jupyter *j = front->jupyter;
 
@@ -279,3 +276,5 @@ void jupyter_close(struct front *front)
     free(j);
     front->jupyter = NULL;
 }
+
+const struct door jupyter_door = { .name = "jupyter", .open = open_door, .dispatch = dispatch, .close = close_door };

@@ -367,7 +367,7 @@ void ask_box_delete(struct ask *a)
 
     if (!query_only(a, known) || !query_bool(a, "wait", &wait))
         return;
-    if (a->box->phase == PHASE_DELETED || a->box->phase == PHASE_FAILED) {
+    if (a->box->phase == PHASE_DELETED) {
         reply_none(a);
         return;
     }

@@ -36,11 +36,12 @@ static bool is_kind(struct jsonslice value, char first)
 
 int call_body_read(const char *data, size_t size, bool with_service, struct call_body *b, struct err *e)
 {
-    struct jsonslice rest = { data, size }, name, value;
+    struct jsonwalk w = jsonscan_walk((struct jsonslice){ data, size });
     int r = 0;
 
     *b = (struct call_body){ 0 };
-    while (r == 0 && jsonscan_next(&rest, &name, &value)) {
+    while (r == 0 && jsonscan_next(&w)) {
+        struct jsonslice name = w.key, value = w.value;
         bool is_null = value.size == 4 && memcmp(value.data, "null", 4) == 0;
         if (jsonscan_is(name, "function")) {
             if (!jsonscan_text(value, b->function, sizeof b->function))

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/parse.h"
+#include "front/families.h"
 
 enum { ARGS_MAX = 65536, ARG_BYTES_MAX = 131071 /* Linux' MAX_ARG_STRLEN */, TERMINAL_SIDE_MAX = 4096 };
 
@@ -227,7 +228,10 @@ static char **make_argv(const struct command *c, struct arena *arena)
 
 static char **make_env(const struct command *c, struct arena *arena)
 {
-    json_t *all = json_pack("{s:s,s:s,s:s,s:s}", "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    const struct front *front = c->ask->front;
+    char path[CONFIG_PATH_SIZE];
+    uint32_t template = families_layers(front, &c->ask->box->settings);
+    json_t *all = json_pack("{s:s,s:s,s:s,s:s}", "PATH", config_template_path(&front->config, template, path),
                             "LANG", "C.UTF-8", "LC_ALL", "C.UTF-8", "HOME", "/home/box");
     const char *key;
     json_t *value;

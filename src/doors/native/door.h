@@ -28,6 +28,7 @@ struct ask {
     struct identity          who;
     struct box              *box;       /* of {id}, if the route has one */
     struct exec             *exec;      /* of {xid} */
+    struct keeper_wait       wait;
     void                    *work;      /* the handler's own */
     /* May be NULL. The answer is out, or nobody waits for it any more. */
     void (*on_end)(struct ask *a, enum http_end how);

@@ -18,16 +18,20 @@ void ask_info(struct ask *a)
 {
     const struct config *c = &a->front->config;
     const struct frame_limits left = boxes_left(a->front);
-    json_t *roots = json_array();
+    json_t *roots = json_array(), *templates = json_array();
     char started[32];
 
     json_array_append_new(roots, json_string("host"));
     for (uint32_t i = 0; i < c->n_roots; i++)
         json_array_append_new(roots, json_string(c->root_name[i]));
+    for (uint32_t i = 0; i < c->n_templates; i++)
+        json_array_append_new(templates, json_pack("{s:s,s:s}", "name", c->template[i].name, "python",
+                                                   c->template[i].python));
     front_time_text(a->front->started_ms, started);
     reply_json(a, 200,
-               json_pack("{s:s,s:s,s:b,s:o,s:{s:I,s:f,s:i},s:{s:I,s:f,s:I},s:{s:I,s:f,s:I,s:I},s:{s:I,s:I}}", "version",
-                         CARREL_VERSION, "started_at", started, "ready", a->front->ready, "roots", roots, "host",
+               json_pack("{s:s,s:s,s:b,s:o,s:o,s:{s:I,s:f,s:i},s:{s:I,s:f,s:I},s:{s:I,s:f,s:I,s:I},s:{s:I,s:I}}",
+                         "version", CARREL_VERSION, "started_at", started, "ready", a->front->ready, "roots", roots,
+                         "templates", templates, "host",
                          "memory", (json_int_t)c->host_memory_bytes, "cpus", (double)c->host_cpu_milli / 1000, "boxes",
                          KEEPER_BOXES, "free", "memory", (json_int_t)left.memory_bytes, "cpus",
                          (double)left.cpu_milli / 1000, "boxes",
@@ -39,7 +43,11 @@ void ask_info(struct ask *a)
 
 void ask_health(struct ask *a)
 {
-    reply_data(a, 200, "{\"status\":\"ok\"}", 15);
+    /* Whoever waits for a server to come up asks here, and uses it then. */
+    if (a->front->was_ready)
+        reply_data(a, 200, "{\"status\":\"ok\"}", 15);
+    else
+        reply_fail(a, 503, "unavailable", "the server is starting: the keeper is not there yet");
 }
 
 void ask_ready(struct ask *a)

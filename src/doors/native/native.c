@@ -7,12 +7,13 @@
 #include <string.h>
 
 #include "doors/native/door.h"
-#include "front/inlets.h"
+#include "front/caller.h"
 
-/* OPEN: for everybody, unknown callers too; HELD: for whoever holds a grant, and for nobody else. */
-enum { OPEN = 1, BOX = 2, EXEC = 4, HELD = 8 };
+/* OPEN: for everybody, unknown callers too. HELD: for whoever holds a grant, and for nobody else. KEEPER: waits for a
+ * keeper that is not there yet; BOX implies it. */
+enum { OPEN = 1, BOX = 2, EXEC = 4, KEEPER = 8, HELD = 16 };
 
-struct door {
+struct way {
     ask_handler *handle;
     unsigned     scope, needs;
 };
@@ -27,8 +28,8 @@ struct door {
 
 /* X(method, pattern, handler, scope, needs) */
 #define ROUTES(ROW)                                                                    \
-    ROW("POST", B, ask_box_create, SCOPE_WRITE, 0)                                     \
-    ROW("GET", B, ask_box_list, SCOPE_READ, 0)                                         \
+    ROW("POST", B, ask_box_create, SCOPE_WRITE, KEEPER)                                \
+    ROW("GET", B, ask_box_list, SCOPE_READ, KEEPER)                                    \
     ROW("GET", BI, ask_box_get, SCOPE_READ, BOX)                                       \
     ROW("PATCH", BI, ask_box_update, SCOPE_WRITE, BOX)                                 \
     ROW("DELETE", BI, ask_box_delete, SCOPE_WRITE, BOX)                                \
@@ -49,7 +50,7 @@ struct door {
     ROW("POST", X "/stdin", ask_exec_stdin, SCOPE_EXEC, BOX | EXEC)                    \
     ROW("POST", X "/resize", ask_exec_resize, SCOPE_EXEC, BOX | EXEC)                  \
     ROW("POST", X "/signal", ask_exec_signal, SCOPE_EXEC, BOX | EXEC)                  \
-    ROW("POST", "/v1/run", ask_run, SCOPE_EXEC, 0)                                     \
+    ROW("POST", "/v1/run", ask_run, SCOPE_EXEC, KEEPER)                                \
     ROW("POST", BI "/run", ask_run_box, SCOPE_EXEC, BOX)                               \
     ROW("GET", BI "/kernels", ask_kernel_list, SCOPE_EXEC, BOX)                        \
     ROW("POST", BI "/kernels", ask_kernel_start, SCOPE_EXEC, BOX)                      \
@@ -96,83 +97,42 @@ struct door {
 
 static void ask_begin(struct http_request *r, const struct http_match *m, void *owner);
 
-#define DOOR(method, pattern, handler, scope, needs) { handler, scope, needs },
+#define WAY(method, pattern, handler, scope, needs) { handler, scope, needs },
 #define ROUTE(method, pattern, handler, scope, needs) { method, pattern, ask_begin },
 
 /* Two tables in the same order: what the router knows, and what we do. */
-static const struct door doors[] = { ROUTES(DOOR) };
+static const struct way ways[] = { ROUTES(WAY) };
 static const struct http_route routes[] = { ROUTES(ROUTE) };
-
-void native_routes(const struct http_route **ret, size_t *ret_n)
-{
-    *ret = routes;
-    *ret_n = sizeof routes / sizeof *routes;
-}
 
 static void on_end(struct http_request *r, enum http_end how)
 {
     struct ask *a = r->owner;
 
+    front_cancel_wait(&a->wait);
     if (a->on_end)
         a->on_end(a, how);
     free(a->body);
 }
 
-static const char *scope_name(unsigned scope)
+static bool refused(struct ask *a, const struct refusal *why)
 {
-    return scope == SCOPE_READ ? "boxes:read" : scope == SCOPE_WRITE ? "boxes:write" : scope == SCOPE_EXEC ? "exec"
-         : scope == SCOPE_FILES ? "files" : scope == SCOPE_PORTS ? "ports" : "admin";
-}
-
-static bool let_in(struct ask *a, unsigned scope)
-{
-    const char *why = "";
-    int status = auth_request(a->front->auth, a->r, &a->who, &why);
-
-    if (status == 401)
-        (void)http_reply_header(a->r, "WWW-Authenticate", "Bearer realm=\"carrel\"");
-    if (status) {
-        reply_fail(a, status, status == 401 ? "unauthorized" : status == 403 ? "forbidden" : "internal", "%s", why);
-        return false;
-    }
-    if (!http_request_claim(a->r, &a->front->memory, a->who.name)) {
-        (void)http_reply_header(a->r, "Retry-After", "1");
-        reply_fail(a, 429, "too_many", "%s has too many connections; close some", a->who.name);
-        return false;
-    }
-    if (a->who.scopes & SCOPE_ADMIN)
-        a->who.scopes |= SCOPE_ALL;
-    if (scope && !(a->who.scopes & scope)) {
-        reply_fail(a, 403, "forbidden", "%s lacks the scope %s", a->who.name, scope_name(scope));
-        return false;
-    }
-    return true;
-}
-
-/* A box's code has no name but its box's; what is kept for it is its owner's. */
-static bool let_box_in(struct ask *a, struct box *box)
-{
-    snprintf(a->who.name, sizeof a->who.name, "box:%s", box->id);
-    if (http_request_claim(a->r, &a->front->memory, box->owner))
-        return true;
-    (void)http_reply_header(a->r, "Retry-After", "1");
-    reply_fail(a, 429, "too_many", "%s has too many connections; close some", box->owner);
+    if (why->status)
+        reply_fail(a, why->status, why->code, "%s", why->why);
+    else
+        http_request_abort(a->r);
     return false;
 }
 
-static bool let_holder_in(struct ask *a)
+static bool let_in(struct ask *a, const struct way *way)
 {
-    bool is_inlet;
-    struct box *box = inlet_box(a->front, a->r->peer, &is_inlet);
+    struct refusal why;
+    struct box *holder;
 
-    if (is_inlet)
-        return box && let_box_in(a, box);
-    if (!let_in(a, 0))
-        return false;
-    if (a->who.scopes & SCOPE_GRANT)
+    if (way->needs & OPEN)
         return true;
-    reply_fail(a, 403, "forbidden", "this is for holders of a grant: with its token, or from a box that has one");
-    return false;
+    if (way->needs & HELD)
+        return caller_admit_holder(a->front, a->r, &a->who, &holder, &why) || refused(a, &why);
+    return caller_admit(a->front, a->r, way->scope, &a->who, &why) || refused(a, &why);
 }
 
 static bool find_box(struct ask *a)
@@ -203,9 +163,22 @@ bool ask_find_again(struct ask *a)
     return (!a->box || find_box(a)) && (!a->exec || find_exec(a));
 }
 
+static void find_and_handle(struct ask *a)
+{
+    const struct way *way = &ways[a->match->route - routes];
+
+    if ((!(way->needs & BOX) || find_box(a)) && (!(way->needs & EXEC) || find_exec(a)))
+        way->handle(a);
+}
+
+static void on_keeper(struct keeper_wait *w)
+{
+    find_and_handle((struct ask *)((char *)w - offsetof(struct ask, wait)));
+}
+
 static void ask_begin(struct http_request *r, const struct http_match *m, void *owner)
 {
-    const struct door *door = &doors[m->route - routes];
+    const struct way *way = &ways[m->route - routes];
     struct ask *a = arena_alloc(&r->arena, sizeof *a);
 
     if (!a) {
@@ -215,35 +188,35 @@ static void ask_begin(struct http_request *r, const struct http_match *m, void *
     *a = (struct ask){ .front = owner, .r = r, .match = m };
     r->owner = a;
     r->on_end = on_end;
-    if (door->needs & OPEN && share_join(&r->share, &a->front->memory, "") < 0) {   /* all strangers are one */
+    if (way->needs & OPEN && share_join(&r->share, &a->front->memory, "") < 0) {   /* all strangers are one */
         http_request_abort(r);
         return;
     }
-    bool is_in = door->needs & OPEN || (door->needs & HELD ? let_holder_in(a) : let_in(a, door->scope));
-    if (is_in && (!(door->needs & BOX) || find_box(a)) && (!(door->needs & EXEC) || find_exec(a)))
-        door->handle(a);
+    if (!let_in(a, way))
+        return;
+    if (way->needs & (KEEPER | BOX) && !a->front->ready)
+        front_wait_for_keeper(a->front, &a->wait, on_keeper);
+    else
+        find_and_handle(a);
 }
 
-bool native_inlet(struct front *front, struct http_request *r)
+/* Of all routes a box's code finds only those for holders of grants. */
+static bool dispatch_inlet(struct front *front, struct http_request *r)
 {
-    bool is_inlet;
-    struct box *box = inlet_box(front, r->peer, &is_inlet);
-
-    if (!is_inlet)
-        return false;
     struct http_match *m = arena_alloc(&r->arena, sizeof *m);
     int status = m ? http_router_find(front->router, &r->arena, r->head.method, r->head.path, m) : 500;
-    bool is_open = status == 200 && doors[m->route - routes].needs & HELD;
-    if (!box || status == 500)
+
+    if (status == 500)
         http_request_abort(r);
-    else if (is_open)
+    else if (status == 200 && ways[m->route - routes].needs & HELD)
         ask_begin(r, m, front);
     else
-        reply_error(r, 404, "not_found", "here are only GET /v1/grant and POST /v1/grant/call", NULL);
+        reply_error(r, 404, "not_found", "here are only GET /v1/grant, POST /v1/grant/call and /mcp/services/NAME",
+                    NULL);
     return true;
 }
 
-void native_dispatch(struct front *front, struct http_request *r)
+static bool dispatch(struct front *front, struct http_request *r)
 {
     struct http_match *m = arena_alloc(&r->arena, sizeof *m);
     int status = m ? http_router_find(front->router, &r->arena, r->head.method, r->head.path, m) : 500;
@@ -257,4 +230,16 @@ void native_dispatch(struct front *front, struct http_request *r)
     } else {
         http_request_abort(r);
     }
+    return true;
 }
+
+static int open_door(struct front *front, struct err *e)
+{
+    int r = http_router_new(routes, sizeof routes / sizeof *routes, &front->router);
+
+    return r < 0 ? err_at(e, -r, STEP_HOST, 0, "the native door's routes") : 0;
+}
+
+const struct door native_door = {
+    .name = "native", .open = open_door, .dispatch = dispatch, .dispatch_inlet = dispatch_inlet
+};

@@ -66,6 +66,9 @@ int settings_check_limits(const struct config *config, const struct frame_limits
     if (config->max_disk_bytes && l->disk_bytes > config->max_disk_bytes)
         return err_set(e, EINVAL, STEP_USAGE, "limits.disk may be %llu bytes on this server, not %llu",
                        (unsigned long long)config->max_disk_bytes, (unsigned long long)l->disk_bytes);
+    if (config->max_pids && l->pids > config->max_pids)
+        return err_set(e, EINVAL, STEP_USAGE, "limits.pids may be %u on this server, not %u", config->max_pids,
+                       l->pids);
     if (config->host_cpu_milli && l->cpu_milli > config->host_cpu_milli)
         return err_set(e, EINVAL, STEP_USAGE, "limits.cpus may be %u.%03u on this server",
                        config->host_cpu_milli / 1000, config->host_cpu_milli % 1000);

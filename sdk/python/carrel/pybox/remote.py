@@ -21,16 +21,13 @@ from ..errors import Conflict, KernelDied, RunTimeout, Unavailable
 from ..net import Address, parse_address
 from ..ws import AsyncWebSocket, WebSocket, WebSocketError, WebSocketRefused
 from .base import BasePyBox, BasePyBoxManager
+from .cell import ABORTED, ATTEMPTS, GRACE, Cell, Clock, execute_content
 from .dotenv import read_dotenv
-from .schema import Assembly, Kernel, PyBoxOut, kernel_of, text_env
+from .schema import Kernel, PyBoxOut, kernel_of, text_env
 
 logger = logging.getLogger(__name__)
 
 _START_SECONDS = 90.0       # a gateway on a cluster has to find a place for a kernel
-_LOOK_AFTER = 10.0          # seconds of silence until the gateway is asked whether the kernel is still there
-_GRACE = 5.0                # for an interrupted cell to end
-_ATTEMPTS = 5
-_ABORTED = "the code never ran: cells of others that fail keep emptying the kernel's queue"
 _EXISTS = "Kernel already exists:"
 
 
@@ -114,80 +111,24 @@ def _message(kind: str, content: Mapping[str, Any]) -> tuple[str, str]:
     return msg_id, json.dumps({"header": header, "parent_header": {}, "metadata": {}, "content": dict(content), "channel": "shell", "buffers": []})
 
 
-class _Cell:
-    """One request and what the kernel says to it."""
+class _Cell(Cell):
+    """A request that is sent as text, and answers that come as text."""
 
     def __init__(self, kind: str, content: Mapping[str, Any]):
-        self.msg_id, self.text = _message(kind, content)
-        self._reply = kind.replace("_request", "_reply")
-        self._assembly = Assembly()
-        self.replied = self.idle = False
-        self.aborted = False            # it never ran: an error of somebody else's cell emptied the kernel's queue
+        msg_id, self.text = _message(kind, content)
+        super().__init__(msg_id, kind)
 
-    def take(self, message: str | bytes) -> None:
-        """KernelDied if that is what the message says."""
+    def take_text(self, message: str | bytes) -> None:
         try:
             raw = json.loads(message)
-            header, parent, content = raw["header"], raw.get("parent_header") or {}, raw.get("content") or {}
-            kind = header["msg_type"]
-        except (ValueError, TypeError, KeyError):
-            return          # nothing that we asked for
-        state = content.get("execution_state")
-        if kind == "status" and state in ("dead", "restarting", "autorestarting"):
-            raise KernelDied("the kernel died" + ("" if state == "dead" else "; the gateway starts a new one, whose state is empty"))
-        if parent.get("msg_id") != self.msg_id:
+        except ValueError:
             return
-        if kind == self._reply:
-            self.replied = True
-            self.aborted = content.get("status") in ("aborted", "abort")
-            # What Carrel answers for a kernel that cannot; a cell's own exception has a traceback of more than its last line.
-            if content.get("ename") == "DeadKernelError" and len(content.get("traceback") or ()) <= 1:
-                raise KernelDied(f"the kernel died: {content.get('evalue')}")
-        elif kind == "status":
-            self.idle = self.idle or state == "idle"
-        elif kind in ("execute_result", "display_data"):
-            self._assembly.bundle(content.get("data") or {})
-        elif kind == "stream":
-            self._assembly.text(str(content.get("name")), str(content.get("text", "")))
-        elif kind == "error":
-            self._assembly.failed(str(content.get("ename")), str(content.get("evalue")), [str(t) for t in content.get("traceback") or []])
-
-    @property
-    def done(self) -> bool:
-        return self.idle and self.replied
-
-    def finish(self) -> PyBoxOut:
-        return self._assembly.finish()
+        if isinstance(raw, dict):
+            self.take(raw)
 
 
 def _execute(code: str) -> _Cell:
-    return _Cell("execute_request", {"code": code, "silent": False, "store_history": False, "user_expressions": {}, "allow_stdin": False,
-                                     "stop_on_error": False})
-
-
-class _Clock:
-    """When to give up, when to look whether the kernel is there."""
-
-    def __init__(self, timeout: float | None):
-        self._end = None if timeout is None else time.monotonic() + timeout
-        self._half: float | None = None
-
-    def wait(self, cell: _Cell) -> float:
-        """Seconds to wait for the next message."""
-        if (cell.replied or cell.idle) and self._half is None:
-            self._half = time.monotonic()
-        left = _LOOK_AFTER if self._half is None else _GRACE
-        if self._end is not None:
-            left = min(left, self._end - time.monotonic())
-        return max(left, 0.001)
-
-    @property
-    def over(self) -> bool:
-        return self._end is not None and time.monotonic() >= self._end
-
-    def stuck(self) -> bool:
-        """One of reply and end came long ago, but not the other: a channel was not connected in time."""
-        return self._half is not None and time.monotonic() - self._half >= _GRACE
+    return _Cell("execute_request", execute_content(code))
 
 
 class _GatewayPyBox(BasePyBox):
@@ -218,25 +159,25 @@ class RemotePyBox(_GatewayPyBox):
     def run(self, code: str, timeout: float | None = None, **kwargs: Any) -> PyBoxOut:
         """Runs code. TimeoutError after `timeout` seconds: the code is interrupted, the kernel keeps its state. carrel.KernelDied
         if the kernel ends, or has ended."""
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             cell = _execute(code)
             self._exchange(cell, timeout, interrupt=True)
             if not cell.aborted:
                 return cell.finish()
-        raise Conflict(_ABORTED, code="aborted")
+        raise Conflict(ABORTED, code="aborted")
 
     def handle_init_message(self, timeout: float = _START_SECONDS) -> None:
         """Waits until the kernel answers."""
         self._exchange(_Cell("kernel_info_request", {}), timeout, interrupt=False)
 
     def _exchange(self, cell: _Cell, timeout: float | None, interrupt: bool) -> None:
-        clock = _Clock(timeout)
+        clock = Clock(timeout)
         with self._connect() as ws:
             try:
                 ws.send(cell.text)
                 while not cell.done:
                     try:
-                        cell.take(ws.recv(clock.wait(cell)))
+                        cell.take_text(ws.recv(clock.wait(cell)))
                     except TimeoutError:
                         if clock.over:
                             self._give_up(ws, cell, interrupt)
@@ -268,13 +209,13 @@ class RemotePyBox(_GatewayPyBox):
         if not interrupt:
             raise RunTimeout(f"kernel {self.kernel_id} does not answer")
         self.interrupt()
-        end = time.monotonic() + _GRACE
+        end = time.monotonic() + GRACE
         while not cell.idle and time.monotonic() < end:
             try:
-                cell.take(ws.recv(max(end - time.monotonic(), 0.001)))
+                cell.take_text(ws.recv(max(end - time.monotonic(), 0.001)))
             except TimeoutError:
                 break
-        raise _timed_out(cell)
+        raise cell.timed_out()
 
     def interrupt(self) -> None:
         try:
@@ -296,7 +237,7 @@ class AsyncRemotePyBox(_GatewayPyBox):
 
     async def run(self, code: str, timeout: float | None = 300, **kwargs: Any) -> PyBoxOut:
         """As RemotePyBox.run(). Cancelling it interrupts the code."""
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             cell = _execute(code)
             try:
                 await self._exchange(cell, timeout, interrupt=True)
@@ -305,20 +246,20 @@ class AsyncRemotePyBox(_GatewayPyBox):
                 raise
             if not cell.aborted:
                 return cell.finish()
-        raise Conflict(_ABORTED, code="aborted")
+        raise Conflict(ABORTED, code="aborted")
 
     async def ahandle_init_message(self, timeout: float = _START_SECONDS) -> None:
         """Waits until the kernel answers."""
         await self._exchange(_Cell("kernel_info_request", {}), timeout, interrupt=False)
 
     async def _exchange(self, cell: _Cell, timeout: float | None, interrupt: bool) -> None:
-        clock = _Clock(timeout)
+        clock = Clock(timeout)
         async with await self._connect() as ws:
             try:
                 await ws.send(cell.text)
                 while not cell.done:
                     try:
-                        cell.take(await ws.recv(clock.wait(cell)))
+                        cell.take_text(await ws.recv(clock.wait(cell)))
                     except TimeoutError:
                         if clock.over:
                             await self._give_up(ws, cell, interrupt)
@@ -349,13 +290,13 @@ class AsyncRemotePyBox(_GatewayPyBox):
         if not interrupt:
             raise RunTimeout(f"kernel {self.kernel_id} does not answer")
         await self.interrupt()
-        end = time.monotonic() + _GRACE
+        end = time.monotonic() + GRACE
         while not cell.idle and time.monotonic() < end:
             try:
-                cell.take(await ws.recv(max(end - time.monotonic(), 0.001)))
+                cell.take_text(await ws.recv(max(end - time.monotonic(), 0.001)))
             except TimeoutError:
                 break
-        raise _timed_out(cell)
+        raise cell.timed_out()
 
     async def interrupt(self) -> None:
         try:
@@ -375,10 +316,6 @@ def _judge_look(kernel_id: str, status: int, raw: Any) -> None:
         raise KernelDied(f"there is no kernel {kernel_id} any more", "gone")
     if isinstance(raw, dict) and raw.get("execution_state") == "dead":
         raise KernelDied(f"kernel {kernel_id} is dead")
-
-
-def _timed_out(cell: _Cell) -> RunTimeout:
-    return RunTimeout("the code ran too long and was interrupted" if cell.idle else "the code ran too long and does not react to an interrupt")
 
 
 def _shutdown(gateway: Gateway, kernel_id: str) -> None:

@@ -1,0 +1,71 @@
+# A real Kubernetes for trying and proving things, built from Go's packages (tests/cluster/README.md). Nothing here is part of `make test`.
+CLUSTER_PACKAGES := nftables iproute2 openssl util-linux python3 busybox-static mmdebstrap podman buildah
+CLUSTER_OUT      := $(BUILD)/cluster
+CLUSTER          := tests/cluster/cluster
+CLUSTER_IMAGES   := $(CLUSTER_OUT)/pause.tar $(CLUSTER_OUT)/busybox.tar
+
+.PHONY: cluster cluster-kwok cluster-down cluster-build cluster-packages
+cluster-packages: | packages
+	@$(MAKE) --no-print-directory packages PACKAGES="$(CLUSTER_PACKAGES)"
+
+## cluster-build: build Kubernetes, containerd, etcd, kwok and agent-sandbox from Go's packages, once (20 minutes)
+cluster-build: | cluster-packages
+	@tests/cluster/build
+
+## cluster: start a real single-node Kubernetes in namespaces of its own, and print its KUBECONFIG
+cluster: cluster-build $(CLUSTER_IMAGES)
+	@$(CLUSTER) up $(foreach image,$(CLUSTER_IMAGES),--image $(image))
+
+## cluster-kwok: the same with kwok in the place of a kubelet, for thousands of Pods that do not run
+cluster-kwok: cluster-build
+	@$(CLUSTER) up --fake
+
+## cluster-down: end both; nothing is left of them
+cluster-down:
+	@$(CLUSTER) down
+	@$(CLUSTER) down --fake
+
+$(CLUSTER_OUT)/pause.tar: tests/cluster/pause.c tools/make-image tools/oci.py
+	@mkdir -p $(@D)
+	@musl-gcc -static -Os -s -o $(@D)/pause $<
+	@tools/make-image $@ --name pause:1 --program $(@D)/pause --entrypoint /pause
+
+$(CLUSTER_OUT)/busybox.tar: tools/make-image tools/oci.py | cluster-packages
+	@rm -rf $(@D)/busybox && mkdir -p $(@D)/busybox/bin $(@D)/busybox/etc $(@D)/busybox/tmp && chmod 1777 $(@D)/busybox/tmp
+	@cp /bin/busybox $(@D)/busybox/bin/
+	@for name in $$(/bin/busybox --list); do test $$name = busybox || ln -s busybox $(@D)/busybox/bin/$$name; done
+	@echo 'root:x:0:0::/:/bin/sh' >$(@D)/busybox/etc/passwd
+	@tools/make-image $@ --name busybox:1.36 --name busybox:latest --root $(@D)/busybox --cmd /bin/sh
+
+# --- the proof ---
+# The pages' commands, Sandboxes, Kernels and agent-sandbox's own tests on a real kubelet. CARREL_PAGES names a folder with the pages themselves.
+#   CLUSTER_PROOF_ARGS="-k page_002"   CARREL_CLUSTER_KEEP=1 leaves the cluster running
+PROOF_TARGETS    += cluster-proof
+PYTHON_SLIM      := $(or $(CARREL_CLUSTER_CACHE),$(HOME)/.cache/carrel-cluster)/python-slim.tar
+
+$(PYTHON_SLIM): tests/cluster/python-slim | cluster-packages
+	@mkdir -p $(@D)
+	@tests/cluster/python-slim $@
+
+.PHONY: cluster-proof bench-cluster
+## cluster-proof: the pages' commands, Sandboxes, Kernels and agent-sandbox's own tests on a real Kubernetes (as root)
+cluster-proof: cluster-build images $(CLUSTER_IMAGES) $(PYTHON_SLIM) | venv venv-kernel
+	@CARREL_BUILD=$(abspath $(BUILD)) CARREL_KUBE_PYTHON=$(abspath $(KERNEL_PYTHON)) \
+	    timeout 5400 $(VENV)/bin/pytest -q -p no:cacheprovider tests/cluster $(CLUSTER_PROOF_ARGS)
+
+# --- beside agent-sandbox ---
+#   BENCH_CLUSTER_ROUNDS=2  BENCH_CLUSTER_MANY=5000
+BENCH_CLUSTER_ROUNDS ?= 2
+BENCH_CLUSTER_MANY   ?= 1000
+bench_cluster = $(CLUSTER) run $(2) --name bench-$(1) /usr/bin/python3 -B bench/cluster/run.py $(1) $(abspath $(BUILD)/carrel-controller) \
+                agent-sandbox-controller --rounds $(BENCH_CLUSTER_ROUNDS)
+
+## bench-cluster: the controller beside agent-sandbox's, on kwok and on a kubelet, in one run (as root)
+bench-cluster: cluster-build $(BUILD)/carrel-controller $(CLUSTER_IMAGES)
+	@$(CLUSTER) up --fake --name bench-kwok && $(CLUSTER) run --name bench-kwok kubectl apply -f packaging/kubernetes/carrel.yaml >/dev/null && \
+	    $(CLUSTER) run --name bench-kwok kubectl delete -n agent-sandbox-system deployment agent-sandbox-controller >/dev/null && \
+	    $(call bench_cluster,kwok,) --many $(BENCH_CLUSTER_MANY); status=$$?; $(CLUSTER) down --name bench-kwok; exit $$status
+	@$(CLUSTER) up --name bench-real $(foreach image,$(CLUSTER_IMAGES),--image $(image)) && \
+	    $(CLUSTER) run --name bench-real kubectl apply -f packaging/kubernetes/carrel.yaml >/dev/null && \
+	    $(CLUSTER) run --name bench-real kubectl delete -n agent-sandbox-system deployment agent-sandbox-controller >/dev/null && \
+	    $(call bench_cluster,real,); status=$$?; $(CLUSTER) down --name bench-real; exit $$status

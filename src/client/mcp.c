@@ -1,0 +1,384 @@
+/* carrel mcp: an MCP server on standard input and output, for programs that start their servers themselves. It knows
+ * nothing of the protocol but its envelope: each line that comes in is a POST to the server's /mcp, made by a child of
+ * its own, which writes what comes back as lines; so calls run side by side, and a call is cancelled by ending its
+ * child (for the server, a client that goes). The handshake's requests and those of the stateless revision pass alike.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "client/client.h"
+#include "client/commands.h"
+#include "client/private.h"
+
+enum { LINE_MAX_BYTES = 16 << 20, ANSWER_MAX_BYTES = 128 << 20, CALLS_MAX = 64, FIELD_MAX = 1024 };
+
+#define META "io.modelcontextprotocol/"
+
+static const char usage[] =
+    "usage: carrel mcp [--service NAME] [--url URL]\n"
+    "       carrel mcp config [--service NAME] [--url URL]\n"
+    "\n"
+    "An MCP server on standard input and output: tools to run code and commands in boxes, and for their files. If no\n"
+    "server is running, one is started for as long as this program runs. `config` prints what MCP clients want to be\n"
+    "told of it.\n"
+    "\n"
+    "  --service NAME   the functions of this service instead (with CARREL_TOKEN, those that its grant names)\n"
+    "  --url URL\n";
+
+struct call {
+    pid_t   pid;        /* 0: free */
+    json_t *id;         /* owned */
+};
+
+struct relay {
+    struct client client;
+    const char   *service;
+    char          target[256];
+    int           lock;             /* a file whose lock says who may write to standard output */
+    struct call   calls[CALLS_MAX];
+};
+
+static int set_service(void *into, const char *value, struct err *e)
+{
+    (void)e;
+    ((struct relay *)into)->service = value;
+    return 0;
+}
+
+static const struct flag flags[] = { { "service", 0, true, set_service } };
+
+/* ---- one message, in a child ---- */
+
+static void write_all(const char *data, size_t size)
+{
+    while (size > 0) {
+        ssize_t n = write(STDOUT_FILENO, data, size);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            _exit(EXIT_CLIENT);     /* nobody reads any more */
+        data += n;
+        size -= (size_t)n;
+    }
+}
+
+/* A message is a line; two children never write at once. */
+static void put_line(const struct relay *relay, const char *data, size_t size)
+{
+    struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+
+    while (fcntl(relay->lock, F_SETLKW, &lock) < 0 && errno == EINTR)
+        ;
+    write_all(data, size);
+    write_all("\n", 1);
+    lock.l_type = F_UNLCK;
+    (void)!fcntl(relay->lock, F_SETLK, &lock);
+}
+
+static void put_failure(const struct relay *relay, json_t *id, const char *why)
+{
+    json_t *answer =
+        json_pack("{s:s,s:O,s:{s:i,s:s}}", "jsonrpc", "2.0", "id", id, "error", "code", -32603, "message", why);
+    char *text = answer ? json_dumps(answer, JSON_COMPACT) : NULL;
+
+    if (text)
+        put_line(relay, text, strlen(text));
+    free(text);
+    json_decref(answer);
+}
+
+/* Only what may stand in a field, and how the protocol writes anything else. */
+static void add_field(struct buf *fields, const char *name, const char *value)
+{
+    bool is_plain =
+        value[0] && value[0] != ' ' && value[strlen(value) - 1] != ' ' && strncmp(value, "=?base64?", 9) != 0;
+
+    for (const char *at = value; is_plain && *at; at++)
+        is_plain = *at >= ' ' && *at < 127;
+    if (is_plain)
+        buf_printf(fields, "%s: %s\r\n", name, value);
+    else {
+        size_t n = strlen(value);
+        buf_printf(fields, "%s: =?base64?", name);
+        char *room = buf_reserve(fields, 4 * ((n + 2) / 3) + 1);
+        if (room)
+            buf_commit(fields, (size_t)EVP_EncodeBlock((unsigned char *)room, (const unsigned char *)value, (int)n));
+        buf_add_text(fields, "?=\r\n");
+    }
+}
+
+/* The stateless revision says some of its body again in fields, for whoever stands between; between here and the server
+ * is nobody, but the server checks. */
+static void add_fields(struct buf *fields, json_t *root)
+{
+    json_t *params = json_object_get(root, "params"), *meta = json_object_get(params, "_meta");
+    const char *version = json_string_value(json_object_get(meta, META "protocolVersion"));
+    const char *name = json_string_value(json_object_get(params, "name")),
+               *uri = json_string_value(json_object_get(params, "uri"));
+
+    buf_add_text(fields, "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n");
+    if (!version)
+        return;
+    add_field(fields, "MCP-Protocol-Version", version);
+    add_field(fields, "Mcp-Method", text_of(root, "method"));
+    if (name || uri)
+        add_field(fields, "Mcp-Name", name ? name : uri);
+}
+
+/* Lines of a stream of events: each "data:" is a message. */
+static void relay_events(const struct relay *relay, struct buf *all)
+{
+    char *end;
+
+    while (all->length && (end = memchr(all->data, '\n', all->length))) {
+        size_t n = (size_t)(end - all->data) + 1;
+        if (n > 7 && memcmp(all->data, "data: ", 6) == 0)
+            put_line(relay, all->data + 6, n - 7);
+        memmove(all->data, all->data + n, all->length - n);
+        all->length -= n;
+    }
+}
+
+static int relay_answer(const struct relay *relay, struct exchange *x)
+{
+    struct http_text type = http_head_get(&x->head, "Content-Type");
+    bool is_stream = type.data && type.size >= 17 && memcmp(type.data, "text/event-stream", 17) == 0;
+    struct buf all;
+    ssize_t n;
+
+    buf_init(&all, ANSWER_MAX_BYTES);
+    for (;;) {
+        char *room = buf_reserve(&all, 65536);
+        if (!room || (n = exchange_read(x, room, 65536, true)) <= 0)
+            break;
+        buf_commit(&all, (size_t)n);
+        if (is_stream)
+            relay_events(relay, &all);
+    }
+    if (!is_stream && all.length && !all.failure)
+        put_line(relay, all.data, all.length);
+    int r = all.failure ? -EFBIG : is_stream || all.length || x->status == 202 ? 0 : -EBADMSG;
+    buf_done(&all);
+    return r;
+}
+
+static int post(const struct relay *relay, json_t *root, const char *line, size_t size, struct err *e)
+{
+    static struct exchange x;
+    struct buf fields;
+
+    buf_init(&fields, 4 * FIELD_MAX);
+    add_fields(&fields, root);
+    int r = buf_error(&fields);
+    if (r < 0)
+        r = err_set(e, -r, STEP_USAGE, "the name of the tool is too long");
+    if (r == 0)
+        r = exchange_open(&x, &relay->client.server, "POST", relay->target, fields.data, (int64_t)size, e);
+    buf_done(&fields);
+    if (r < 0)
+        return r;
+    (void)!exchange_send(&x, line, size);       /* if it wants no more, its answer says why */
+    r = exchange_answer(&x, e);
+    if (r == 0 && (r = relay_answer(relay, &x)) < 0)
+        err_set(e, -r, STEP_WAIT, "the server's answer cannot be read (HTTP status %d)", x.status);
+    exchange_close(&x);
+    return r;
+}
+
+static void child(const struct relay *relay, json_t *root, const char *line, size_t size)
+{
+    json_t *id = json_object_get(root, "id");
+    struct err e = { 0 };
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    signal(SIGPIPE, SIG_IGN);
+    if (post(relay, root, line, size, &e) < 0 && id)
+        put_failure(relay, id, e.what);
+    _exit(0);
+}
+
+/* ---- all of them ---- */
+
+static void reap(struct relay *relay, bool wait)
+{
+    pid_t pid;
+
+    while ((pid = waitpid(-1, NULL, wait ? 0 : WNOHANG)) > 0) {
+        for (size_t i = 0; i < CALLS_MAX; i++)
+            if (relay->calls[i].pid == pid) {
+                json_decref(relay->calls[i].id);
+                relay->calls[i] = (struct call){ 0 };
+            }
+        wait = false;
+    }
+}
+
+static struct call *free_call(struct relay *relay)
+{
+    for (;;) {
+        for (size_t i = 0; i < CALLS_MAX; i++)
+            if (!relay->calls[i].pid)
+                return &relay->calls[i];
+        reap(relay, true);
+    }
+}
+
+/* While it holds the lock a child is in the middle of a line; it is ended after it. */
+static void cancel(struct relay *relay, json_t *id)
+{
+    struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+
+    for (size_t i = 0; i < CALLS_MAX; i++)
+        if (relay->calls[i].pid && json_equal(relay->calls[i].id, id)) {
+            while (fcntl(relay->lock, F_SETLKW, &lock) < 0 && errno == EINTR)
+                ;
+            kill(relay->calls[i].pid, SIGKILL);
+            (void)!waitpid(relay->calls[i].pid, NULL, 0);
+            json_decref(relay->calls[i].id);
+            relay->calls[i] = (struct call){ 0 };
+            lock.l_type = F_UNLCK;
+            (void)!fcntl(relay->lock, F_SETLK, &lock);
+            return;
+        }
+}
+
+static void take_line(struct relay *relay, const char *line, size_t size)
+{
+    json_error_t where;
+    json_t *root = json_loadb(line, size, 0, &where);
+    json_t *id = json_object_get(root, "id");
+
+    if (!root) {
+        put_failure(relay, json_null(), where.text);
+        return;
+    }
+    if (!id && strcmp(text_of(root, "method"), "notifications/cancelled") == 0) {
+        cancel(relay, json_object_get(json_object_get(root, "params"), "requestId"));
+    } else if (id) {        /* other notifications tell a server without sessions nothing */
+        struct call *call = free_call(relay);
+        pid_t pid = fork();
+        if (pid == 0)
+            child(relay, root, line, size);
+        if (pid < 0)
+            put_failure(relay, id, strerror(errno));
+        else
+            *call = (struct call){ .pid = pid, .id = json_incref(id) };
+    }
+    json_decref(root);
+}
+
+static int relay_all(struct relay *relay)
+{
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t n;
+
+    while ((n = getline(&line, &room, stdin)) > 0) {
+        reap(relay, false);
+        while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r'))
+            n--;
+        if (n > LINE_MAX_BYTES)
+            put_failure(relay, json_null(), "the message is too large");
+        else if (n > 0)
+            take_line(relay, line, (size_t)n);
+    }
+    free(line);
+    /* Whoever closed our input wants no more answers. */
+    for (size_t i = 0; i < CALLS_MAX; i++)
+        if (relay->calls[i].pid)
+            kill(relay->calls[i].pid, SIGKILL);
+    return 0;
+}
+
+/* ---- the commands ---- */
+
+static int print_config(const struct relay *relay)
+{
+    char self[4096];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    json_t *args = json_pack("[s]", "mcp");
+    const char *name = relay->service ? relay->service : "carrel";
+
+    self[n > 0 ? n : 0] = '\0';
+    /* This program is carrel-server; what people start is carrel beside it, or in ../bin. */
+    char *slash = strrchr(self, '/');
+    char carrel[4200] = "carrel";
+    for (int i = 0; slash && i < 2; i++) {
+        char path[4200];
+        snprintf(path, sizeof path, "%.*s/%scarrel", (int)(slash - self), self, i ? "../bin/" : "");
+        if (access(path, X_OK) == 0) {
+            char *real = realpath(path, NULL);
+            snprintf(carrel, sizeof carrel, "%s", real ? real : path);
+            free(real);
+            break;
+        }
+    }
+    if (relay->service) {
+        (void)!json_array_append_new(args, json_string("--service"));
+        (void)!json_array_append_new(args, json_string(relay->service));
+    }
+    if (relay->client.url) {
+        (void)!json_array_append_new(args, json_string("--url"));
+        (void)!json_array_append_new(args, json_string(relay->client.url));
+    }
+    json_t *config =
+        json_pack("{s:{s:{s:s,s:s,s:o}}}", "mcpServers", name, "type", "stdio", "command", carrel, "args", args);
+    print_json(config);
+    json_decref(config);
+    return 0;
+}
+
+static int find_server(struct client *c, struct private_server *own)
+{
+    char *settings[] = { NULL };
+    struct err e = { 0 };
+    int r = server_find(c->url, &c->server, &e);
+
+    if (r < 0 && !c->url && !getenv("CARREL_URL"))
+        r = private_server_start(own, settings, &c->server, &e);
+    return r < 0 ? client_complain(&e) : -1;
+}
+
+int client_mcp(int argc, char **argv)
+{
+    static struct relay relay = { .client = { .name = "mcp", .usage = usage, .may_lack_server = true } };
+    struct private_server own = { 0 };
+    struct words words;
+    int status = client_begin(&relay.client, argc, argv, flags, sizeof flags / sizeof *flags, &relay, false, &words);
+
+    if (status >= 0)
+        return status;
+    if (words.n > 1 || (words.n == 1 && strcmp(words.at[0], "config") != 0))
+        return client_misused(&relay.client, "it takes no word but 'config'");
+    if (words.n == 1)
+        return print_config(&relay);
+    if ((status = find_server(&relay.client, &own)) >= 0)
+        return status;
+    struct buf target;
+    buf_init(&target, sizeof relay.target - 1);
+    buf_add_text(&target, "/mcp");
+    if (relay.service)
+        target_add(&target, "/services/", relay.service);
+    snprintf(relay.target, sizeof relay.target, "%s", buf_string(&target));
+    buf_done(&target);
+    relay.lock = memfd_create("carrel-mcp", MFD_CLOEXEC);
+    if (relay.lock < 0) {
+        perror("carrel: mcp");
+        status = EXIT_CLIENT;
+    } else {
+        status = relay_all(&relay);
+    }
+    private_server_end(&own);
+    return status;
+}

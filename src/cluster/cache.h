@@ -1,0 +1,62 @@
+/* The picture of the cluster that reconcilers decide by. Objects come from watches and from answers to our own writes;
+ * of one object the newest version wins, whichever way it came. */
+#ifndef CARREL_CLUSTER_CACHE_H
+#define CARREL_CLUSTER_CACHE_H
+
+#include "cluster/object.h"
+
+struct table {
+    struct object **bucket;
+    size_t          size, count;        /* size: a power of two */
+};
+
+struct cache {
+    struct table      of[KINDS];
+    struct object   **owned;            /* Pods by their owner's uid */
+    struct claim_ref **refs;            /* Sandboxes by the claims they mention */
+    size_t            owned_size, refs_size, n_owned, n_refs;
+    uint32_t          list[KINDS];      /* number of the present list */
+    uint64_t          newest[KINDS];    /* version */
+    uint64_t          watched[KINDS];   /* how far the watch has told */
+    uint64_t          before_list[KINDS];
+    bool              rolled_back[KINDS];   /* the server is older than what we know: a restored backup */
+    /* Something about it has changed. was is NULL if it is new, now is NULL if it is gone. Both are valid meanwhile. */
+    void (*on_change)(void *owner, const struct object *was, const struct object *now);
+    void *owner;
+};
+
+MUST_CHECK int cache_init(struct cache *c);
+void cache_done(struct cache *c);
+
+struct object *cache_find(const struct cache *c, enum kind kind, const char *namespace, const char *name);
+
+/* Takes the object over; frees it if it is older than what is there. True: it is in the cache now. */
+bool cache_put(struct cache *c, struct object *o);
+/* The same for the answer to a call, which may come later than what a watch tells: an object that is not here, of a
+ * version that the watch has passed, was deleted meanwhile, and stays so. is_partial: the watch does not tell all. */
+bool cache_put_answer(struct cache *c, struct object *o, bool is_partial);
+/* It is gone, as of this version. An object of that name with another uid, or a newer one, stays. uid NULL: any. */
+void cache_remove(struct cache *c, enum kind kind, const char *namespace, const char *name, const char *uid,
+                  uint64_t version);
+
+/* Around a list: what has not been put meanwhile and is not newer than the list is gone. The list's version is told
+ * before the first object of a page. */
+void cache_list_begin(struct cache *c, enum kind kind);
+void cache_list_version(struct cache *c, enum kind kind, uint64_t version);
+void cache_list_end(struct cache *c, enum kind kind, uint64_t version);
+
+/* There are none of this kind any more. */
+void cache_clear(struct cache *c, enum kind kind);
+
+/* The Pods that this object controls: the first, then by cache_next_owned(). */
+struct pod *cache_first_owned(const struct cache *c, const char *uid);
+struct pod *cache_next_owned(const struct pod *p);
+
+/* The Sandboxes that mention a claim. */
+struct claim_ref *cache_first_ref(const struct cache *c, const char *namespace, const char *claim);
+struct claim_ref *cache_next_ref(const struct claim_ref *r, const char *namespace, const char *claim);
+
+/* Every object of a kind: *at starts as 0. */
+struct object *cache_walk(const struct cache *c, enum kind kind, size_t *bucket, const struct object *last);
+
+#endif

@@ -1,0 +1,104 @@
+/* The controller: watches, the queue of things to look at, the writes under way. One thread, one loop. */
+#ifndef CARREL_CLUSTER_CONTROLLER_H
+#define CARREL_CLUSTER_CONTROLLER_H
+
+#include "cluster/cache.h"
+#include "cluster/metrics.h"
+#include "cluster/sandbox.h"
+#include "kube/lease.h"
+#include "kube/watch.h"
+
+struct controller;
+struct work;
+
+/* Who looks after the objects of one kind. run() decides and starts writes, or says that there is nothing to do. */
+struct reconciler {
+    enum kind   kind;
+    const char *noun;           /* for the log */
+    const char *api_version, *kind_name;        /* for events */
+    void      (*run)(struct work *w);
+};
+
+/* What failed writes are kept by, so that the rest can go on. */
+enum group { GROUP_SELF, GROUP_CLAIM, GROUP_POD, GROUP_SERVICE, GROUPS };
+
+/* One object that must be looked at. Exists from the first reason to look until there is nothing left to do. */
+struct work {
+    struct controller       *controller;
+    const struct reconciler *by;
+    struct work  *next;                 /* in the bucket */
+    struct work  *next_ready;
+    struct write *writes;               /* under way */
+    const char   *namespace, *name;
+    uint32_t      hash;
+    struct loop_timer timer;
+    bool          is_ready, is_busy, is_dirty;      /* dirty: something changed while it was busy */
+    bool          is_backing_off;
+    uint64_t      status_due_ms;        /* a change of the status that nobody waits for is written then; 0: none */
+    uint64_t      status_hash;          /* of the last one that was written */
+    unsigned      failures, rounds;
+    uint32_t      retry_ms;             /* at least; the server asked for it */
+    bool          is_transient;         /* a write failed for a reason that has nothing to do with the object */
+    char         *error[GROUPS];        /* in words; of this pass */
+};
+
+enum verb { VERB_GET, VERB_CREATE, VERB_PATCH, VERB_STATUS, VERB_DELETE };
+
+struct controller {
+    struct loop        *loop;
+    struct kube_client *client;
+    struct cache        cache;
+    struct policy       policy;
+    struct kube_watch   watch[KINDS];
+    struct kube_lease   lease;
+    bool                elects, leads, is_stopping, with_kernels;
+    unsigned            max_busy, n_busy;
+    struct work       **works;          /* by kind, namespace and name */
+    size_t              works_size, n_works;
+    struct work        *ready, **ready_end;
+    struct loop_task    pump;
+    struct metrics      metrics;
+    const char         *identity, *own_namespace;
+    struct kube_call    owner_call;     /* see owner.c */
+    uint64_t            event_tokens_at_ms;
+    unsigned            event_tokens, n_events_out;
+};
+
+extern const struct reconciler sandbox_reconciler, kernel_reconciler;
+
+MUST_CHECK int controller_init(struct controller *c);
+void controller_start(struct controller *c);        /* begins to watch */
+void controller_lead(struct controller *c);         /* may write from now on */
+void controller_done(struct controller *c);
+bool controller_is_synced(const struct controller *c);
+
+/* work.c: for reconcilers. */
+/* is_soft: only the object's status has changed, perhaps by ourselves; that ends no waiting after a failure. */
+void work_wake(struct controller *c, enum kind kind, const char *namespace, const char *name, bool is_soft);
+/* Starts a write (or GET). path and body are taken over; the body's failure counts as the write's. object: what it is
+ * about, NULL if it is created. what: for the log and for error texts, static. */
+void work_write(struct work *w, enum verb verb, enum group group, enum kind kind, const char *name,
+                const struct object *object, char *path, struct buf *body, const char *what);
+/* Writes the status, unless just this was written last: a server that keeps it otherwise is not asked again and again.
+ */
+void work_status(struct work *w, enum kind kind, const struct object *o, struct buf *body);
+/* Nothing to do until something changes, or until wake_ms from now (0: no such time). */
+void work_rest(struct work *w, uint64_t wake_ms);
+/* It could not be done now; later, and ever later. */
+void work_fail(struct work *w);
+/* A delete names the uid, so that it never meets another object of that name. */
+void work_delete(struct work *w, enum group group, const struct object *o, const char *what);
+char *work_path(enum kind kind, const char *namespace, const char *name, const char *subresource);
+
+/* event.c: best effort, bounded. type: "Normal" or "Warning". */
+void event_send(struct work *w, const struct object *about, const char *type, const char *reason, const char *message);
+
+/* log.c: one line each, to standard error. */
+enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
+void log_set(enum log_level most);
+void log_line(enum log_level level, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* owner.c: the Namespace becomes the owner of our cluster-scoped objects, so that they go with it. */
+void owner_start(struct controller *c);
+
+#endif

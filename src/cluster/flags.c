@@ -1,0 +1,189 @@
+/* A table of names; most of the original's tune what is not there to be tuned (threads, HTTP/2, profiling). */
+#include "cluster/flags.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cluster/controller.h"
+
+enum type { BOOL, TEXT, IGNORED_BOOL, IGNORED, WORKERS, LEVEL, REFUSED };
+
+static const struct flag {
+    const char *name;
+    enum type   type;
+    size_t      at;
+    const char *help;       /* NULL: not shown */
+} all[] = {
+    { "kubeconfig", TEXT, offsetof(struct flags, kubeconfig),
+      "FILE: default KUBECONFIG, the pod's own, ~/.kube/config" },
+    { "context", TEXT, offsetof(struct flags, context), "NAME: of the kubeconfig; default its current one" },
+    { "leader-elect", BOOL, offsetof(struct flags, elects), "act only while holding the Lease (default true)" },
+    { "leader-election-namespace", TEXT, offsetof(struct flags, lease_namespace),
+      "NAMESPACE: of the Lease; default the pod's, else agent-sandbox-system" },
+    { "metrics-bind-address", TEXT, offsetof(struct flags, metrics_address), "HOST:PORT: default :8080; 0 for none" },
+    { "health-probe-bind-address", TEXT, offsetof(struct flags, probe_address),
+      "HOST:PORT: default :8081; 0 for none" },
+    { "cluster-domain", TEXT, offsetof(struct flags, cluster_domain), "DOMAIN: default cluster.local" },
+    { "sandbox-concurrent-workers", WORKERS, 0, "N: objects with writes under way; default 100" },
+    { "cache-label-selectors", BOOL, offsetof(struct flags, selects_labels),
+      "watch only Pods and Services with the sandbox label" },
+    { "secure-defaults", BOOL, offsetof(struct flags, secure_defaults),
+      "no service account token in Pods that do not ask for one" },
+    { "retain-volumes", BOOL, offsetof(struct flags, retain_volumes),
+      "volume claims stay when their Sandbox is deleted" },
+    { "recreate-on-change", BOOL, offsetof(struct flags, recreate_on_change),
+      "a Pod is made anew when its template changes" },
+    { "release-volumes", BOOL, offsetof(struct flags, release_volumes),
+      "a Pod ends when a claim that it uses is deleted" },
+    { "kernels", BOOL, offsetof(struct flags, kernels), "look after Kernels of jupyter.org, too (default true)" },
+    { "zap-log-level", LEVEL, 0, "LEVEL: error, warn, info, debug" },
+    { "version", BOOL, offsetof(struct flags, print_version), "print the version" },
+    { "help", BOOL, offsetof(struct flags, print_help), "print this" },
+    { "h", BOOL, offsetof(struct flags, print_help), NULL },
+    { "extensions", REFUSED, 0, NULL },
+    { "metrics-secure-serving", REFUSED, 0, NULL },
+    { "enable-tracing", IGNORED_BOOL, 0, NULL },
+    { "enable-pprof", IGNORED_BOOL, 0, NULL },
+    { "enable-pprof-debug", IGNORED_BOOL, 0, NULL },
+    { "pprof-block-profile-rate", IGNORED, 0, NULL },
+    { "pprof-mutex-profile-fraction", IGNORED, 0, NULL },
+    { "kube-api-qps", IGNORED, 0, NULL },
+    { "kube-api-burst", IGNORED, 0, NULL },
+    { "api-connections", IGNORED, 0, NULL },
+    { "separate-watch-connection", IGNORED_BOOL, 0, NULL },
+    { "sandbox-claim-concurrent-workers", IGNORED, 0, NULL },
+    { "sandbox-warm-pool-concurrent-workers", IGNORED, 0, NULL },
+    { "sandbox-template-concurrent-workers", IGNORED, 0, NULL },
+    { "sandbox-warm-pool-max-batch-size", IGNORED, 0, NULL },
+    { "sandbox-warm-pool-replenish-delay", IGNORED, 0, NULL },
+    { "sandbox-warm-pool-max-refill-rate", IGNORED, 0, NULL },
+    { "sandbox-warm-pool-readiness-grace-period", IGNORED, 0, NULL },
+    { "sandbox-warm-pool-unschedulable-recheck-interval", IGNORED, 0, NULL },
+    { "enable-warm-pool-eviction", IGNORED_BOOL, 0, NULL },
+    { "disable-claim-events", IGNORED_BOOL, 0, NULL },
+    { "disable-claim-observability-annotations", IGNORED_BOOL, 0, NULL },
+    { "sandbox-write-behind-window", IGNORED, 0, NULL },
+    { "enable-webhook", IGNORED_BOOL, 0, NULL },
+    { "manage-webhook-certs", IGNORED_BOOL, 0, NULL },
+    { "metrics-cert-dir", IGNORED, 0, NULL },
+    { "tls-min-version", IGNORED, 0, NULL },
+    { "tls-cipher-suites", IGNORED, 0, NULL },
+    { "zap-devel", IGNORED_BOOL, 0, NULL },
+    { "zap-encoder", IGNORED, 0, NULL },
+    { "zap-stacktrace-level", IGNORED, 0, NULL },
+    { "zap-time-encoding", IGNORED, 0, NULL },
+};
+enum { FLAGS = sizeof all / sizeof *all };
+
+static bool parse_bool(const char *text, bool *ret)
+{
+    static const char *const yes[] = { "1", "t", "T", "true", "TRUE", "True" };
+    static const char *const no[] = { "0", "f", "F", "false", "FALSE", "False" };
+
+    for (size_t i = 0; i < 6; i++)
+        if (!strcmp(text, yes[i]) || !strcmp(text, no[i])) {
+            *ret = !strcmp(text, yes[i]);
+            return true;
+        }
+    return false;
+}
+
+static int set_level(struct flags *f, const char *text, struct err *e)
+{
+    static const char *const names[] = { "error", "warn", "info", "debug" };
+
+    for (int i = 0; i < 4; i++)
+        if (!strcmp(text, names[i])) {
+            f->verbosity = i;
+            return 0;
+        }
+    if (*text >= '1' && *text <= '9' && !text[1]) {     /* zap: the higher, the more */
+        f->verbosity = LOG_DEBUG;
+        return 0;
+    }
+    return err_set(e, EINVAL, STEP_USAGE, "--zap-log-level is \"%.20s\"; it must be error, warn, info or debug", text);
+}
+
+static int set(struct flags *f, const struct flag *flag, const char *value, struct err *e)
+{
+    bool on = true;
+    char *end;
+
+    if ((flag->type == BOOL || flag->type == IGNORED_BOOL || flag->type == REFUSED) && value && !parse_bool(value, &on))
+        return err_set(e, EINVAL, STEP_USAGE, "--%s is \"%.40s\"; it must be true or false", flag->name, value);
+    switch (flag->type) {
+    case BOOL:
+        *(bool *)((char *)f + flag->at) = on;
+        break;
+    case TEXT:
+        *(const char **)((char *)f + flag->at) = value;
+        break;
+    case WORKERS: {
+        unsigned long n = strtoul(value, &end, 10);
+        if (*end || n < 1 || n > 100000)
+            return err_set(e, EINVAL, STEP_USAGE, "--%s is \"%.40s\"; it must be a number from 1", flag->name, value);
+        f->workers = (unsigned)n;
+        break;
+    }
+    case LEVEL:
+        return set_level(f, value, e);
+    case REFUSED:
+        if (on && strcmp(flag->name, "extensions") == 0)
+            return err_set(e, EINVAL, STEP_USAGE,
+                           "--extensions: SandboxTemplate, SandboxWarmPool and SandboxClaim are not "
+                           "looked after yet; leave the flag out, or keep the original controller for them");
+        if (on)
+            return err_set(e, EINVAL, STEP_USAGE, "--%s: metrics are served over HTTP only; put a proxy before them",
+                           flag->name);
+        break;
+    default:
+        if (f->n_ignored < sizeof f->ignored / sizeof *f->ignored)
+            f->ignored[f->n_ignored++] = flag->name;
+    }
+    return 0;
+}
+
+int flags_parse(int argc, char **argv, struct flags *ret, struct err *e)
+{
+    struct flags f = { .metrics_address = ":8080", .probe_address = ":8081", .cluster_domain = "cluster.local",
+                       .elects = true, .kernels = true, .workers = 100, .verbosity = LOG_INFO };
+
+    for (int i = 1; i < argc; i++) {
+        const char *arg = argv[i], *value;
+        if (arg[0] != '-' || !arg[1])
+            return err_set(e, EINVAL, STEP_USAGE, "\"%.60s\" is no flag; see --help", arg);
+        const char *name = arg + (arg[1] == '-' ? 2 : 1);
+        size_t length = strcspn(name, "=");
+        const struct flag *flag = NULL;
+        for (size_t k = 0; k < FLAGS && !flag; k++)
+            if (strlen(all[k].name) == length && strncmp(all[k].name, name, length) == 0)
+                flag = &all[k];
+        if (!flag)
+            return err_set(e, EINVAL, STEP_USAGE, "\"%.60s\" is not known; see --help", arg);
+        bool takes_none = flag->type == BOOL || flag->type == IGNORED_BOOL || flag->type == REFUSED;
+        value = name[length] == '=' ? name + length + 1 : NULL;
+        if (!value && !takes_none) {
+            if (i + 1 == argc)
+                return err_set(e, EINVAL, STEP_USAGE, "--%s needs a value", flag->name);
+            value = argv[++i];
+        }
+        int r = set(&f, flag, value, e);
+        if (r < 0)
+            return r;
+    }
+    *ret = f;
+    return 0;
+}
+
+void flags_print_help(void)
+{
+    printf("carrel-controller " CARREL_VERSION
+           ": looks after Sandboxes (agents.x-k8s.io) and Kernels (jupyter.org) of a "
+           "Kubernetes cluster.\n\n");
+    for (size_t i = 0; i < FLAGS; i++)
+        if (all[i].help)
+            printf("  --%-28s %s\n", all[i].name, all[i].help);
+    printf("\nFlags of agent-sandbox-controller that mean nothing here are accepted, and named in the log.\n");
+}

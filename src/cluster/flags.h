@@ -1,0 +1,24 @@
+/* The command line: our flags and the original's. */
+#ifndef CARREL_CLUSTER_FLAGS_H
+#define CARREL_CLUSTER_FLAGS_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+
+struct flags {
+    const char *kubeconfig, *context;
+    const char *metrics_address, *probe_address, *cluster_domain, *lease_namespace;
+    bool        elects, kernels, selects_labels, print_version, print_help;
+    bool        secure_defaults, retain_volumes, recreate_on_change, release_volumes;
+    unsigned    workers;
+    int         verbosity;              /* enum log_level */
+    const char *ignored[32];            /* the original's that mean nothing here */
+    unsigned    n_ignored;
+};
+
+/* Go's rules: one or two dashes, --name=value or --name value, and --flag alone for true. -EINVAL with a sentence. */
+MUST_CHECK int flags_parse(int argc, char **argv, struct flags *ret, struct err *e);
+void flags_print_help(void);
+
+#endif

@@ -1,0 +1,176 @@
+/* Prometheus' text format. What is about Sandboxes has the original's names; the rest is ours. */
+#include "cluster/metrics.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/fd.h"
+#include "cluster/controller.h"
+
+static const unsigned bounds[LATENCY_BUCKETS] = { 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 60000, 120000,
+                                                  240000, 300000, 600000 };
+
+void metrics_ready(struct metrics *m, uint64_t ms)
+{
+    size_t i = 0;
+
+    while (i < LATENCY_BUCKETS && ms > bounds[i])
+        i++;
+    m->ready_bucket[i]++;
+    m->ready_count++;
+    m->ready_sum_ms += ms;
+}
+
+static void head(struct buf *out, const char *name, const char *type, const char *help)
+{
+    buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void one(struct buf *out, const char *name, const char *type, const char *help, unsigned long long value)
+{
+    head(out, name, type, help);
+    buf_printf(out, "%s %llu\n", name, value);
+}
+
+/* ---- agent_sandboxes: how many there are of each sort ---- */
+
+struct sort {
+    char  *labels;
+    size_t count;
+};
+
+static void add_value(struct buf *b, const char *name, const char *value)
+{
+    buf_printf(b, "%s%s=\"", b->length > 0 ? "," : "", name);
+    for (const char *p = value; *p; p++)
+        if (*p == '"' || *p == '\\')
+            buf_printf(b, "\\%c", *p);
+        else if ((unsigned char)*p >= ' ')
+            buf_add_char(b, *p);
+    buf_add_char(b, '"');
+}
+
+static char *labels_of(const struct sandbox *s)
+{
+    const struct condition *ready = &s->condition[COND_READY];
+    const char *owner = "None", *by = "unknown";
+    struct buf b;
+
+    if (s->o.owner_group && s->o.owner_kind && !strcmp(s->o.owner_group, "extensions.agents.x-k8s.io") &&
+        (!strcmp(s->o.owner_kind, "SandboxClaim") || !strcmp(s->o.owner_kind, "SandboxWarmPool")))
+        owner = s->o.owner_kind;
+    if (s->created_by && (!strcmp(s->created_by, "go-client") || !strcmp(s->created_by, "python-client") ||
+                          !strcmp(s->created_by, "controller")))
+        by = s->created_by;
+    buf_init(&b, 8192);
+    add_value(&b, "namespace", s->o.namespace);
+    add_value(&b, "ready_condition", ready->status == COND_TRUE ? "true" : "false");
+    add_value(&b, "expired", ready->reason && !strcmp(ready->reason, "SandboxExpired") ? "true" : "false");
+    add_value(&b, "launch_type", s->launch && !strcmp(s->launch, "warm") ? "warm" : "cold");
+    add_value(&b, "sandbox_template", s->template_ref ? s->template_ref : "unknown");
+    add_value(&b, "owned_by", owner);
+    add_value(&b, "created_by", by);
+    return b.data;
+}
+
+static int compare_sorts(const void *a, const void *b)
+{
+    return strcmp(((const struct sort *)a)->labels, ((const struct sort *)b)->labels);
+}
+
+static void write_sandboxes(const struct controller *c, struct buf *out)
+{
+    size_t n = 0, bucket, most = c->cache.of[KIND_SANDBOX].count;
+    struct sort *all = calloc(most + 1, sizeof *all);
+
+    head(out, "agent_sandboxes", "gauge", "Number of Sandboxes.");
+    if (!all)
+        return;
+    for (struct object *o = NULL; n < most && (o = cache_walk(&c->cache, KIND_SANDBOX, &bucket, o));)
+        if ((all[n].labels = labels_of((struct sandbox *)o)))
+            n++;
+    if (n > 1)
+        qsort(all, n, sizeof *all, compare_sorts);
+    for (size_t i = 0, same; i < n; i += same) {
+        for (same = 1; i + same < n && strcmp(all[i].labels, all[i + same].labels) == 0;)
+            same++;
+        buf_printf(out, "agent_sandboxes{%s} %zu\n", all[i].labels, same);
+    }
+    for (size_t i = 0; i < n; i++)
+        free(all[i].labels);
+    free(all);
+}
+
+static void write_latency(const struct metrics *m, struct buf *out)
+{
+    static const char name[] = "agent_sandbox_creation_latency_ms";
+    static const char labels[] = "namespace=\"\",launch_type=\"cold\",sandbox_template=\"unknown\"";
+    uint64_t sum = 0;
+
+    head(out, name, "histogram", "Time from a Sandbox being seen to its Ready condition, in milliseconds.");
+    for (size_t i = 0; i < LATENCY_BUCKETS; i++) {
+        sum += m->ready_bucket[i];
+        buf_printf(out, "%s_bucket{%s,le=\"%u\"} %llu\n", name, labels, bounds[i], (unsigned long long)sum);
+    }
+    buf_printf(out, "%s_bucket{%s,le=\"+Inf\"} %llu\n%s_sum{%s} %llu\n%s_count{%s} %llu\n", name, labels,
+               (unsigned long long)m->ready_count, name, labels, (unsigned long long)m->ready_sum_ms, name, labels,
+               (unsigned long long)m->ready_count);
+}
+
+static void write_process(struct buf *out)
+{
+    struct rusage use;
+    char text[128];
+    unsigned long long pages = 0;
+
+    if (fd_read_file(-1, "/proc/self/statm", text, sizeof text) > 0)
+        (void)sscanf(text, "%*u %llu", &pages);
+    one(out, "process_resident_memory_bytes", "gauge", "Resident memory.",
+        pages * (unsigned long long)sysconf(_SC_PAGESIZE));
+    getrusage(RUSAGE_SELF, &use);
+    head(out, "process_cpu_seconds_total", "counter", "Processor time, user and system.");
+    unsigned long long us = (unsigned long long)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) * 1000000ULL +
+                            (unsigned long long)(use.ru_utime.tv_usec + use.ru_stime.tv_usec);
+    buf_printf(out, "process_cpu_seconds_total %llu.%06llu\n", us / 1000000, us % 1000000);
+}
+
+void metrics_write(const struct controller *c, struct buf *out)
+{
+    static const char *const verbs[] = { "get", "create", "patch", "status", "delete" };
+    static const char *const kinds[KINDS] = { "sandboxes", "kernels", "pods", "services", "persistentvolumeclaims" };
+    const struct metrics *m = &c->metrics;
+
+    write_sandboxes(c, out);
+    write_latency(m, out);
+    head(out, "agent_sandbox_build_info", "gauge", "The program's version.");
+    buf_printf(out, "agent_sandbox_build_info{version=\"carrel-" CARREL_VERSION "\"} 1\n");
+    one(out, "carrel_controller_leader", "gauge", "Whether this one acts.", c->leads);
+    one(out, "carrel_controller_reconciles_total", "counter", "Times that an object was looked at.", m->reconciles);
+    one(out, "carrel_controller_retries_total", "counter", "Times that something was put off.", m->retries);
+    one(out, "carrel_controller_queue", "gauge", "Objects that are looked at, or wait for something.", c->n_works);
+    one(out, "carrel_controller_busy", "gauge", "Objects with writes under way.", c->n_busy);
+    one(out, "carrel_controller_requests_total", "counter", "Requests to the API server.", kube_client_sent(c->client));
+    one(out, "carrel_controller_write_failures_total", "counter", "Writes that were refused.", m->write_failures);
+    one(out, "carrel_controller_events_total", "counter", "Events sent.", m->events);
+    one(out, "carrel_controller_events_dropped_total", "counter", "Events not sent.", m->events_dropped);
+    head(out, "carrel_controller_writes_total", "counter", "Answers to requests about objects.");
+    for (size_t i = 0; i < 5; i++)
+        buf_printf(out, "carrel_controller_writes_total{verb=\"%s\"} %llu\n", verbs[i],
+                   (unsigned long long)m->writes[i]);
+    head(out, "carrel_controller_objects", "gauge", "Objects in the cache.");
+    for (size_t i = 0; i < KINDS; i++)
+        buf_printf(out, "carrel_controller_objects{resource=\"%s\"} %zu\n", kinds[i], c->cache.of[i].count);
+    head(out, "carrel_controller_watch_events_total", "counter", "What watches have told.");
+    for (size_t i = 0; i < KINDS; i++)
+        buf_printf(out, "carrel_controller_watch_events_total{resource=\"%s\"} %llu\n", kinds[i],
+                   (unsigned long long)c->watch[i].n_events);
+    head(out, "carrel_controller_lists_total", "counter", "Whole lists.");
+    for (size_t i = 0; i < KINDS; i++)
+        buf_printf(out, "carrel_controller_lists_total{resource=\"%s\"} %llu\n", kinds[i],
+                   (unsigned long long)c->watch[i].n_lists);
+    write_process(out);
+}

@@ -1,0 +1,25 @@
+/* Between the parts of the Sandbox's plan. */
+#ifndef CARREL_CLUSTER_SANDBOX_PRIVATE_H
+#define CARREL_CLUSTER_SANDBOX_PRIVATE_H
+
+#include "cluster/sandbox.h"
+
+struct planner {
+    const struct view    *v;
+    struct plan          *plan;
+    char                  hash[9];
+    const char           *claim_error, *pod_error, *service_error;
+    const char           *blocked;      /* why no Pod is made: a claim */
+    bool                  lets_go;      /* the Pod ends, so that a claim can be deleted */
+    const struct pod     *pod;          /* the one that counts */
+    const struct service *service;
+};
+
+void        plan_add(struct planner *p, enum act act, const struct object *object, size_t index);
+const char *plan_text(struct plan *plan, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* Fill plan->status and say whether it differs. */
+void status_active(struct planner *p);
+void status_expired(struct planner *p, bool is_empty);
+
+#endif

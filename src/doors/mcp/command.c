@@ -1,0 +1,150 @@
+/* run_command: a line for the shell, in the foreground; a caller that goes takes it along. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "doors/mcp/door.h"
+#include "doors/native/command.h"
+
+enum { RUN_S = 60, SHOWN_BYTES = 1 << 20 };
+
+struct running {
+    struct mcp_call     *call;
+    struct exec         *exec;
+    struct exec_follower follower;
+    json_t              *body;      /* what the native API would be asked; borrowed from the request */
+};
+
+static void on_gone(struct mcp_call *c)
+{
+    struct running *w = c->work;
+    struct err ignored;
+
+    exec_unfollow(&w->follower);
+    if (w->exec->state != EXEC_ENDED)
+        (void)!exec_signal(w->exec, SIGKILL, &ignored);
+}
+
+static bool read_output(const struct exec *x, struct buf out[2])
+{
+    struct exec_frame frame;
+    uint64_t offset = 0;
+    uint32_t part = 0;
+    static char piece[65536];
+    ssize_t n;
+
+    while ((n = exec_log_read(x, &offset, &part, &frame, piece, sizeof piece)) > 0) {
+        struct buf *to = &out[frame.stream == 2];
+        size_t room = to->limit - to->length;
+        buf_add(to, piece, (size_t)n < room ? (size_t)n : room);
+    }
+    return n == 0;
+}
+
+/* Bytes that are not UTF-8 become U+FFFD: jansson takes no others. */
+static json_t *text_json(const struct buf *b)
+{
+    json_t *text = json_stringn(buf_string(b), b->length);
+
+    return text ? text : json_string("(not UTF-8; write it to a file, and read that)");
+}
+
+static void answer(struct mcp_call *c, const struct exec *x)
+{
+    struct buf out[2], all;
+    bool failed = !x->outcome || strcmp(x->outcome, "ok") != 0;
+
+    buf_init(&out[0], SHOWN_BYTES);
+    buf_init(&out[1], SHOWN_BYTES);
+    buf_init(&all, 2 * SHOWN_BYTES + 512);
+    bool whole = read_output(x, out);
+    json_t *shown = exec_json(x), *code = json_object_get(shown, "exit_code");
+    buf_add(&all, buf_string(&out[0]), out[0].length);
+    buf_add(&all, buf_string(&out[1]), out[1].length);
+    if (!x->outcome)
+        buf_printf(&all, "the command could not be started: %s", x->failure.what);
+    else if (json_is_integer(code) && failed)
+        buf_printf(&all, "%s[exit code %d]", all.length ? "\n" : "", (int)json_integer_value(code));
+    else if (failed)
+        buf_printf(&all, "%s[ended: %s]", all.length ? "\n" : "", x->outcome);
+    if (!whole)
+        buf_add_text(&all, "\n[some of the output is lost]");
+    json_t *text = text_json(&all);
+    json_t *structured =
+        json_pack("{s:s,s:s,s:O,s:o,s:o,s:O}", "box", x->box->id, "outcome", x->outcome ? x->outcome : "not_started",
+                  "exit_code", code ? code : json_null(), "stdout", text_json(&out[0]), "stderr", text_json(&out[1]),
+                  "wall_ms", json_object_get(shown, "wall_ms"));
+    mcp_tool_result(c, json_string_value(text), structured, failed);
+    json_decref(text);
+    json_decref(shown);
+    buf_done(&out[0]);
+    buf_done(&out[1]);
+    buf_done(&all);
+}
+
+static void on_change(struct exec_follower *f)
+{
+    struct running *w = (struct running *)((char *)f - offsetof(struct running, follower));
+
+    if (w->exec->state != EXEC_ENDED)
+        return;
+    exec_unfollow(f);
+    w->call->on_gone = NULL;
+    answer(w->call, w->exec);
+}
+
+static void go(struct mcp_call *c, struct box *box)
+{
+    struct running *w = c->work;
+    struct ask ask = { .front = c->front, .r = c->r, .who = c->who, .box = box };
+    struct command command = { .ask = &ask };
+    struct err e = { 0 };
+
+    int r = command_read(&command, w->body, &e);
+    if (r == 0)
+        r = command_start(&command, &w->exec, &e);
+    if (r < 0) {
+        mcp_tool_err(c, &e);
+        return;
+    }
+    w->follower.on_change = on_change;
+    exec_follow(w->exec, &w->follower);
+    c->on_gone = on_gone;
+}
+
+void mcp_run_command(struct mcp_call *c, json_t *arguments)
+{
+    struct running *w = arena_alloc(&c->r->arena, sizeof *w);
+    const char *key, *id = NULL;
+    json_t *value;
+
+    if (!w) {
+        mcp_error(c, MCP_INTERNAL, "out of memory");
+        return;
+    }
+    *w = (struct running){ .call = c, .body = json_pack("{s:i}", "timeout", RUN_S) };
+    /* What it needs later goes into the request, which lives as long as the call. */
+    if (w->body)
+        (void)!json_object_set_new(c->root, "carrel", w->body);
+    json_object_foreach(arguments, key, value) {
+        bool is_text = json_is_string(value);
+        if (strcmp(key, "command") == 0 && is_text)
+            (void)!json_object_set(w->body, "shell", value);
+        else if (strcmp(key, "box") == 0 && is_text)
+            id = json_string_value(value);
+        else if (strcmp(key, "cwd") == 0 || strcmp(key, "timeout") == 0)
+            (void)!json_object_set(w->body, key, value);
+        else {
+            mcp_tool_fail(c, "%.64s is no argument of run_command, or of the wrong type; see its schema", key);
+            return;
+        }
+    }
+    if (!json_object_get(w->body, "shell")) {
+        mcp_tool_fail(c, "command is missing");
+        return;
+    }
+    c->work = w;
+    mcp_with_box(c, id, go);
+}

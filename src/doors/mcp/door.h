@@ -1,0 +1,128 @@
+/* What the parts of the MCP door share. A JSON-RPC request that has been let in is a struct mcp_call; it lives in the
+ * HTTP request's arena. */
+#ifndef CARREL_DOORS_MCP_DOOR_H
+#define CARREL_DOORS_MCP_DOOR_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "base/buf.h"
+#include "front/auth.h"
+#include "front/front.h"
+#include "http/server.h"
+
+enum {
+    MCP_TICK_MS = 15000,
+    MCP_FRESH_MS = 60000,
+    MCP_BODY_MOST = 16 << 20,
+    MCP_TEXT_MOST = 4 << 20,
+    MCP_ANSWER_MOST = 96 << 20
+};
+
+/* JSON-RPC's numbers, and those that MCP has reserved. */
+enum mcp_code {
+    MCP_PARSE = -32700,
+    MCP_INVALID_REQUEST = -32600,
+    MCP_NO_METHOD = -32601,
+    MCP_INVALID_PARAMS = -32602,
+    MCP_INTERNAL = -32603,
+    MCP_HEADER_MISMATCH = -32020,
+    MCP_MISSING_CAPABILITY = -32021,
+    MCP_UNSUPPORTED_VERSION = -32022,
+    MCP_REFUSED = 1,        /* ours: who asks may not */
+};
+
+struct mcp_tool;
+struct service;
+
+struct mcp_call {
+    struct mcp_call     *next, **back;      /* all that run */
+    struct front        *front;
+    struct http_request *r;
+    struct identity      who;
+    struct box          *holder;            /* the box whose inlet it came over; NULL: another way */
+    const char          *service;           /* of /mcp/services/NAME; NULL: Carrel's own tools */
+    json_t              *root;              /* owned: the request */
+    json_t              *id, *params;       /* borrowed; params may be NULL */
+    const char          *method;            /* borrowed */
+    bool                 is_modern;         /* 2026-07-28 or later: stateless */
+    json_t              *progress_token;    /* borrowed; NULL: nobody wants to know */
+    uint64_t             progress;
+    bool                 takes_stream, is_streaming;
+    struct loop_timer    tick;
+    struct buf           pending;           /* of a stream: what the client does not take yet */
+    bool                 is_over;           /* the answer is complete, but perhaps not out */
+    void                *work;              /* the tool's own */
+    void (*then)(struct mcp_call *c, struct box *box);      /* box.c: what waits for a box */
+    uint64_t             making;            /* number of the box that is being made; 0: none */
+    void (*on_gone)(struct mcp_call *c);    /* nobody waits any more, or the tool is to stop; NULL: nothing runs */
+};
+
+/* --- mcp.c --- */
+/* Takes the call off the list of those that run, and frees what it owns. */
+void mcp_call_done(struct mcp_call *c);
+
+/* --- rpc.c: answers; each but mcp_progress ends the call --- */
+/* members: what is between the braces of the result, JSON; may be empty. */
+void mcp_result(struct mcp_call *c, const char *members, size_t size);
+void mcp_result_json(struct mcp_call *c, json_t *object);           /* taken over */
+void mcp_error(struct mcp_call *c, int code, const char *format, ...) PRINTF_LIKE(3, 4);
+void mcp_error_data(struct mcp_call *c, int code, const char *message, json_t *data);   /* taken over; may be NULL */
+/* A request that is no call (yet). id may be NULL. */
+void mcp_refuse(struct http_request *r, int status, int code, const char *message, json_t *id);
+/* Tells of progress, if the caller asked for it and takes a stream; text is a JSON string with its quotes. */
+void mcp_progress(struct mcp_call *c, const char *text, size_t size);
+void mcp_on_writable(struct http_request *r);
+void mcp_on_tick(struct loop_timer *t);
+
+/* --- a tool's result --- */
+/* One text, and as structured content an object (taken over; NULL: none). */
+void mcp_tool_result(struct mcp_call *c, const char *text, json_t *structured, bool is_error);
+void mcp_tool_fail(struct mcp_call *c, const char *format, ...) PRINTF_LIKE(2, 3);
+void mcp_tool_err(struct mcp_call *c, const struct err *e);
+
+/* --- modern.c --- */
+/* The checks of the stateless revision, in its order. False: answered. */
+bool mcp_modern_check(struct mcp_call *c);
+/* Arguments that the tool's schema wants repeated in fields (x-mcp-header). False: answered. */
+bool mcp_modern_arguments(struct mcp_call *c, const char *schema, json_t *arguments);
+/* Whether the client said that it can do this. False: answered. */
+bool mcp_needs(struct mcp_call *c, const char *capability);
+bool mcp_is_handshake_version(const char *version, size_t size);
+extern const char *const mcp_versions[];    /* newest first; NULL at the end */
+
+/* --- tools.c --- */
+typedef void mcp_tool_handler(struct mcp_call *c, json_t *arguments);
+struct mcp_tool {
+    const char       *name, *title, *description;
+    const char       *input, *output;       /* JSON Schemas; output may be NULL */
+    unsigned          scopes;
+    unsigned          hints;                /* enum mcp_hint */
+    mcp_tool_handler *call;
+};
+enum mcp_hint { MCP_READ_ONLY = 1, MCP_DESTRUCTIVE = 2, MCP_IDEMPOTENT = 4, MCP_OPEN_WORLD = 8 };
+
+/* A list under its name, with how long a client may keep it; taken over. */
+void mcp_list_result(struct mcp_call *c, const char *name, json_t *list);
+void mcp_tools_list(struct mcp_call *c);
+void mcp_tools_call(struct mcp_call *c);
+/* Tools that only a test server has; the symbol is not there otherwise. */
+extern const struct mcp_tool mcp_test_tools[] __attribute__((weak));
+
+/* --- box.c --- */
+/* The caller's box of this name or id, or a new one that is deleted when it was idle for a while. then may come before
+ * this returns; not if the call ends before, or was answered with an error. */
+void mcp_with_box(struct mcp_call *c, const char *box, void (*then)(struct mcp_call *c, struct box *box));
+/* NULL: there is none, and that was answered. */
+struct box *mcp_find_box(struct mcp_call *c, const char *box);
+
+mcp_tool_handler mcp_run_code, mcp_run_command, mcp_read_file, mcp_write_file, mcp_list_files, mcp_create_box,
+    mcp_list_boxes, mcp_delete_box;
+
+/* --- service.c: /mcp/services/NAME --- */
+/* Whether the caller has anything to do with the service; false: answered. */
+bool mcp_service_check(struct mcp_call *c);
+void mcp_service_list(struct mcp_call *c);
+void mcp_service_call(struct mcp_call *c, const char *function, json_t *arguments);
+
+#endif

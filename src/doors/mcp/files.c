@@ -1,0 +1,331 @@
+/* Files of a box as tools, through the box's file helper, so with the rights of the box. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/jsonout.h"
+#include "doors/mcp/door.h"
+#include "doors/native/transfer.h"
+#include "http/wsframe.h"
+
+enum { READ_MOST = 8 << 20, LIST_MOST = 1000, PIECE = 1 << 18 };
+
+struct working {
+    struct mcp_call     *call;
+    struct helper_user   user;
+    struct files_request question;
+    const char          *path;          /* in the request */
+    struct buf           data;          /* read; or entries as JSON */
+    const char          *bytes;         /* to write; owned by the request, or decoded */
+    size_t               size, sent;
+    char                *decoded;       /* owned, or NULL */
+    uint64_t             listed;
+    char                 box[16];
+    bool                 is_ended;      /* the upload is */
+};
+
+static struct working *of(struct helper_user *u)
+{
+    return (struct working *)((char *)u - offsetof(struct working, user));
+}
+
+static void done(struct working *w)
+{
+    buf_done(&w->data);
+    free(w->decoded);
+    w->decoded = NULL;
+}
+
+static void on_gone(struct mcp_call *c)
+{
+    struct working *w = c->work;
+
+    helper_close(&w->user, false);
+    done(w);
+}
+
+/* ---- answers ---- */
+
+static const char *type_of(const char *path, const char *data, size_t size)
+{
+    (void)path;
+    return size > 8 && memcmp(data, "\x89PNG\r\n\x1a\n", 8) == 0 ? "image/png"
+           : size > 3 && memcmp(data, "\xff\xd8\xff", 3) == 0    ? "image/jpeg"
+           : size > 6 && memcmp(data, "GIF8", 4) == 0            ? "image/gif"
+                                                                 : NULL;
+}
+
+static void answer_file(struct mcp_call *c, struct working *w)
+{
+    const char *data = buf_string(&w->data), *type = type_of(w->path, data, w->data.length);
+    struct buf out;
+    struct jsonout j;
+
+    buf_init(&out, MCP_ANSWER_MOST);
+    if (!type && wsframe_is_utf8(data, w->data.length)) {
+        buf_add_text(&out, "\"content\":[{\"type\":\"text\",\"text\":");
+        jsonout_init(&j, &out);
+        jsonout_bytes(&j, NULL, data, w->data.length);
+        if (jsonout_finish(&j) < 0 && !out.failure)
+            out.failure = EINVAL;
+        buf_add_char(&out, '}');
+    } else {
+        size_t room = 4 * ((w->data.length + 2) / 3) + 1;
+        if (type) {
+            buf_add_text(&out, "\"content\":[{\"type\":\"image\",\"data\":\"");
+        } else {
+            buf_add_text(&out, "\"content\":[{\"type\":\"resource\",\"resource\":{\"uri\":");
+            char *uri =
+                arena_printf(&c->r->arena, "box://%s%s%s", w->box, w->path[0] == '/' ? "" : "/home/box/", w->path);
+            jsonout_init(&j, &out);
+            jsonout_string(&j, NULL, uri);
+            if (jsonout_finish(&j) < 0 && !out.failure)
+                out.failure = EINVAL;
+            buf_add_text(&out, ",\"mimeType\":\"application/octet-stream\",\"blob\":\"");
+        }
+        char *to = buf_reserve(&out, room);
+        if (to)
+            buf_commit(&out,
+                       (size_t)EVP_EncodeBlock((unsigned char *)to, (const unsigned char *)data, (int)w->data.length));
+        if (type)
+            buf_printf(&out, "\",\"mimeType\":\"%s\"}", type);
+        else
+            buf_add_text(&out, "\"}}");
+    }
+    buf_add_text(&out, "],\"isError\":false");
+    if (buf_error(&out) < 0)
+        mcp_tool_fail(c, "the file is too large for an answer");
+    else
+        mcp_result(c, out.data, out.length);
+    buf_done(&out);
+}
+
+static void answer_list(struct mcp_call *c, struct working *w, const struct files_done *end)
+{
+    struct buf out;
+
+    buf_init(&out, MCP_ANSWER_MOST);
+    buf_printf(&out,
+               "\"content\":[{\"type\":\"text\",\"text\":\"%llu "
+               "entries%s\"}],\"isError\":false,\"structuredContent\":{\"entries\":[",
+               (unsigned long long)w->listed, end->cursor ? ", and more" : "");
+    buf_add(&out, buf_string(&w->data), w->data.length);
+    buf_printf(&out, "],\"complete\":%s}", end->cursor ? "false" : "true");
+    if (w->data.failure || buf_error(&out) < 0)
+        mcp_tool_fail(c, "the folder is too large for an answer");
+    else
+        mcp_result(c, out.data, out.length);
+    buf_done(&out);
+}
+
+static void answer_written(struct mcp_call *c, struct working *w, const struct files_done *end)
+{
+    char text[64];
+
+    snprintf(text, sizeof text, "%llu bytes written", (unsigned long long)end->bytes);
+    mcp_tool_result(c, text,
+                    json_pack("{s:s,s:s,s:I}", "box", w->box, "path", w->path, "bytes", (json_int_t)end->bytes), false);
+}
+
+/* ---- the helper ---- */
+
+static void on_entries(struct helper_user *u, const char *data, size_t size)
+{
+    struct working *w = of(u);
+    struct files_entry entry;
+    const char *name, *link;
+
+    while (w->question.op == FILES_LIST && entry_next(&data, &size, &entry, &name, &link)) {
+        if (w->listed++)
+            buf_add_char(&w->data, ',');
+        entry_add(&w->data, &entry, name, link, NULL);
+    }
+}
+
+static void on_data(struct helper_user *u, const char *data, size_t size)
+{
+    buf_add(&of(u)->data, data, size);
+}
+
+static void send_more(struct helper_user *u)
+{
+    static _Alignas(8) char piece[sizeof(struct files_head) + PIECE];
+    struct working *w = of(u);
+
+    while (!w->is_ended && helper_has_room(u)) {
+        size_t n = w->size - w->sent < PIECE ? w->size - w->sent : PIECE;
+        memcpy(piece + sizeof(struct files_head), w->bytes + w->sent, n);
+        w->is_ended = n == 0;
+        helper_send(u, n ? FILES_DATA : FILES_END, piece + sizeof(struct files_head), n);
+        w->sent += n;
+    }
+}
+
+static void on_done(struct helper_user *u, const struct files_done *end)
+{
+    struct working *w = of(u);
+    struct mcp_call *c = w->call;
+    bool is_upload = w->question.op == FILES_WRITE;
+
+    helper_close(u, !is_upload || w->is_ended);
+    c->on_gone = NULL;
+    if (end->code)
+        mcp_tool_fail(c, "%.200s: %s", w->path, end->text[0] ? end->text : strerror(end->code));
+    else if (w->data.failure)
+        mcp_tool_fail(c, "%.200s has more than %d MiB; read a part of it with run_command", w->path, READ_MOST >> 20);
+    else if (is_upload)
+        answer_written(c, w, end);
+    else if (w->question.op == FILES_LIST)
+        answer_list(c, w, end);
+    else
+        answer_file(c, w);
+    done(w);
+}
+
+static void on_lost(struct helper_user *u, const struct err *e)
+{
+    struct working *w = of(u);
+
+    w->call->on_gone = NULL;
+    mcp_tool_err(w->call, e);
+    done(w);
+}
+
+static void go(struct mcp_call *c, struct box *box)
+{
+    struct working *w = c->work;
+    struct err e = { 0 };
+
+    memcpy(w->box, box->id, sizeof w->box);
+    w->user = (struct helper_user){
+        .on_entries = on_entries, .on_data = on_data, .on_done = on_done, .on_room = send_more, .on_lost = on_lost
+    };
+    int r = helper_open(box, &w->user, &e);
+    if (r == 0) {
+        r = helper_ask(&w->user, &w->question, w->path, NULL, &e);
+        if (r < 0)
+            helper_close(&w->user, false);
+    }
+    if (r < 0) {
+        mcp_tool_err(c, &e);
+        done(w);
+        return;
+    }
+    c->on_gone = on_gone;
+    if (w->question.op == FILES_WRITE)
+        send_more(&w->user);
+}
+
+/* ---- the tools ---- */
+
+/* NULL: answered. Names every argument that is not one of the known. */
+static struct working *begin(struct mcp_call *c, json_t *arguments, const char *const *known, size_t most)
+{
+    struct working *w = arena_alloc(&c->r->arena, sizeof *w);
+    const char *key;
+    json_t *value;
+
+    if (!w) {
+        mcp_error(c, MCP_INTERNAL, "out of memory");
+        return NULL;
+    }
+    json_object_foreach(arguments, key, value) {
+        size_t i = 0;
+        while (known[i] && strcmp(known[i], key) != 0)
+            i++;
+        if (!known[i] || !json_is_string(value)) {
+            mcp_tool_fail(c, "%.64s is no argument of this tool, or no string; see its schema", key);
+            return NULL;
+        }
+    }
+    *w = (struct working){ .call = c, .path = json_string_value(json_object_get(arguments, "path")) };
+    if (w->path && !w->path[0])
+        w->path = NULL;
+    buf_init(&w->data, most);
+    c->work = w;
+    return w;
+}
+
+static void in_box(struct mcp_call *c, json_t *arguments)
+{
+    const char *id = json_string_value(json_object_get(arguments, "box"));
+
+    if (id)
+        mcp_with_box(c, id, go);
+    else
+        mcp_tool_fail(c, "box is missing: the name or id of the box");
+}
+
+void mcp_read_file(struct mcp_call *c, json_t *arguments)
+{
+    static const char *const known[] = { "path", "box", NULL };
+    struct working *w = begin(c, arguments, known, READ_MOST);
+
+    if (!w)
+        return;
+    if (!w->path) {
+        mcp_tool_fail(c, "path is missing");
+        return;
+    }
+    w->question = (struct files_request){ .op = FILES_READ, .length = READ_MOST + 1 };
+    in_box(c, arguments);
+}
+
+void mcp_list_files(struct mcp_call *c, json_t *arguments)
+{
+    static const char *const known[] = { "path", "box", NULL };
+    struct working *w = begin(c, arguments, known, READ_MOST);
+
+    if (!w)
+        return;
+    if (!w->path)
+        w->path = ".";
+    w->question = (struct files_request){ .op = FILES_LIST, .limit = LIST_MOST };
+    in_box(c, arguments);
+}
+
+static bool decode(struct working *w, const char *text)
+{
+    size_t n = strlen(text);
+
+    w->decoded = malloc(n + 4);
+    int size = w->decoded && n % 4 == 0
+                   ? EVP_DecodeBlock((unsigned char *)w->decoded, (const unsigned char *)text, (int)n)
+                   : -1;
+    if (size < 0)
+        return false;
+    for (size_t i = 1; i <= 2 && i <= n && text[n - i] == '='; i++)
+        size--;
+    w->bytes = w->decoded;
+    w->size = (size_t)size;
+    return true;
+}
+
+void mcp_write_file(struct mcp_call *c, json_t *arguments)
+{
+    static const char *const known[] = { "path", "box", "content", "content_base64", NULL };
+    struct working *w = begin(c, arguments, known, READ_MOST);
+    json_t *text = json_object_get(arguments, "content"), *coded = json_object_get(arguments, "content_base64");
+
+    if (!w)
+        return;
+    if (!w->path || !text == !coded) {
+        mcp_tool_fail(c, w->path ? "either content or content_base64 must be there" : "path is missing");
+        return;
+    }
+    if (coded && !decode(w, json_string_value(coded))) {
+        done(w);
+        mcp_tool_fail(c, "content_base64 is no base64");
+        return;
+    }
+    if (text) {
+        w->bytes = json_string_value(text);
+        w->size = json_string_length(text);
+    }
+    w->question = (struct files_request){ .op = FILES_WRITE, .mode = 0644,
+                                          .flags = FILES_CREATE | FILES_TRUNCATE | FILES_ATOMIC | FILES_PARENTS };
+    mcp_with_box(c, json_string_value(json_object_get(arguments, "box")), go);
+}

@@ -1,0 +1,308 @@
+/* From HTTP to a call. One endpoint speaks the stateless revision and the older ones with a handshake; which of them a
+ * request is of is decided by its field MCP-Protocol-Version, or by the _meta in its body. Neither has a session here:
+ * what lasts (a box, a kernel) is named by an argument of a tool, so a server that was restarted goes on where it was.
+ *
+ * A client that goes away ends what it asked for; so does notifications/cancelled of the same caller. */
+#define _GNU_SOURCE
+#include "doors/mcp/mcp.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "doors/mcp/door.h"
+#include "front/caller.h"
+#include "front/inlets.h"
+
+#define PATH "/mcp"
+#define SERVICES "/mcp/services/"
+
+static struct mcp_call *calls;          /* of the one front of this process */
+
+/* ---- the life of a call ---- */
+
+void mcp_call_done(struct mcp_call *c)
+{
+    if (c->back) {
+        *c->back = c->next;
+        if (c->next)
+            c->next->back = c->back;
+        c->back = NULL;
+        loop_timer_cancel(c->front->loop, &c->tick);
+    }
+    json_decref(c->root);
+    c->root = NULL;
+    c->id = c->params = c->progress_token = NULL;
+    buf_done(&c->pending);
+}
+
+static void stop(struct mcp_call *c)
+{
+    void (*on_gone)(struct mcp_call *) = c->on_gone;
+
+    c->on_gone = NULL;
+    if (on_gone)
+        on_gone(c);
+}
+
+static void on_end(struct http_request *r, enum http_end how)
+{
+    struct mcp_call *c = r->owner;
+
+    (void)how;
+    stop(c);
+    mcp_call_done(c);
+}
+
+static void keep(struct mcp_call *c)
+{
+    c->next = calls;
+    c->back = &calls;
+    if (calls)
+        calls->back = &c->next;
+    calls = c;
+    c->tick.on_expire = mcp_on_tick;
+    loop_timer_set(c->front->loop, &c->tick, MCP_TICK_MS);
+}
+
+static void cancel(const struct mcp_call *by, json_t *id)
+{
+    struct mcp_call *next;
+
+    for (struct mcp_call *c = calls; c; c = next) {
+        next = c->next;
+        if (!c->is_over && strcmp(c->who.name, by->who.name) == 0 && json_equal(c->id, id)) {
+            stop(c);
+            mcp_error(c, MCP_INTERNAL, "cancelled");
+        }
+    }
+}
+
+/* ---- methods ---- */
+
+/* Of resources and prompts there are none, but the lists can be asked for. */
+static json_t *capabilities(void)
+{
+    return json_pack("{s:{},s:{},s:{}}", "tools", "resources", "prompts");
+}
+
+static void discover(struct mcp_call *c)
+{
+    static const char instructions[] =
+        "Isolated boxes for code that nobody has read. run_code keeps variables in a box: pass the `box` of an earlier "
+        "result to go on there. A box has no network and no file of the host.";
+    json_t *versions = json_array();
+
+    for (size_t i = 0; mcp_versions[i]; i++)
+        (void)!json_array_append_new(versions, json_string(mcp_versions[i]));
+    mcp_result_json(c, json_pack("{s:o,s:o,s:s,s:i,s:s}", "supportedVersions", versions, "capabilities", capabilities(),
+                                 "instructions", c->service ? "Functions of one service." : instructions, "ttlMs",
+                                 MCP_FRESH_MS, "cacheScope", "private"));
+}
+
+static void initialize(struct mcp_call *c)
+{
+    const char *asked = json_string_value(json_object_get(c->params, "protocolVersion"));
+
+    if (!asked) {
+        mcp_error(c, MCP_INVALID_PARAMS, "params.protocolVersion must be a string");
+        return;
+    }
+    /* One that we do not know is answered with the newest that has a handshake; the client decides. */
+    const char *spoken = mcp_is_handshake_version(asked, strlen(asked)) ? asked : mcp_versions[1];
+    mcp_result_json(c, json_pack("{s:s,s:o,s:{s:s,s:s}}", "protocolVersion", spoken, "capabilities", capabilities(),
+                                 "serverInfo", "name", "carrel", "version", CARREL_VERSION));
+}
+
+static void ping(struct mcp_call *c)
+{
+    mcp_result(c, "", 0);
+}
+
+static void no_resources(struct mcp_call *c)
+{
+    mcp_list_result(c, "resources", json_array());
+}
+
+static void no_templates(struct mcp_call *c)
+{
+    mcp_list_result(c, "resourceTemplates", json_array());
+}
+
+static void no_prompts(struct mcp_call *c)
+{
+    mcp_list_result(c, "prompts", json_array());
+}
+
+static const struct method {
+    const char *name;
+    bool        modern, handshake;
+    void (*run)(struct mcp_call *c);
+} methods[] = {
+    { "server/discover", true, false, discover },
+    { "initialize", false, true, initialize },
+    { "ping", false, true, ping },
+    { "tools/list", true, true, mcp_tools_list },
+    { "tools/call", true, true, mcp_tools_call },
+    { "resources/list", true, true, no_resources },
+    { "resources/templates/list", true, true, no_templates },
+    { "prompts/list", true, true, no_prompts },
+};
+
+static void run(struct mcp_call *c)
+{
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
+        if (strcmp(methods[i].name, c->method) == 0 && (c->is_modern ? methods[i].modern : methods[i].handshake)) {
+            keep(c);
+            methods[i].run(c);
+            return;
+        }
+    mcp_error(c, MCP_NO_METHOD, "there is no method %.100s here", c->method);
+}
+
+/* ---- the body ---- */
+
+static void accepted(struct http_request *r)
+{
+    if (http_reply(r, 202, NULL, NULL, 0) < 0)
+        http_request_abort(r);
+}
+
+static bool is_modern(const struct mcp_call *c)
+{
+    struct http_text version = http_head_get(&c->r->head, "MCP-Protocol-Version");
+
+    if (version.data)
+        return !mcp_is_handshake_version(version.data, version.size);
+    return json_object_get(json_object_get(c->params, "_meta"), "io.modelcontextprotocol/protocolVersion") != NULL;
+}
+
+static bool has_id(const json_t *id)
+{
+    return json_is_string(id) || json_is_integer(id);
+}
+
+static void on_body(struct http_request *r, const char *data, size_t size)
+{
+    struct mcp_call *c = r->owner;
+    json_error_t where;
+
+    c->root = json_loadb(data, size, JSON_REJECT_DUPLICATES, &where);
+    json_t *method = json_object_get(c->root, "method");
+    const char *version = json_string_value(json_object_get(c->root, "jsonrpc"));
+    c->id = json_object_get(c->root, "id");
+    c->params = json_object_get(c->root, "params");
+    c->method = json_string_value(method);
+    if (!c->root) {
+        mcp_refuse(r, 400, MCP_PARSE, where.text, NULL);
+    } else if (!json_is_object(c->root)) {
+        mcp_refuse(r, 400, MCP_INVALID_REQUEST, "a request is one JSON object", NULL);
+    } else if (!version || strcmp(version, "2.0") != 0) {
+        mcp_refuse(r, 400, MCP_INVALID_REQUEST, "jsonrpc must be \"2.0\"", has_id(c->id) ? c->id : NULL);
+    } else if (!method && (json_object_get(c->root, "result") || json_object_get(c->root, "error"))) {
+        accepted(r);        /* an answer; we asked for nothing */
+    } else if (!c->method || (c->id && !has_id(c->id))) {
+        mcp_refuse(r, 400, MCP_INVALID_REQUEST,
+                   c->method ? "id must be a string or a whole number" : "method is missing", NULL);
+    } else if (!c->id) {
+        if (strcmp(c->method, "notifications/cancelled") == 0)
+            cancel(c, json_object_get(c->params, "requestId"));
+        accepted(r);
+    } else if (c->params && !json_is_object(c->params)) {
+        mcp_refuse(r, 400, MCP_INVALID_PARAMS, "params must be an object", c->id);
+    } else {
+        c->is_modern = is_modern(c);
+        json_t *token = json_object_get(json_object_get(c->params, "_meta"), "progressToken");
+        c->progress_token = has_id(token) ? token : NULL;
+        if (!c->is_modern || mcp_modern_check(c))
+            run(c);
+    }
+}
+
+/* ---- letting in ---- */
+
+static bool is_type(struct http_text list, const char *type)
+{
+    const char *at = list.data ? memmem(list.data, list.size, type, strlen(type)) : NULL;
+    return at != NULL;
+}
+
+static bool read_head(struct mcp_call *c)
+{
+    struct http_request *r = c->r;
+    struct http_text type = http_head_get(&r->head, "Content-Type"), accept = http_head_get(&r->head, "Accept");
+    bool any = !accept.data || is_type(accept, "*/*");
+
+    if (!http_text_is(r->head.method, "POST")) {
+        (void)http_reply_header(r, "Allow", "POST");
+        mcp_refuse(r, 405, MCP_INVALID_REQUEST, "this endpoint takes POST; it has no stream and no session of its own",
+                   NULL);
+        return false;
+    }
+    if (!is_type(type, "application/json")) {
+        mcp_refuse(r, 415, MCP_INVALID_REQUEST, "Content-Type must be application/json", NULL);
+        return false;
+    }
+    c->takes_stream = any || is_type(accept, "text/event-stream");
+    if (any || c->takes_stream || is_type(accept, "application/json"))
+        return true;
+    mcp_refuse(r, 406, MCP_INVALID_REQUEST, "Accept must name application/json and text/event-stream", NULL);
+    return false;
+}
+
+static bool admit(struct mcp_call *c)
+{
+    struct refusal why;
+    bool is_inlet;
+    bool is_in;
+
+    (void)inlet_box(c->front, c->r->peer, &is_inlet);
+    if (is_inlet)
+        is_in = caller_admit_holder(c->front, c->r, &c->who, &c->holder, &why);
+    else
+        is_in = caller_admit(c->front, c->r, 0, &c->who, &why);     /* each tool has its own scopes */
+    if (!is_in && why.status)
+        mcp_refuse(c->r, why.status, MCP_REFUSED, why.why, NULL);
+    else if (!is_in)
+        http_request_abort(c->r);
+    return is_in;
+}
+
+static bool begins(struct http_text text, const char *with)
+{
+    size_t n = strlen(with);
+    return text.size > n && memcmp(text.data, with, n) == 0;
+}
+
+static bool dispatch(struct front *front, struct http_request *r)
+{
+    struct http_text path = r->head.path;
+    bool of_service = begins(path, SERVICES);
+
+    if (!of_service && !http_text_is(path, PATH))
+        return false;
+    struct mcp_call *c = arena_alloc(&r->arena, sizeof *c);
+    if (!c) {
+        http_request_abort(r);
+        return true;
+    }
+    *c = (struct mcp_call){ .front = front, .r = r };
+    buf_init(&c->pending, MCP_ANSWER_MOST);
+    r->owner = c;
+    r->on_end = on_end;
+    r->on_writable = mcp_on_writable;
+    if (of_service) {
+        size_t n = strlen(SERVICES);
+        c->service = arena_copy(&r->arena, path.data + n, path.size - n);
+    }
+    if (admit(c) && read_head(c) && (!c->service || mcp_service_check(c)))
+        http_body_collect(r, MCP_BODY_MOST, on_body);
+    return true;
+}
+
+/* A box's code finds the services that it was granted, and no tool of ours. */
+static bool dispatch_inlet(struct front *front, struct http_request *r)
+{
+    return begins(r->head.path, SERVICES) && dispatch(front, r);
+}
+
+const struct door mcp_door = { .name = "mcp", .dispatch = dispatch, .dispatch_inlet = dispatch_inlet };

@@ -1,0 +1,108 @@
+"""A controller beside an API server of the tests."""
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import apiserver  # noqa: E402
+
+CONTROLLER = os.environ["CARREL_CONTROLLER"]
+DEADLINE = 30
+
+
+def wait_for(what, probe, seconds=DEADLINE):
+    """Until the probe gives something true, and gives that."""
+    until = time.monotonic() + seconds
+    while True:
+        found = probe()
+        if found:
+            return found
+        if time.monotonic() > until:
+            pytest.fail("waited in vain for: " + what)
+        time.sleep(0.005)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Controller:
+    def __init__(self, server, folder, *flags, kubeconfig=None):
+        self.server, self.folder, self.port = server, folder, free_port()
+        self.config = folder / ("kubeconfig-%d" % self.port)
+        self.config.write_text(kubeconfig or server.kubeconfig())
+        self.log_path = folder / ("log-%d" % self.port)
+        address = "127.0.0.1:%d" % self.port
+        self.args = [CONTROLLER, "--kubeconfig", str(self.config), "--metrics-bind-address", address,
+                     "--health-probe-bind-address", address, "--zap-log-level=debug", *flags]
+        self.start()
+
+    def start(self):
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(self.args, stderr=log, stdout=log)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self):
+        """Ends it properly and gives its status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(20)
+
+    def log(self):
+        return self.log_path.read_text()
+
+
+@pytest.fixture
+def server():
+    with apiserver.Server() as s:
+        yield s
+
+
+@pytest.fixture
+def start(server, tmp_path):
+    """start(*flags): a controller; without --leader-elect it acts at once."""
+    started = []
+
+    def go(*flags, **more):
+        started.append(Controller(server, tmp_path, *(flags or ("--leader-elect=false",)), **more))
+        return started[-1]
+    yield go
+    for c in started:
+        if c.process.poll() is None:
+            c.kill()
+    for c in started:
+        text = c.log()
+        assert "Sanitizer" not in text and "runtime error" not in text, text[-4000:]
+    assert server.call(lambda: server.store.two_pods) == []
+
+
+def sandbox(name="box", meta=None, pod=None, **spec):
+    pod = pod or {"containers": [{"name": "c", "image": "i"}]}
+    template = {"spec": pod}
+    if meta:
+        template["metadata"] = meta
+    return {"apiVersion": "agents.x-k8s.io/v1beta1", "kind": "Sandbox", "metadata": {"name": name},
+            "spec": dict({"podTemplate": template, "operatingMode": "Running"}, **spec)}
+
+
+def conditions(obj):
+    return {c["type"]: c for c in (obj or {}).get("status", {}).get("conditions", [])}
+
+
+def is_ready(server, name="box", namespace="default"):
+    c = conditions(server.get("sandboxes", name, namespace)).get("Ready")
+    return c and c["status"] == "True"
+
+
+def ready_reason(server, name="box"):
+    return conditions(server.get("sandboxes", name)).get("Ready", {}).get("reason")

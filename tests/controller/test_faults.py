@@ -1,0 +1,188 @@
+"""The API server answers late, twice, wrongly, in halves or not at all, at every single response in turn; the controller
+is killed between any two writes; two of them run at once. Always the same end, never two Pods, never a lost object."""
+import os
+import random
+import signal
+import subprocess
+import threading
+
+import pytest
+
+import apiserver
+from conftest import Controller, conditions, is_ready, sandbox, wait_for
+
+ALL = os.environ.get("CONTROLLER_FAULTS") == "all"
+CLAIM = [{"metadata": {"name": "data"}, "spec": {}}]
+
+
+def live(server):
+    """A short life with every kind of write in it. Ends with one Sandbox Ready, one suspended, one gone."""
+    server.apply("sandboxes", sandbox("a", service=True, volumeClaimTemplates=CLAIM))
+    server.apply("sandboxes", sandbox("b", service=True))
+    server.apply("sandboxes", sandbox("c", shutdownTime="2020-01-01T00:00:00Z", shutdownPolicy="Delete"))
+    wait_for("a is Ready", lambda: is_ready(server, "a"), 60)
+    wait_for("b is Ready", lambda: is_ready(server, "b"), 60)
+    server.patch("sandboxes", "b", {"spec": {"operatingMode": "Suspended"}})
+    server.delete("pods", "a")
+    wait_for("b is suspended", lambda: conditions(server.get("sandboxes", "b")).get("Suspended", {}).get("status") == "True", 60)
+    wait_for("c is gone", lambda: server.get("sandboxes", "c") is None, 60)
+    wait_for("a is Ready again", lambda: server.get("pods", "a") and is_ready(server, "a"), 60)
+
+
+def check(server):
+    assert server.call(lambda: server.store.two_pods) == []
+    assert sorted(p["metadata"]["name"] for p in server.all("pods")) == ["a"]
+    assert sorted(p["metadata"]["name"] for p in server.all("persistentvolumeclaims")) == ["data-a"]
+    assert sorted(p["metadata"]["name"] for p in server.all("services")) == ["a", "b"]
+    assert sorted(p["metadata"]["name"] for p in server.all("sandboxes")) == ["a", "b"]
+
+
+def responses_of_a_life(tmp_path):
+    with apiserver.Server() as s:
+        s.fault = lambda *_: None
+        c = Controller(s, tmp_path, "--leader-elect=false")
+        live(s)
+        check(s)
+        assert c.stop() == 0
+        return s.responses
+
+
+@pytest.mark.parametrize("fault", apiserver.FAULTS)
+def test_a_fault_at_every_response_in_turn(tmp_path, fault):
+    count = responses_of_a_life(tmp_path)
+    assert count > 15
+    # Quick cut: several responses of one life are hit, so that all are hit in few lives.
+    lives = range(count) if ALL else range(3)
+    for n in lives:
+        with apiserver.Server() as s:
+            if ALL:
+                s.fault = lambda i, *_, n=n: fault if i == n + 1 else None
+            else:
+                s.fault = lambda i, *_, n=n: fault if i % 3 == n and i <= count else None
+            c = Controller(s, tmp_path, "--leader-elect=false")
+            live(s)
+            s.fault = None
+            check(s)
+            assert c.stop() == 0
+            assert "Sanitizer" not in c.log()
+
+
+def test_random_faults_all_the_time(server, start):
+    chance = random.Random(7)
+    server.fault = lambda *_: chance.choice(apiserver.FAULTS) if chance.random() < 0.25 else None
+    start()
+    for i in range(20):
+        server.apply("sandboxes", sandbox("s%d" % i, service=i % 2 == 0, volumeClaimTemplates=CLAIM if i % 3 == 0 else []))
+    wait_for("all Ready", lambda: all(is_ready(server, "s%d" % i) for i in range(20)), 90)
+    assert len(server.all("pods")) == 20 and len(server.all("services")) == 10
+
+
+def test_versions_that_are_forgotten_lead_to_a_new_list(server, start):
+    start()
+    server.page_max = 2
+    for i in range(7):
+        server.apply("sandboxes", sandbox("s%d" % i))
+    wait_for("Ready", lambda: all(is_ready(server, "s%d" % i) for i in range(7)))
+    server.delete("sandboxes", "s3")
+    server.forget()
+    server.apply("sandboxes", sandbox("late"))
+    server.patch("sandboxes", "s1", {"spec": {"operatingMode": "Suspended"}})
+    wait_for("late is Ready", lambda: is_ready(server, "late"))
+    wait_for("s1 is suspended", lambda: server.get("pods", "s1") is None)
+    lists = [r for r in server.requests if r[1].endswith("/sandboxes") and "limit" in r[2]]
+    assert any("continue" in r[2] for r in lists)
+
+
+def test_a_server_that_was_gone_for_a_while(server, start):
+    c = start()
+    server.apply("sandboxes", sandbox())
+    wait_for("Ready", lambda: is_ready(server))
+    down = {"now": True}
+    server.fault = lambda *_: "close" if down["now"] else None
+    server.cut()
+    server.delete("pods", "box")
+    wait_for("it is told", lambda: "cannot be watched" in c.log())
+    asked = len(server.requests)
+    down["now"] = False
+    wait_for("Ready again", lambda: server.get("pods", "box") and is_ready(server))
+    assert asked < 200
+
+
+def test_a_definition_that_is_deleted_takes_its_objects_along(server, start):
+    c = start()
+    server.apply("sandboxes", sandbox())
+    wait_for("Ready", lambda: is_ready(server))
+    server.uninstall("sandboxes")
+    wait_for("it is noticed", lambda: "sandboxes: cannot be watched" in c.log())
+    server.delete("pods", "box")
+    spec = {"template": {"spec": {"containers": [{"image": "i"}]}}}
+    server.apply("kernels", {"kind": "Kernel", "metadata": {"name": "later"}, "spec": spec})
+    wait_for("a later thing is done", lambda: conditions(server.get("kernels", "later")).get("Ready", {}).get("status") == "True")
+    assert server.get("pods", "box") is None
+
+
+class Immortal:
+    """A controller that the server kills at its n-th write, before or after it is made, and that is started anew."""
+
+    def __init__(self, server, folder, n, before):
+        self.writes, self.n, self.before, self.killed, self.over = 0, n, before, False, False
+        server.fault = self.fault
+        self.controller = Controller(server, folder, "--leader-elect=false")
+        self.thread = threading.Thread(target=self.watch)
+        self.thread.start()
+
+    def fault(self, _, method, path, query):
+        if method == "GET" or path.endswith("/events"):
+            return None
+        self.writes += 1
+        if self.writes != self.n:
+            return None
+        self.killed = True
+        self.controller.process.send_signal(signal.SIGKILL)
+        return "close" if self.before else "close-after"
+
+    def watch(self):
+        while not self.over:
+            try:
+                self.controller.process.wait(0.02)
+            except subprocess.TimeoutExpired:
+                continue
+            if not self.over:
+                self.controller.start()
+
+    def end(self):
+        self.over = True
+        self.thread.join()
+        self.controller.kill()
+        assert "Sanitizer" not in self.controller.log()
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_killed_between_any_two_writes(tmp_path, before):
+    for n in range(1, 100):
+        with apiserver.Server() as s:
+            c = Immortal(s, tmp_path, n, before)
+            try:
+                live(s)
+                check(s)
+            finally:
+                c.end()
+        if not c.killed:
+            break
+    assert 10 < n < 99      # it was killed at each of its writes
+
+
+def test_two_controllers_at_once_without_a_lease(server, start):
+    """Nobody should, but nothing must break: names are fixed, deletes name a uid."""
+    start("--leader-elect=false")
+    start("--leader-elect=false")
+    for i in range(15):
+        server.apply("sandboxes", sandbox("s%d" % i, service=True, volumeClaimTemplates=CLAIM))
+    wait_for("all Ready", lambda: all(is_ready(server, "s%d" % i) for i in range(15)), 60)
+    for i in range(15):
+        server.patch("sandboxes", "s%d" % i, {"spec": {"operatingMode": "Suspended"}})
+    wait_for("no Pods", lambda: not server.all("pods"), 60)
+    for i in range(15):
+        server.patch("sandboxes", "s%d" % i, {"spec": {"operatingMode": "Running"}})
+    wait_for("all Ready", lambda: all(is_ready(server, "s%d" % i) for i in range(15)), 60)
+    assert len(server.all("pods")) == 15

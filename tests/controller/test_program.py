@@ -1,0 +1,172 @@
+"""The program: configuration, the Lease, its pages, its end."""
+import base64
+import json
+import os
+import subprocess
+import urllib.error
+import urllib.request
+
+import pytest
+
+import apiserver
+from conftest import CONTROLLER, Controller, is_ready, sandbox, wait_for
+
+LEASE = "a3317529.agent-sandbox.x-k8s.io"
+SYSTEM = "agent-sandbox-system"
+
+
+def get(c, path):
+    with urllib.request.urlopen("http://127.0.0.1:%d%s" % (c.port, path), timeout=10) as r:
+        return r.read().decode()
+
+
+def refusal(*args, env=None):
+    done = subprocess.run([CONTROLLER, *args], capture_output=True, text=True, timeout=30, env=env)
+    assert done.returncode in (1, 2) and done.stdout == ""
+    return done.stderr
+
+
+def test_one_of_two_acts_and_the_other_follows(server, start):
+    first = start("--leader-elect")
+    wait_for("the first leads", lambda: ": ours" in first.log())
+    second = start("--leader-elect")
+    wait_for("the second waits", lambda: "standing by" in second.log())
+    assert get(second, "/readyz") == get(first, "/healthz") == "ok"
+    server.apply("sandboxes", sandbox("one"))
+    wait_for("Ready", lambda: is_ready(server, "one"))
+    lease = server.get("leases", LEASE, SYSTEM)["spec"]
+    assert lease["leaseDurationSeconds"] == 15 and lease["holderIdentity"]
+    assert first.stop() == 0
+    wait_for("the second leads", lambda: ": ours" in second.log(), 10)     # it was given back: nobody waits 15 s
+    server.apply("sandboxes", sandbox("two"))
+    wait_for("Ready", lambda: is_ready(server, "two"))
+    assert server.get("leases", LEASE, SYSTEM)["spec"]["leaseTransitions"] >= 1
+
+
+def test_who_loses_the_lease_writes_nothing_more_and_ends(server, start):
+    c = start("--leader-elect")
+    wait_for("it leads", lambda: "acting" in c.log())
+    server.patch("leases", LEASE, {"spec": {"holderIdentity": "somebody-else", "renewTime": "2030-01-01T00:00:00.000000Z"}},
+                 namespace=SYSTEM)
+    assert c.process.wait(20) == 1
+    assert "is lost" in c.log() and "somebody else" in c.log()
+
+
+def test_who_cannot_renew_ends_before_another_may_begin(server, start):
+    c = start("--leader-elect")
+    wait_for("it leads", lambda: "acting" in c.log())
+    server.fault = lambda _, method, path, query: "500" if "/leases" in path else None
+    assert c.process.wait(20) == 1
+    assert "could not be renewed in time" in c.log()
+    server.apply("sandboxes", sandbox())
+    assert server.get("pods", "box") is None
+
+
+def test_a_token_that_changes_is_read_again(tmp_path):
+    with apiserver.Server(token="old") as s:
+        token = tmp_path / "token"
+        token.write_text("old\n")
+        config = json.loads(s.kubeconfig())
+        config["users"][0]["user"] = {"tokenFile": "token"}
+        c = Controller(s, tmp_path, "--leader-elect=false", kubeconfig=json.dumps(config))
+        s.apply("sandboxes", sandbox("one"))
+        wait_for("Ready", lambda: is_ready(s, "one"))
+        token.write_text("new\n")
+        s.token = "new"
+        s.cut()
+        s.apply("sandboxes", sandbox("two"))
+        wait_for("Ready", lambda: is_ready(s, "two"))
+        assert c.stop() == 0
+
+
+def make_certificate(folder, name="127.0.0.1"):
+    key, cert = str(folder / "key.pem"), str(folder / "cert.pem")
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+                    "-subj", "/CN=test", "-addext", "subjectAltName=IP:" + name, "-keyout", key, "-out", cert],
+                   check=True, capture_output=True)
+    return cert, key
+
+
+def test_tls_with_the_cluster_s_own_authority(tmp_path):
+    cert, key = make_certificate(tmp_path)
+    with open(cert, "rb") as f:
+        data = base64.b64encode(f.read()).decode()
+    with apiserver.Server(tls=(cert, key), token="t") as s:
+        c = Controller(s, tmp_path, "--leader-elect=false", kubeconfig=s.kubeconfig(**{"certificate-authority-data": data}))
+        s.apply("sandboxes", sandbox())
+        wait_for("Ready", lambda: is_ready(s))
+        assert c.stop() == 0
+
+
+def test_tls_refuses_another_name_and_another_authority(tmp_path):
+    cert, key = make_certificate(tmp_path, "127.0.0.2")
+    with apiserver.Server(tls=(cert, key)) as s:
+        c = Controller(s, tmp_path, "--leader-elect=false", kubeconfig=s.kubeconfig(**{"certificate-authority": cert}))
+        wait_for("refused", lambda: "IP address mismatch" in c.log())
+        c.kill()
+        other = tmp_path / "other"
+        other.mkdir()
+        stranger, _ = make_certificate(other)
+        d = Controller(s, tmp_path, "--leader-elect=false", kubeconfig=s.kubeconfig(**{"certificate-authority": stranger}))
+        wait_for("refused", lambda: "certificate: self" in d.log() or "certificate: unable" in d.log())
+        d.kill()
+        assert not s.requests
+
+
+@pytest.mark.parametrize("text, says", [
+    ("a: [", "kc:2: did not find"), ("{}", "no current-context"), ("{current-context: x}", 'no context named "x"'),
+    ("current-context: x\ncontexts: [{name: x, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: 'ftp://x'}}]", "is not http"),
+    ("current-context: x\ncontexts: [{name: x, context: {cluster: c, user: u}}]\nclusters: [{name: c, cluster: {server: 'https://x'}}]",
+     'no user named "u"'),
+    ("current-context: x\ncontexts: [{name: x, context: {cluster: c, user: u}}]\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1'}}]\n"
+     "users: [{name: u, user: {client-certificate-data: '!!'}}]", "is not base64")])
+def test_a_broken_kubeconfig_is_told_in_words(tmp_path, text, says):
+    path = tmp_path / "kc"
+    path.write_text(text)
+    assert says in refusal("--kubeconfig", str(path))
+
+
+def test_no_kubeconfig_and_no_pod_is_told(tmp_path):
+    said = refusal("--leader-elect", env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]})
+    assert "use --kubeconfig" in said
+
+
+def test_flags_of_the_original_are_accepted_and_extensions_refused(server, start):
+    c = start("--leader-elect=false", "--kube-api-qps=50", "--kube-api-burst", "100", "-sandbox-concurrent-workers=3", "--enable-pprof")
+    server.apply("sandboxes", sandbox())
+    wait_for("Ready", lambda: is_ready(server))
+    assert "--kube-api-qps means nothing here" in c.log()
+    assert "not looked after yet" in refusal("--extensions")
+    assert "see --help" in refusal("--nonsense")
+
+
+def test_metrics_have_the_original_s_names(server, start):
+    c = start()
+    server.apply("sandboxes", sandbox())
+    wait_for("Ready", lambda: is_ready(server))
+    text = wait_for("the gauge", lambda: next((t for t in [get(c, "/metrics")] if 'ready_condition="true"' in t), None))
+    assert ('agent_sandboxes{namespace="default",ready_condition="true",expired="false",launch_type="cold",'
+            'sandbox_template="unknown",owned_by="None",created_by="unknown"} 1') in text
+    assert "agent_sandbox_creation_latency_ms_count" in text and "process_resident_memory_bytes" in text
+    with pytest.raises(urllib.error.HTTPError):
+        get(c, "/")
+
+
+def test_rights_that_are_missing_are_told(server, start):
+    server.store.refuse["list", "pods"] = apiserver.Refusal(403, "Forbidden", 'pods is forbidden: User "x" cannot list resource "pods"')
+    c = start()
+    wait_for("told", lambda: 'cannot list resource "pods"' in c.log() and "ClusterRole lacks a verb" in c.log())
+
+
+def test_a_credential_plugin_is_run(tmp_path):
+    with apiserver.Server(token="from-the-plugin") as s:
+        plugin = tmp_path / "plugin"
+        plugin.write_text('#!/bin/sh\necho "{\\"status\\":{\\"token\\":\\"$WORD-the-plugin\\"}}"\n')
+        plugin.chmod(0o755)
+        config = json.loads(s.kubeconfig())
+        config["users"][0]["user"] = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin),
+                                               "env": [{"name": "WORD", "value": "from"}]}}
+        c = Controller(s, tmp_path, "--leader-elect=false", kubeconfig=json.dumps(config))
+        s.apply("sandboxes", sandbox())
+        wait_for("Ready", lambda: is_ready(s))
+        assert c.stop() == 0

@@ -1,0 +1,148 @@
+"""What users install, in places of the tests' own. Nothing here is on a path that the repository's own programs use."""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+REPOSITORY = HERE.parents[1]
+BUILD = pathlib.Path(os.environ.get("CARREL_BUILD", REPOSITORY / "build"))
+sys.path.insert(0, str(HERE.parent / "cli"))
+
+import server as servers  # noqa: E402
+
+DEBIAN = "/usr/bin/python3"
+PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+WAIT = 200
+LONG = bool(os.environ.get("CARREL_LONG"))
+
+
+class Someone:
+    """Root or an ordinary user, with a home of the test's own and an environment that has nothing else in it."""
+
+    def __init__(self, name, home, wheelhouse):
+        self.name = name
+        self.home = home
+        # Packages come from a folder, and root's environment is not where the machine's would be.
+        self.environment = {"PATH": PATH, "HOME": str(home), "LANG": "C.UTF-8", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheelhouse),
+                            "PIP_NO_CACHE_DIR": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "XDG_RUNTIME_DIR": str(home / "run"),
+                            "CARREL_ENVIRONMENT": str(home / "data/python")}
+
+    def command(self, *words):
+        return [*(["runuser", "-u", self.name, "--"] if self.name else []), *map(str, words)]
+
+    def run(self, *words, stdin="", cwd=None, **variables):
+        return subprocess.run(self.command(*words), input=stdin, capture_output=True, text=True, timeout=WAIT, cwd=cwd or self.home,
+                              env={**self.environment, **variables})
+
+    def start(self, *words, **variables):
+        return subprocess.Popen(self.command(*words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                cwd=self.home, env={**self.environment, **variables})
+
+    def do(self, *words, **options):
+        done = self.run(*words, **options)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def owns(self, path):
+        path.mkdir(exist_ok=True)
+        path.chmod(0o755)
+        if self.name:
+            shutil.chown(path, self.name, self.name)
+        return path
+
+
+@pytest.fixture(scope="session")
+def wheelhouse():
+    """The packages, where every user can read them. ipykernel and what it needs are real, the large ones are names only: what takes long is
+    not what is tried here."""
+    place = pathlib.Path(tempfile.mkdtemp(prefix="carrel-wheels-"))
+    place.chmod(0o755)
+    for path in pathlib.Path(os.environ.get("CARREL_WHEELHOUSE", BUILD / "wheelhouse")).glob("*.whl"):
+        shutil.copy(path, place)
+    for name, modules in {"numpy": ["__init__"], "pandas": ["__init__"], "matplotlib": ["__init__", "pyplot"]}.items():
+        stand_in(place, name, modules)
+    for path in place.iterdir():
+        path.chmod(0o644)
+    yield place
+    shutil.rmtree(place)
+
+
+@pytest.fixture(scope="session")
+def names_only():
+    """Packages that have the right names and nothing in them: for what is not about kernels."""
+    place = pathlib.Path(tempfile.mkdtemp(prefix="carrel-names-"))
+    place.chmod(0o755)
+    for name, modules in {"ipykernel": ["__init__"], "IPython": ["__init__"], "numpy": ["__init__"], "pandas": ["__init__"],
+                          "matplotlib": ["__init__", "pyplot"]}.items():
+        stand_in(place, name, modules, "IPython" if name == "ipykernel" else None)
+    yield {"PIP_FIND_LINKS": str(place)}
+    shutil.rmtree(place)
+
+
+def stand_in(place, name, modules, needs=None):
+    """A wheel of empty modules."""
+    files = {f"{name}/{module}.py": "" for module in modules}
+    files[f"{name}-99.0.dist-info/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: 99.0\n" + (f"Requires-Dist: {needs}\n" if needs else "")
+    files[f"{name}-99.0.dist-info/WHEEL"] = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    files[f"{name}-99.0.dist-info/RECORD"] = "".join(f"{path},,\n" for path in files)
+    with zipfile.ZipFile(place / f"{name}-99.0-py3-none-any.whl", "w") as wheel:
+        for path, text in files.items():
+            wheel.writestr(path, text)
+
+
+def pytest_generate_tests(metafunc):
+    """Root and an ordinary user; in the quick cut only the user has environments."""
+    if "someone" in metafunc.fixturenames:
+        both = LONG or (metafunc.module.__name__ == "test_places" and "environment" not in metafunc.fixturenames)
+        metafunc.parametrize("someone", ["user", "root"] if both else ["user"], indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
+def someone(request, wheelhouse):
+    if request.param == "user":
+        if os.geteuid() != 0:
+            pytest.skip("needs root: it acts as another user")
+        servers.make_user()
+    home = pathlib.Path(tempfile.mkdtemp(prefix="carrel-home-"))
+    it = Someone(servers.USER if request.param == "user" else None, home, wheelhouse)
+    it.owns(home)
+    it.owns(home / "run").chmod(0o700)
+    yield it
+    shutil.rmtree(home)
+
+
+@pytest.fixture(scope="session")
+def prefix():
+    """An installed copy, as `make install PREFIX=` makes it."""
+    place = pathlib.Path(tempfile.mkdtemp(prefix="carrel-prefix-"))
+    place.chmod(0o755)
+    done = subprocess.run(["make", "-C", REPOSITORY, "--no-print-directory", "install", f"BUILD={BUILD}", f"PREFIX={place}"], capture_output=True,
+                          text=True, timeout=WAIT, env={k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "CARREL"))})
+    assert done.returncode == 0, done.stderr
+    yield place
+    shutil.rmtree(place)
+
+
+@pytest.fixture(scope="module")
+def environment(someone):
+    """The wheel, in an environment of that user's own."""
+    place = someone.home / "env"
+    wheel = pathlib.Path(os.environ.get("CARREL_WHEEL") or next((BUILD / "wheel").glob("*.whl")))
+    shutil.copy(wheel, someone.home)
+    (someone.home / wheel.name).chmod(0o644)
+    someone.do(DEBIAN, "-m", "venv", place)
+    someone.do(place / "bin/pip", "install", "--quiet", f"{someone.home / wheel.name}[local]")
+    return place
+
+
+@pytest.fixture(scope="module")
+def made(someone, prefix):
+    """What `carrel setup` makes for that user."""
+    someone.do(prefix / "bin/carrel", "setup")
+    return pathlib.Path(someone.environment["CARREL_ENVIRONMENT"])

@@ -1,0 +1,246 @@
+"""The door by hand: what the protocol says, and what a hostile client may try."""
+import base64
+import json
+import socket
+import threading
+
+import pytest
+from conftest import BUILD, STATELESS, Door
+from server import Connection, wait_for
+
+TOOLS = ["run_code", "run_command", "read_file", "write_file", "list_files", "create_box", "list_boxes", "delete_box"]
+PNG = "import base64\nfrom IPython.display import Image, display\ndisplay(Image(data=base64.b64decode('%s'), format='png'))" % (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg==")
+
+
+# --- the two eras ---
+
+@pytest.mark.parametrize("asked, spoken", [("2024-11-05",) * 2, ("2025-03-26",) * 2, ("2025-06-18",) * 2, ("2025-11-25",) * 2, ("1999-01-01", "2025-11-25")])
+def test_a_handshake_agrees_on_a_revision(door, asked, spoken):
+    status, answer = door.ask("initialize", {"protocolVersion": asked, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}})
+    assert status == 200 and answer["result"]["protocolVersion"] == spoken and answer["result"]["serverInfo"]["name"] == "carrel"
+    assert door.send({"jsonrpc": "2.0", "method": "notifications/initialized"}) == (202, None)
+    assert door.ask("ping")[1] == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
+def test_the_stateless_revision_needs_no_handshake(door):
+    status, answer = door.stateless("server/discover")
+    result = answer["result"]
+    assert status == 200 and result["resultType"] == "complete" and STATELESS in result["supportedVersions"] and result["cacheScope"] == "private"
+    status, answer = door.stateless("tools/list")
+    assert status == 200 and [t["name"] for t in answer["result"]["tools"]] == TOOLS and answer["result"]["ttlMs"] > 0
+
+
+def test_both_eras_list_the_same_tools_with_schemas_and_hints(door):
+    old, new = door.ask("tools/list")[1]["result"]["tools"], door.stateless("tools/list")[1]["result"]["tools"]
+    assert old == new
+    for tool in old:
+        assert tool["inputSchema"]["type"] == "object" and tool["description"] and tool["annotations"]["openWorldHint"] is False
+    assert {t["name"] for t in old if t["annotations"]["readOnlyHint"]} == {"read_file", "list_files", "list_boxes"}
+
+
+@pytest.mark.parametrize("change, code", [
+    ({"MCP-Protocol-Version": "2099-01-01"}, -32020), ({"Mcp-Method": "tools/call"}, -32020), ({"Mcp-Method": ""}, -32020)])
+def test_fields_and_body_must_agree(door, change, code):
+    status, answer = door.stateless("tools/list", headers=change)
+    assert status == 400 and answer["error"]["code"] == code and answer["id"] == 1
+
+
+def test_an_unknown_revision_is_told_with_those_that_there_are(door):
+    status, answer = door.stateless("tools/list", version="2099-01-01")
+    assert status == 400 and answer["error"]["code"] == -32022
+    assert answer["error"]["data"]["requested"] == "2099-01-01" and STATELESS in answer["error"]["data"]["supported"]
+
+
+def test_what_the_stateless_revision_removed_is_not_there(door):
+    for method in ("initialize", "ping", "logging/setLevel"):
+        status, answer = door.stateless(method)
+        assert status == 404 and answer["error"]["code"] == -32601
+
+
+@pytest.mark.parametrize("body, code", [
+    (b"{", -32700), (b"[]", -32600), (b'{"jsonrpc":"1.0","id":1,"method":"ping"}', -32600), (b'{"jsonrpc":"2.0","id":1}', -32600),
+    (b'{"jsonrpc":"2.0","id":{},"method":"ping"}', -32600), (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}', -32602)])
+def test_what_is_no_request_is_refused_with_its_code(door, body, code):
+    status, answer = door.send(body)
+    assert status == 400 and answer["error"]["code"] == code
+
+
+def test_ids_come_back_as_they_were(door):
+    for id in (0, -1, "x", "", 2**53, "\u2603\""):
+        assert door.send({"jsonrpc": "2.0", "id": id, "method": "ping"})[1]["id"] == id
+
+
+def test_other_methods_and_types_are_refused(door):
+    assert door.send(b"", method="GET")[0] == 405 and door.send(b"", method="DELETE")[0] == 405
+    assert door.send(b"{}", headers={"Content-Type": "text/plain"})[0] == 415
+    assert door.send(b"{}", headers={"Accept": "text/html"})[0] == 406
+
+
+def test_a_page_of_another_origin_is_refused(door):
+    assert door.ask("ping", headers={"Origin": "http://evil.example", "Host": "evil.example"})[0] == 403
+
+
+# --- the tools ---
+
+def test_code_runs_and_its_box_is_told(door):
+    first = door.call("run_code", code="x = 41\nprint('said')")
+    assert not first["isError"] and first["structuredContent"]["stdout"] == "said\n" and first["structuredContent"]["value"] is None
+    again = door.call("run_code", code="x + 1", box=first["structuredContent"]["box"])
+    assert again["structuredContent"]["value"] == "42" and again["content"][0] == {"type": "text", "text": "42"}
+    door.call("delete_box", box=first["structuredContent"]["box"])
+
+
+def test_an_exception_is_a_result_that_the_model_can_read(door, box):
+    result = door.call("run_code", code="1 / 0", box=box)
+    assert result["isError"] and "ZeroDivisionError: division by zero" in result["content"][0]["text"] and "\x1b" not in result["content"][0]["text"]
+
+
+def test_an_image_is_an_image(door, box):
+    result = door.call("run_code", code=PNG, box=box)
+    (image,) = [c for c in result["content"] if c["type"] == "image"]
+    assert image["mimeType"] == "image/png" and base64.b64decode(image["data"]).startswith(b"\x89PNG")
+
+
+def test_prints_are_progress_if_somebody_asks(door, box):
+    params = {"name": "run_code", "arguments": {"code": "for i in range(3): print(i, flush=True)", "box": box}, "_meta": {"progressToken": "p"}}
+    status, messages = door.ask("tools/call", params)
+    told = [m["params"] for m in messages[:-1]]
+    assert status == 200 and told and all(p["progressToken"] == "p" for p in told) and "".join(p["message"] for p in told) == "0\n1\n2\n"
+    assert [p["progress"] for p in told] == sorted({p["progress"] for p in told}) and messages[-1]["result"]["structuredContent"]["stdout"] == "0\n1\n2\n"
+
+
+def test_code_that_takes_too_long_is_interrupted(door, box):
+    result = door.call("run_code", code="while True: pass", box=box, timeout=1)
+    assert result["isError"] and result["structuredContent"]["outcome"] == "timeout"
+    assert door.call("run_code", code="1", box=box)["structuredContent"]["value"] == "1"
+
+
+def test_a_command_has_its_output_and_code(door, box):
+    result = door.call("run_command", command="echo out; echo err >&2; exit 3", box=box)
+    told = result["structuredContent"]
+    assert result["isError"] and (told["stdout"], told["stderr"], told["exit_code"], told["outcome"]) == ("out\n", "err\n", 3, "error")
+    assert door.call("run_command", command="pwd", cwd="/tmp", box=box)["structuredContent"]["stdout"] == "/tmp\n"
+
+
+def test_files_are_written_read_and_listed(door, box):
+    assert door.call("write_file", path="a/b.txt", content="h\u00e4llo", box=box)["structuredContent"]["bytes"] == 6
+    assert door.call("read_file", path="/home/box/a/b.txt", box=box)["content"] == [{"type": "text", "text": "h\u00e4llo"}]
+    door.call("write_file", path="bytes", content_base64=base64.b64encode(b"\0\xff").decode(), box=box)
+    resource = door.call("read_file", path="bytes", box=box)["content"][0]["resource"]
+    assert base64.b64decode(resource["blob"]) == b"\0\xff"
+    assert {e["name"] for e in door.call("list_files", box=box)["structuredContent"]["entries"]} >= {"a", "bytes"}
+    big = "x" * 3_000_000
+    door.call("write_file", path="big", content=big, box=box)
+    assert door.call("read_file", path="big", box=box)["content"][0]["text"] == big
+
+
+@pytest.mark.parametrize("tool, arguments, said", [
+    ("run_code", {}, "code is missing"), ("run_code", {"code": 1}, "code must be a string"), ("run_code", {"code": "1", "bx": "y"}, "bx"),
+    ("run_code", {"code": "1", "box": "none"}, "there is no box none"), ("run_command", {}, "command is missing"),
+    ("run_command", {"command": 3}, "command"), ("read_file", {"path": "x"}, "box is missing"), ("write_file", {"path": "x"}, "content"),
+    ("write_file", {"path": "x", "content_base64": "?"}, "base64"), ("create_box", {"memory": "lots"}, "memory"), ("delete_box", {}, "box must be")])
+def test_wrong_arguments_are_a_result_that_names_them(door, tool, arguments, said):
+    result = door.call(tool, **arguments)
+    assert result["isError"] and said in result["content"][0]["text"]
+
+
+def test_a_file_that_is_not_there_is_a_result(door, box):
+    result = door.call("read_file", path="/none", box=box)
+    assert result["isError"] and "/none" in result["content"][0]["text"]
+
+
+def test_a_tool_that_is_not_there_is_an_error_of_the_protocol(door):
+    assert door.ask("tools/call", {"name": "none"})[1]["error"]["code"] == -32602
+
+
+# --- who goes away, who may not ---
+
+def test_a_client_that_goes_takes_its_code_along(door, server, box):
+    connection = Connection(server.socket)
+    body = {"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": {"name": "run_command", "arguments": {
+        "command": "touch begun; sleep 600", "box": box}}}
+    connection.request("POST", "/mcp", body=json.dumps(body).encode(), headers={"Content-Type": "application/json"})
+    wait_for(lambda: not door.call("read_file", path="begun", box=box)["isError"], "the command has begun")
+    connection.sock.shutdown(socket.SHUT_RDWR)
+    connection.close()
+    wait_for(lambda: all(x["state"] == "ended" for x in server.request("GET", f"/v1/boxes/{box}/exec")[1]["execs"]), "the command has ended")
+
+
+def test_a_cancelled_call_ends(door, server, box):
+    answers = []
+    body = {"jsonrpc": "2.0", "id": "slow", "method": "tools/call", "params": {"name": "run_code", "arguments": {
+        "code": "open('begun', 'w')\nimport time\ntime.sleep(600)", "box": box, "timeout": 600}}}
+    waiting = threading.Thread(target=lambda: answers.append(door.send(body)))
+    waiting.start()
+    wait_for(lambda: not door.call("read_file", path="begun", box=box)["isError"], "the cell has begun")
+    assert door.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "slow"}})[0] == 202
+    waiting.join(30)
+    assert answers and answers[0][1]["error"]["message"] == "cancelled"
+    assert door.call("run_code", code="6 * 7", box=box)["structuredContent"]["value"] == "42"
+
+
+def test_a_token_without_a_scope_does_not_see_the_tools_that_need_it(server):
+    made = server.request("POST", "/v1/tokens", {"identity": "reader", "scopes": ["boxes:read"]}, {"Content-Type": "application/json"})[1]
+    import http.client
+
+    port = server.options[1].rpartition(":")[2]
+    connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=30)
+    for method, params in (("tools/list", {}), ("tools/call", {"name": "run_code", "arguments": {"code": "1"}})):
+        connection.request("POST", "/mcp", json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}),
+                           {"Content-Type": "application/json", "Authorization": "Bearer " + made["token"]})
+        result = json.loads(connection.getresponse().read())["result"]
+        assert [t["name"] for t in result["tools"]] == ["list_boxes"] if method == "tools/list" else result["isError"]
+    connection.close()
+
+
+# --- a service as an MCP server ---
+
+INTERFACE = '''
+@expose
+def add(a: int, b: int = 1) -> int:
+    """Adds."""
+    print("adding")
+    return a + b
+
+@expose
+def hidden() -> str:
+    return "no"
+
+@expose
+def fail():
+    raise ValueError("on purpose")
+'''
+
+
+@pytest.fixture(scope="module")
+def service(server):
+    status, made = server.request("POST", "/v1/services", {"name": "sums", "code": INTERFACE, "filename": "interface.py"}, {"Content-Type": "application/json"})
+    assert status == 201, made
+    yield made["name"]
+    server.request("DELETE", "/v1/services/sums")
+
+
+def test_functions_of_a_service_are_tools_for_its_owner(server, service):
+    door = Door(server, f"/mcp/services/{service}")
+    tools = {t["name"]: t for t in door.ask("tools/list")[1]["result"]["tools"]}
+    assert set(tools) == {"add", "hidden", "fail"} and tools["add"]["description"] == "Adds." and tools["add"]["inputSchema"]["required"] == ["a"]
+    assert door.call("add", a=1, b=2) == {"content": [{"type": "text", "text": "3"}], "isError": False}
+    failed = door.call("fail")
+    assert failed["isError"] and "ValueError: on purpose" in failed["content"][0]["text"]
+    wrong = door.call("add", a="x")
+    assert wrong["isError"] and "a" in wrong["content"][0]["text"]
+    assert door.ask("tools/call", {"name": "run_code", "arguments": {"code": "1"}})[1]["error"]["code"] == -32602
+
+
+def test_a_grant_shows_and_allows_what_it_names(server, service):
+    grant = server.request("POST", "/v1/grants", {"service": service, "functions": ["add"]}, {"Content-Type": "application/json"})[1]
+    door = Door(server, f"/mcp/services/{service}", {"Authorization": "Bearer " + grant["token"]})
+    assert [t["name"] for t in door.ask("tools/list")[1]["result"]["tools"]] == ["add"]
+    assert door.call("add", a=4)["content"][0]["text"] == "5"
+    assert door.ask("tools/call", {"name": "hidden"})[1]["error"]["code"] == -32602
+    assert Door(server, "/mcp/services/other", door.headers).ask("tools/list")[0] in (403, 404)
+
+
+def test_a_service_of_nobody_is_not_there(server):
+    assert Door(server, "/mcp/services/none").ask("tools/list")[0] == 404
