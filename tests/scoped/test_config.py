@@ -1,5 +1,6 @@
 """What a configuration asks for holds or is refused by name; nothing happens at import."""
 import dataclasses
+import os
 import subprocess
 import sys
 import warnings
@@ -75,10 +76,11 @@ def test_secrets_come_from_the_environment_and_dotenv(tmp_path, monkeypatch):
 
 # --- packages ---
 
-def wheel(folder, name, version="1.0"):
+def wheel(folder, name, version="1.0", needs=()):
     with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
         archive.writestr(f"{name}.py", f"version = {version!r}\n")
-        archive.writestr(f"{name}-{version}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        archive.writestr(f"{name}-{version}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n" + "".join(
+            f"Requires-Dist: {need}\n" for need in needs))
         archive.writestr(f"{name}-{version}.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{name}-{version}.dist-info/RECORD", "")
 
@@ -105,6 +107,14 @@ def test_what_it_lacks_is_installed_once(index):
                           env={"PYTHONPATH": folder}).stdout == "1.0\n"
     (index / "carrel_test_one-1.0-py3-none-any.whl").unlink()
     assert provide_packages(["pytest", "carrel_test_one"]) == folder
+
+
+def test_what_is_there_is_not_installed_again_for_another_package(index):
+    wheel(index, "carrel_test_base")
+    wheel(index, "carrel_test_needy", needs=["pytest", "carrel_test_base"])
+    folder = provide_packages(["carrel_test_needy"])
+    assert sorted(n for n in os.listdir(folder) if n.endswith(".py")) == ["carrel_test_base.py", "carrel_test_needy.py"]
+    assert not any("pytest" in n for n in os.listdir(folder))
 
 
 def test_only_wheels_are_installed(index, tmp_path):

@@ -357,6 +357,20 @@ def evil(paths: list, sock: str) -> dict:
     assert "key-of-the-harness" not in got["environment"] and got["processes"] < 20
 
 
+def test_files_directories_and_variables_of_the_configuration_hold(tmp_path):
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/carrel_own_lib.py").write_text("NAME = 'own'\n")
+    (tmp_path / "data.txt").write_text("data")
+    (tmp_path / "uses.py").write_text("import os\nimport carrel_own_lib\n@expose\ndef all():\n"
+                                      "    return [carrel_own_lib.NAME, open('/data/data.txt').read(), os.environ['COLOUR'], os.access('/data/data.txt', os.W_OK)]\n")
+    config = SandboxConfig(local_dirs=[(str(tmp_path / "lib"), "/opt/own")], local_files=[(str(tmp_path / "data.txt"), "/data/data.txt")],
+                           env={"PYTHONPATH": "/opt/own", "COLOUR": "blue"})
+    with ScopedSandbox(config) as scoped:
+        tools = scoped.serve(tmp_path / "uses.py", expose_as="library", name="own_tools")
+        with create_local_session(workspace=Workspace(libraries=[tools]), workspace_dir=tmp_path / "w") as session:
+            assert session.exec("import own_tools\nown_tools.all()").text == "['own', 'data', 'blue', False]"
+
+
 def test_order_and_end(tmp_path):
     scoped = ScopedSandbox(SandboxConfig())
     with pytest.raises(RuntimeError, match="Call start"):

@@ -71,17 +71,23 @@ def _installer() -> List[str]:
     return [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
 
 
-def _size(requirements: Sequence[str], constraints: str) -> int | None:
+def _needed(requirements: Sequence[str], constraints: str) -> tuple[List[str], List[str]]:
+    """What must be installed beside what this interpreter has: NAME==VERSION, and the links where that is known. Nothing is installed twice: what
+    needs torch must not bring another one along."""
+    command = [*_installer(), "--dry-run", "--only-binary", ":all:", "--constraint", constraints]
+    with_uv = os.path.basename(command[0]) == "uv"
+    done = subprocess.run([*command, *([] if with_uv else ["--quiet", "--report", "-"]), *requirements], capture_output=True, text=True, check=False)
+    if done.returncode:
+        hint = "; only wheels are installed, and there may be none for it" if "No matching distribution" in done.stderr else ""
+        raise PackagesUnavailable(f"cannot install {', '.join(requirements)}: {done.stderr.strip()[-2000:]}{hint}")
+    if with_uv:
+        return re.findall(r"^ \+ (\S+==\S+)", done.stderr, re.M), []
+    entries = json.loads(done.stdout)["install"]
+    return [f"{e['metadata']['name']}=={e['metadata']['version']}" for e in entries], [e["download_info"]["url"] for e in entries]
+
+
+def _size(links: Sequence[str]) -> int | None:
     """How much would be fetched, as far as that can be known beforehand."""
-    if shutil.which("uv"):
-        return None
-    command = [*_installer(), "--quiet", "--dry-run", "--ignore-installed", "--only-binary", ":all:", "--constraint", constraints, "--report", "-",
-               *requirements]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    try:
-        links = [entry["download_info"]["url"] for entry in json.loads(done.stdout)["install"]]
-    except (ValueError, KeyError, TypeError):
-        return None
     total = 0
     for link in links:
         try:
@@ -97,19 +103,19 @@ def _install(requirements: Sequence[str], target: str) -> None:
         constraints = os.path.join(folder, "constraints.txt")
         with open(constraints, "w", encoding="utf-8") as file:
             file.write(_constraints())
-        size = _size(requirements, constraints)
+        needed, links = _needed(requirements, constraints)
+        size = _size(links)
         told = f", {human(size)} to fetch" if size and size >= _LARGE else ""
-        print(f"carrel: installing {', '.join(requirements)} into {target}{told}", file=sys.stderr, flush=True)
+        print(f"carrel: installing {', '.join(needed)} into {target}{told}", file=sys.stderr, flush=True)
         free = shutil.disk_usage(os.path.dirname(target)).free
         if size and size * 3 > free:
             raise PackagesUnavailable(f"{', '.join(requirements)}: {human(size)} of wheels, and {os.path.dirname(target)} has {human(free)} free")
         made = tempfile.mkdtemp(prefix="new-", dir=os.path.dirname(target))
-        command = [*_installer(), "--only-binary", ":all:", "--constraint", constraints, "--target", made, *requirements]
-        done = subprocess.run(command, stdout=sys.stderr, stderr=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run([*_installer(), "--only-binary", ":all:", "--no-deps", "--target", made, *needed], stdout=sys.stderr,
+                              stderr=subprocess.PIPE, text=True, check=False)
         if done.returncode:
             shutil.rmtree(made, ignore_errors=True)
-            hint = "; only wheels are installed, and there may be none for it" if "No matching distribution" in done.stderr else ""
-            raise PackagesUnavailable(f"cannot install {', '.join(requirements)}: {done.stderr.strip()[-2000:]}{hint}")
+            raise PackagesUnavailable(f"cannot install {', '.join(needed)}: {done.stderr.strip()[-2000:]}")
         os.chmod(made, 0o755)
         os.rename(made, target)
 

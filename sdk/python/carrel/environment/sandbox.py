@@ -96,7 +96,8 @@ class Sandbox:
         return options
 
     def _python_path(self, packages: str | None) -> str:
-        return ":".join([*([PACKAGES] if packages else []), "/workspace", "/root"])
+        own = self.config.env.get("PYTHONPATH")
+        return ":".join([*([PACKAGES] if packages else []), "/workspace", "/root", *([own] if own else [])])
 
     def _folder(self, what: str) -> str:
         assert self._server is not None

@@ -112,7 +112,8 @@ class ScopedSandbox(Sandbox):
                      "path": [place, *([PACKAGES] if self._has_packages else []), "/root", "/workspace"], "models": self._models.paths,
                      "load_timeout": self.config.wait_timeout, "python": os.path.abspath(sys.executable)}
         if self.config.env:
-            body["env"] = self.config.env
+            body["env"] = {k: v for k, v in self.config.env.items() if k != "PYTHONPATH"}
+            body["path"] += [p for p in self.config.env.get("PYTHONPATH", "").split(":") if p]
         if self._secrets:
             body["secrets"] = self._secrets
         try:
