@@ -100,11 +100,17 @@ def test_3_attach_ask_and_see_the_error_fixed(controller, agent):
 def test_4_switching_the_model_deletes_the_claim_first(controller, agent):
     """With the original this hangs for ever at its first line; here the Pod lets the claim go, and comes back when it is there again."""
     before = controller.get("pod", "coding-agent-sandbox")["metadata"]["uid"]
+    for file, there in (("download_model.py", 'MODEL_ID = "'), ("coding_agent.py", 'def __init__(self, model_id: str = "')):
+        assert there + "<your-model-id>" in pages.text("002")
+        text = (agent / file).read_text()
+        assert text.count(there + "Salesforce/codegen-350M-mono") == 1
+        (agent / file).write_text(text.replace(there + "Salesforce/codegen-350M-mono", there + "bigcode/starcoder2-3b"))
     lines = pages.commands(pages.between("002", "After changing models:", "Cleanup"))
     assert lines[0] == "kubectl delete pvc models-cache-pvc"
     controller.shell("\n".join(lines), cwd=agent, timeout=900)
     controller("wait", "--for=condition=Ready", "sandbox/coding-agent-sandbox", "--timeout=120s", timeout=130)
     assert controller.get("pod", "coding-agent-sandbox")["metadata"]["uid"] != before
+    assert "starcoder2-3b" in controller("exec", "coding-agent-sandbox", "--", "cat", "coding_agent.py")
 
 
 def test_5_more_memory_replaces_the_pod(controller, agent):

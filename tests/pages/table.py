@@ -6,8 +6,7 @@ is lacking."""
 
 PROVE = "{python} -B tests/pages/prove.py"
 SRC = "src -> carrel"
-CLUSTER = "[a cluster's API: kubectl, sandboxes as resources]"
-IMAGES = "[images: docker and kind build and load them]"
+CLUSTER = "{python} -B tests/pages/on_cluster.py"
 
 SCOPED_004 = [
     ("004", 13, 21, "from src.environment", "configure the scoped sandbox", SRC, f"{PROVE} steps 004"),
@@ -35,31 +34,35 @@ PYBOX_003 = [
     ("003", 73, 73, "data=[", "what it prints", "", f"{PROVE} pybox 003 43 66 Local"),
     ("003", 94, 117, "from uuid import", "remote sandbox", "pybox -> carrel.pybox; the gateway's address", f"{PROVE} pybox 003 94 117 Remote"),
     ("003", 125, 125, "data=[", "what it prints", "", f"{PROVE} pybox 003 94 117 Remote"),
-    ("003", 151, 177, "from uuid import", "cluster sandbox", "pybox -> carrel.pybox", CLUSTER),
-    ("003", 185, 185, "data=[", "what it prints", "", CLUSTER),
+    ("003", 151, 177, "from uuid import", "cluster sandbox", "pybox -> carrel.pybox",
+     f"{CLUSTER} test_the_cluster_example_prints_what_the_page_says"),
+    ("003", 185, 185, "data=[", "what it prints", "", f"{CLUSTER} test_the_cluster_example_prints_what_the_page_says"),
 ]
 WORKSPACES_000 = [
-    ("000", 97, 101, "# Port forward", "forward a port", "", CLUSTER),
-    ("000", 111, 125, "# Create sandbox for Bob", "a sandbox for Bob", "the token, and the spec that is to be copied", CLUSTER),
+    ("000", 97, 101, "# Port forward", "forward a port", "", f"{CLUSTER} test_the_pages_address_opens_the_notebook"),
+    ("000", 111, 125, "# Create sandbox for Bob", "a sandbox for Bob", "the token, and the spec that is to be copied",
+     f"{CLUSTER} test_two_persons_have_two_versions_and_two_secrets"),
 ]
 CODING_002 = [
-    ("002", 17, 23, "# Verify installations", "versions of tools", "", CLUSTER),
-    ("002", 28, 29, "# Verify installation", "wait for the controller", "", CLUSTER),
-    ("002", 33, 34, "# Export your", "a token in the environment", "", CLUSTER),
-    ("002", 37, 40, "# Clone the repository", "fetch the example", "", "[the example's own repository]"),
-    ("002", 44, 51, "apiVersion: v1", "a secret", "indentation was lost", CLUSTER),
-    ("002", 53, 59, "# Build init container image", "build and load images", "", IMAGES),
-    ("002", 60, 65, "# Deploy to Kubernetes", "deploy", "", CLUSTER),
-    ("002", 67, 71, "# Attach to the agent", "use the agent", "", CLUSTER),
-    ("002", 84, 85, "limits:", "more memory", "indentation was lost", CLUSTER),
-    ("002", 96, 96, "export SUBPROCESS_ENV", "variables for the code", "", CLUSTER),
-    ("002", 100, 100, "MODEL_ID =", "another model", "", CLUSTER),
-    ("002", 102, 102, "def __init__", "another model", "", CLUSTER),
-    ("002", 104, 112, "# Delete PVC", "deploy again", "", IMAGES),
-    ("002", 115, 117, "kubectl delete sandbox", "remove the agent", "", CLUSTER),
-    ("002", 119, 120, "kubectl delete namespace", "remove the controller", "", CLUSTER),
-    ("002", 122, 122, "kind delete", "remove the cluster", "", CLUSTER),
-    ("002", 127, 130, "kubectl logs", "look at logs", "the next item's words are on its line", CLUSTER),
+    ("002", 17, 23, "# Verify installations", "versions of tools", "", f"{CLUSTER} test_1_the_required_software_answers"),
+    ("002", 28, 29, "# Verify installation", "wait for the controller", "", f"{CLUSTER} test_the_pages_verification_succeeds"),
+    ("002", 33, 34, "# Export your", "a token in the environment", "", f"{CLUSTER} test_2_build_load_deploy_watch_and_wait"),
+    ("002", 37, 40, "# Clone the repository", "fetch the example", "the repository is this one",
+     f"{CLUSTER} test_2_build_load_deploy_watch_and_wait"),
+    ("002", 44, 51, "apiVersion: v1", "a secret", "indentation was lost", f"{CLUSTER} test_2_build_load_deploy_watch_and_wait"),
+    ("002", 53, 59, "# Build init container image", "build and load images", "", f"{CLUSTER} test_2_build_load_deploy_watch_and_wait"),
+    ("002", 60, 65, "# Deploy to Kubernetes", "deploy", "", f"{CLUSTER} test_2_build_load_deploy_watch_and_wait"),
+    ("002", 67, 71, "# Attach to the agent", "use the agent", "", f"{CLUSTER} test_3_attach_ask_and_see_the_error_fixed"),
+    ("002", 84, 85, "limits:", "more memory", "indentation was lost", f"{CLUSTER} test_5_more_memory_replaces_the_pod"),
+    ("002", 96, 96, "export SUBPROCESS_ENV", "variables for the code", "", "make --no-print-directory examples"),
+    ("002", 100, 100, "MODEL_ID =", "another model", "", f"{CLUSTER} test_4_switching_the_model_deletes_the_claim_first"),
+    ("002", 102, 102, "def __init__", "another model", "", f"{CLUSTER} test_4_switching_the_model_deletes_the_claim_first"),
+    ("002", 104, 112, "# Delete PVC", "deploy again", "", f"{CLUSTER} test_4_switching_the_model_deletes_the_claim_first"),
+    ("002", 115, 117, "kubectl delete sandbox", "remove the agent", "", f"{CLUSTER} test_7_clean_up_leaves_nothing_of_the_agent"),
+    ("002", 119, 120, "kubectl delete namespace", "remove the controller", "", f"{CLUSTER} test_removing_it_as_the_page_does_leaves_nothing"),
+    ("002", 122, 122, "kind delete", "remove the cluster", "", "[kind itself, which needs Docker; `make cluster-down` here]"),
+    ("002", 127, 130, "kubectl logs", "look at logs", "the next item's words are on its line",
+     f"{CLUSTER} test_6_the_commands_for_support_say_something"),
 ]
 # Short pages of our own, for whoever has not the others.
 OWN = [
