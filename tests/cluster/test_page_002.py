@@ -101,7 +101,6 @@ def test_4_switching_the_model_deletes_the_claim_first(controller, agent):
     """With the original this hangs for ever at its first line; here the Pod lets the claim go, and comes back when it is there again."""
     before = controller.get("pod", "coding-agent-sandbox")["metadata"]["uid"]
     for file, there in (("download_model.py", 'MODEL_ID = "'), ("coding_agent.py", 'def __init__(self, model_id: str = "')):
-        assert there + "<your-model-id>" in pages.text("002")
         text = (agent / file).read_text()
         assert text.count(there + "Salesforce/codegen-350M-mono") == 1
         (agent / file).write_text(text.replace(there + "Salesforce/codegen-350M-mono", there + "bigcode/starcoder2-3b"))
