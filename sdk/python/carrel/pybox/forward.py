@@ -3,6 +3,7 @@
 Nothing of the pod's network has to be reachable from here, and no name has to resolve."""
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import socket
@@ -12,6 +13,7 @@ from typing import Any, Dict, Sequence
 logger = logging.getLogger(__name__)
 
 _PIECE = 65536
+_PATIENCE = 2.0         # for a thread to end when its sockets are closed
 
 
 class Forward:
@@ -22,14 +24,24 @@ class Forward:
         self._pod, self._namespace = pod, namespace
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
+        self._threads: set[threading.Thread] = set()
         self._closed = False
+        # A thread in the middle of a system call when the interpreter ends may abort the process.
+        atexit.register(self.close)
         self.ports: Dict[int, int] = {}
         self._listeners = []
         for port in ports:
             listener = socket.create_server(("127.0.0.1", 0))
             self._listeners.append(listener)
             self.ports[port] = listener.getsockname()[1]
-            threading.Thread(target=self._accept, args=(listener, port), daemon=True, name=f"forward-{port}").start()
+            self._start(self._accept, listener, port)
+
+    def _start(self, work: Any, *args: Any) -> threading.Thread:
+        thread = threading.Thread(target=work, args=args, daemon=True, name="carrel-forward")
+        with self._lock:
+            self._threads = {t for t in self._threads if t.is_alive()} | {thread}
+            thread.start()
+        return thread
 
     def _accept(self, listener: socket.socket, port: int) -> None:
         while True:
@@ -37,7 +49,7 @@ class Forward:
                 connection, _ = listener.accept()
             except OSError:
                 return          # closed
-            threading.Thread(target=self._serve, args=(connection, port), daemon=True).start()
+            self._start(self._serve, connection, port)
 
     def _serve(self, near: socket.socket, port: int) -> None:
         try:
@@ -52,8 +64,7 @@ class Forward:
                 far.close()
                 return
             self._open |= {near, far}
-        back = threading.Thread(target=self._pump, args=(far, near), daemon=True)
-        back.start()
+        back = self._start(self._pump, far, near)
         self._pump(near, far)
         back.join()
         with self._lock:
@@ -67,7 +78,10 @@ class Forward:
 
         # A client of its own: portforward() changes the client that it is given while it connects.
         api = client.CoreV1Api(client.ApiClient(self._configuration))
+        others = set(threading.enumerate())
         forward = portforward(api.connect_get_namespaced_pod_portforward, self._pod, self._namespace, ports=str(port))
+        with self._lock:        # the client's own thread; another connection's may be among them, which is ours as well
+            self._threads |= {t for t in set(threading.enumerate()) - others if t.name.startswith("Kubernetes port forward")}
         far = forward.socket(port)
         far.setblocking(True)
         return far
@@ -85,9 +99,10 @@ class Forward:
                 end.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
+        atexit.unregister(self.close)
         with self._lock:
             self._closed = True
-            open_now = list(self._open)
+            open_now, threads = list(self._open), set(self._threads)
         for listener in self._listeners:
             with contextlib.suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)
@@ -95,3 +110,5 @@ class Forward:
         for end in open_now:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
+        for thread in threads - {threading.current_thread()}:
+            thread.join(_PATIENCE)
