@@ -80,5 +80,5 @@ def test_a_missing_ipykernel_is_one_clear_line(tmp_path):
 
     ended = subprocess.run(["/usr/bin/python3", "-S", ways.PROGRAM, "kernel"], stdin=subprocess.DEVNULL, capture_output=True, env=ways.ENV, timeout=PATIENCE)
     told = json.loads(ended.stderr)
-    assert ended.returncode == 78 and told["carrel"] == "kernel" and "ipykernel" in told["error"] and "pip install" in told["hint"]
+    assert ended.returncode == 78 and told["carrel"] == "kernel" and "ipykernel" in told["error"] and "carrel setup" in told["hint"]
     assert os.listdir(tmp_path) == []
