@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from .errors import CarrelError
 from .net import MAX_HEAD, Address, parse_address, parse_head, request_head
+from .within import within
 
 MAX_MESSAGE = 128 << 20
 PING_AFTER = 20.0           # seconds of silence until we ask whether the other side is still there, and as many to wait for its answer
@@ -366,7 +367,7 @@ class AsyncWebSocket(_Common):
                       unix: str | None = None, timeout: float | None = 30, max_size: int = MAX_MESSAGE) -> "AsyncWebSocket":
         handshake = Handshake(url, headers, subprotocols, unix)
         try:
-            return await asyncio.wait_for(cls._connect(url, handshake, max_size), timeout)
+            return await within(timeout, cls._connect(url, handshake, max_size))
         except asyncio.TimeoutError:
             raise TimeoutError(f"{url} does not answer") from None
 
@@ -435,7 +436,7 @@ class AsyncWebSocket(_Common):
         try:
             if left <= 0:
                 raise asyncio.TimeoutError
-            data = await asyncio.wait_for(self._reader.read(_CHUNK), left)
+            data = await within(left, self._reader.read(_CHUNK))
         except asyncio.TimeoutError:
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError("no message in time") from None

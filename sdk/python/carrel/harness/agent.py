@@ -10,6 +10,7 @@ import uuid
 from types import TracebackType
 from typing import Any, AsyncIterator, Dict, List, Mapping
 
+from ..within import within
 from .messages import (AgentError, AssistantMessage, Message, Raw, ResultMessage, SystemMessage, TextBlock, ToolUseBlock, UserMessage, block_raw,
                        error_result, text_of)
 from .providers import Provider, Turn, make_provider
@@ -102,7 +103,7 @@ class Conversation:
     async def _ask_model(self) -> Turn:
         began = time.monotonic()
         try:
-            turn = await asyncio.wait_for(self._provider.turn(self._system, self._messages, self._tools.as_list(), self._screen.say), self._left())
+            turn = await within(self._left(), self._provider.turn(self._system, self._messages, self._tools.as_list(), self._screen.say))
         finally:
             self._asking_s += time.monotonic() - began
         self._turns += 1
@@ -126,7 +127,7 @@ class Conversation:
     async def _use_tools(self, uses: List[ToolUseBlock]) -> UserMessage:
         """Every call is answered, also if the run is cancelled meanwhile."""
         try:
-            answers = await asyncio.wait_for(self._tools.answer_all(uses), self._left())
+            answers = await within(self._left(), self._tools.answer_all(uses))
         except asyncio.TimeoutError:
             answers = [error_result(use.id, "the time of the run is over") for use in uses]
         except BaseException:

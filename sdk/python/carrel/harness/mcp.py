@@ -10,6 +10,7 @@ import sys
 from typing import Any, AsyncIterator, Callable, Dict, List, Mapping
 
 from ..local import find_binary, private_server
+from ..within import within
 from .messages import AgentError, Raw
 from .providers import missing_package
 from .tools import Outcome, Tool, image_block, text_block
@@ -32,7 +33,7 @@ class _Connection:
     async def start(self) -> Any:
         self._task = asyncio.create_task(self._live())
         try:
-            return await asyncio.wait_for(asyncio.shield(self._ready), _START)
+            return await within(_START, asyncio.shield(self._ready))
         except asyncio.TimeoutError:
             await self.stop()
             raise AgentError(f"the MCP server {self._name!r} did not answer within {_START:g} s") from None
@@ -109,7 +110,7 @@ async def _listed(name: str, client: Any) -> List[Any]:
     cursor = None
     try:
         while True:
-            page = await asyncio.wait_for(client.list_tools(cursor=cursor), _START)
+            page = await within(_START, client.list_tools(cursor=cursor))
             tools += page.tools
             cursor = page.next_cursor
             if not cursor or len(tools) > _MOST_TOOLS:

@@ -5,6 +5,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any, Awaitable, Callable, Dict, Iterable, List
 
+from ..within import within
 from .messages import Raw, ToolResultBlock, ToolUseBlock, error_result
 
 Run = Callable[[Raw], Awaitable["Outcome"]]
@@ -92,7 +93,7 @@ class Toolset:
         if use.broken is not None:
             return error_result(use.id, use.broken)
         try:
-            outcome = await asyncio.wait_for(tool.run(use.input), self._timeout)
+            outcome = await within(self._timeout, tool.run(use.input))
         except asyncio.TimeoutError:
             return error_result(use.id, f"it took longer than {self._timeout:g} s and was ended")
         except Exception as e:

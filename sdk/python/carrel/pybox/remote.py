@@ -19,6 +19,7 @@ from uuid import uuid4
 from ..aio import AsyncTransport
 from ..errors import Conflict, KernelDied, RunTimeout, Unavailable
 from ..net import Address, parse_address
+from ..within import within
 from ..ws import AsyncWebSocket, WebSocket, WebSocketError, WebSocketRefused
 from .base import BasePyBox, BasePyBoxManager
 from .cell import ABORTED, ATTEMPTS, GRACE, Cell, Clock, execute_content
@@ -85,7 +86,7 @@ class Gateway:
             answer = await self._transport.open(method, path, body=data, headers=fields, check=False)
             return self._judge(answer.status, await answer.all())
         try:
-            return await asyncio.wait_for(ask(), timeout)
+            return await within(timeout, ask())
         except asyncio.TimeoutError:
             raise Unavailable(f"cannot reach the gateway at {self.host}: no answer in {timeout:.0f} seconds") from None
 
