@@ -33,6 +33,11 @@ void trial_run(char *ret_why, size_t size)
     snprintf(ret_why, size, "%s", "");
 }
 
+bool cli_has_server(void)
+{
+    return true;
+}
+
 /* A host on which everything is right. */
 static struct doctor *good_host(void)
 {
@@ -48,6 +53,7 @@ static struct doctor *good_host(void)
                       .has_dev_shm = true,
                       .core_pattern = "core" },
         .cgroups = { .mode = CGROUP_V2, .v2 = 0, .v1 = CG_NONE, .can = { true, true, true, true } },
+        .kernels = { .has_server = true, .has_files = true, .has_python = true },
     };
     for (int s = 0; s < SETTING_COUNT; s++)
         doctor.features.setting[s] = SETTING_ABSENT;

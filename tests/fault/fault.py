@@ -207,6 +207,14 @@ def check_reference(way, run):
     return problems
 
 
+# What a box may have or not, as the host gives it: configuration of the host's, read-only; terminals of its own. It is no part of the walls.
+CONVENIENCE = re.compile(r"mount /etc/\S+ /etc/\S+ ro,nosuid,nodev,noexec,|mount /dev/pts / rw,nosuid,noexec,")
+
+
+def walls(lines):
+    return [line for line in lines if not CONVENIENCE.match(line)]
+
+
 def first_difference(now, reference):
     for line in now:
         if line not in reference:
@@ -230,8 +238,8 @@ def leftovers(run):
 
 def difference(run, reference):
     """How the box was another one than without a failure; None if it was the same."""
-    if run.outside and run.outside != reference.outside:
-        return "outside: " + first_difference(run.outside, reference.outside)
+    if run.outside and walls(run.outside) != walls(reference.outside):
+        return "outside: " + first_difference(walls(run.outside), walls(reference.outside))
     if run.status == 0 and run.stdout != reference.stdout:
         return "inside: " + first_difference(run.stdout.splitlines(), reference.stdout.splitlines())
     return None

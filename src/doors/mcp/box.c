@@ -58,7 +58,7 @@ static void make(struct mcp_call *c, json_t *asked)
     if (r == 0)
         r = boxes_create(c->front, c->who.name, c->who.uid, c->who.gid, body.name, NULL, &body.settings, on_made, c,
                          &box, &existed, &e);
-    if (r < 0) {
+    if (r < 0 || !box) {
         mcp_tool_err(c, &e);
         return;
     }
