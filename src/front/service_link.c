@@ -97,8 +97,9 @@ static void on_loaded(struct service *s, const struct kernel_message *m)
     json_decref(root);
     if (!good) {
         json_decref(functions);
-        service_condemn(s, "error", "the worker was ended because it described its functions wrongly, or at such length "
-                                    "that its owner may not have it kept (quota.buffers)");
+        service_condemn(s, "error",
+                        may ? "the worker was ended because it described its functions wrongly"
+                            : "the worker was ended because its description is more than may be kept (quota.buffers)");
         return;
     }
     json_decref(s->functions);
