@@ -32,7 +32,8 @@ struct mcp_call {
     const char          *service;           /* of /mcp/services/NAME; NULL: Carrel's own tools */
     const char          *session;           /* of a client that had a handshake; "": none */
     struct mcp_envelope  m;                 /* owned: the message */
-    size_t               weight, kept;      /* charged to the caller: for the message as a tree; for what mcp_keep() said */
+    size_t               weight;            /* charged to the caller for the message as a tree */
+    size_t               kept;              /* and for what mcp_keep() was told */
     uint64_t             progress;
     bool                 takes_stream, is_streaming;
     struct loop_timer    tick;

@@ -112,8 +112,9 @@ static void discover(struct mcp_call *c)
         "result to go on there. A box has no network and no file of the host.";
 
     mcp_result_json(c, json_pack("{s:o,s:o,s:s,s:i,s:s}", "supportedVersions", mcp_versions_json(), "capabilities",
-                                 capabilities(), "instructions", c->service ? "Functions of one service." : instructions, "ttlMs",
-                                 MCP_FRESH_MS, "cacheScope", "private"));
+                                 capabilities(), "instructions",
+                                 c->service ? "Functions of one service." : instructions, "ttlMs", MCP_FRESH_MS,
+                                 "cacheScope", "private"));
 }
 
 static void initialize(struct mcp_call *c)
