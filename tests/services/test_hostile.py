@@ -98,6 +98,14 @@ def test_a_description_that_becomes_much_more_than_it_is_is_refused(create, serv
     assert server.front_bytes() - before < 100 * MIB
 
 
+def test_a_body_that_becomes_much_more_than_it_is_is_refused(alice, server):
+    before = server.front_bytes()
+    bomb = '{"code":"x","models":[' + ",".join(["{}"] * 2_500_000) + "]}"
+    answer = alice.post("/v1/services", bomb.encode(), headers={"Content-Type": "application/json"})
+    assert answer.status == 429 and "quota.buffers" in answer.json["error"]["message"]
+    assert server.front_bytes() - before < 100 * MIB
+
+
 def test_what_services_keep_is_charged():
     """Their files are in the front's memory, and that has a bound for each identity."""
     if os.geteuid() != 0:
