@@ -18,6 +18,8 @@ mcp-conformance: all $(MCP_OUT)/carrel-server $(MCP_OUT)/carrel $(MCP_OUT)/.npm 
 	@CARREL_BUILD=$(abspath $(BUILD)) CARREL_MCP=$(abspath $(MCP_OUT)) timeout 1800 \
 	    $(KERNEL_PYTHON) -B -m pytest -q -p no:cacheprovider tests/mcp -k conformance
 
+$(BUILD)/fuzz/fuzz_mcp: FUZZ_LIBS := -ljansson -lcrypto
+
 $(MCP_OUT)/fixtures.o: tests/mcp/fixtures.c $(wildcard src/doors/mcp/*.h) | packages
 	@mkdir -p $(@D)
 	$(call say,cc,$<)$(HOSTCC) $(SERVER_CFLAGS) -c -o $@ $<

@@ -261,6 +261,44 @@ bool jsonscan_is_object(const char *data, size_t size)
     return s.at < s.end && *s.at == '{' && jsonscan_is_value(data, size);
 }
 
+size_t jsonscan_weight(const char *data, size_t size)
+{
+    enum { VALUE = 64, MEMBER = 96, ARRAY = 144, OBJECT = 320 };
+    size_t weight = VALUE;
+    bool in_string = false;
+
+    for (size_t i = 0; i < size; i++) {
+        if (in_string) {
+            if (data[i] == '\\')
+                i++;
+            else if (data[i] == '"')
+                in_string = false;
+            weight++;
+            continue;
+        }
+        switch (data[i]) {
+        case '"':
+            in_string = true;
+            break;
+        case ',':
+            weight += VALUE;
+            break;
+        case ':':
+            weight += MEMBER;
+            break;
+        case '[':
+            weight += ARRAY;
+            break;
+        case '{':
+            weight += OBJECT;
+            break;
+        default:
+            break;
+        }
+    }
+    return weight;
+}
+
 struct jsonwalk jsonscan_walk(struct jsonslice value)
 {
     struct scan s = scan_of(value.data, value.size);

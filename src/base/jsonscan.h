@@ -18,6 +18,10 @@ struct jsonslice {
 bool jsonscan_is_object(const char *data, size_t size);
 bool jsonscan_is_value(const char *data, size_t size);
 
+/* About how much memory a tree of this JSON takes (jansson's), without making it; never much less. Of bytes that are no
+ * JSON it says something. */
+size_t jsonscan_weight(const char *data, size_t size);
+
 /* The raw value of a member; of several with the name the last, as most parsers do. text must be a valid object. */
 struct jsonslice jsonscan_find(struct jsonslice text, const char *name);
 

@@ -17,11 +17,13 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/jsonscan.h"
 #include "client/client.h"
 #include "client/commands.h"
 #include "client/private.h"
 
 enum { LINE_MAX_BYTES = 16 << 20, ANSWER_MAX_BYTES = 128 << 20, CALLS_MAX = 64, FIELD_MAX = 1024 };
+enum { NO_JSON = -32700, NO_REQUEST = -32600, FAILED = -32603 };
 
 #define META "io.modelcontextprotocol/"
 
@@ -86,10 +88,10 @@ static void put_line(const struct relay *relay, const char *data, size_t size)
     (void)!fcntl(relay->lock, F_SETLK, &lock);
 }
 
-static void put_failure(const struct relay *relay, json_t *id, const char *why)
+static void put_failure(const struct relay *relay, json_t *id, int code, const char *why)
 {
     json_t *answer =
-        json_pack("{s:s,s:O,s:{s:i,s:s}}", "jsonrpc", "2.0", "id", id, "error", "code", -32603, "message", why);
+        json_pack("{s:s,s:O,s:{s:i,s:s}}", "jsonrpc", "2.0", "id", id, "error", "code", code, "message", why);
     char *text = answer ? json_dumps(answer, JSON_COMPACT) : NULL;
 
     if (text)
@@ -136,39 +138,68 @@ static void add_fields(struct buf *fields, json_t *root)
         add_field(fields, "Mcp-Name", name ? name : uri);
 }
 
-/* Lines of a stream of events: each "data:" is a message. */
-static void relay_events(const struct relay *relay, struct buf *all)
+/* Whether a message is the answer, after which the client waits for nothing more. */
+static bool is_answer(const char *data, size_t size)
 {
-    char *end;
+    struct jsonslice message = { data, size };
 
-    while (all->length && (end = memchr(all->data, '\n', all->length))) {
-        size_t n = (size_t)(end - all->data) + 1;
-        if (n > 7 && memcmp(all->data, "data: ", 6) == 0)
-            put_line(relay, all->data + 6, n - 7);
-        memmove(all->data, all->data + n, all->length - n);
-        all->length -= n;
-    }
+    return jsonscan_is_object(data, size) && jsonscan_find(message, "id").data
+           && !jsonscan_find(message, "method").data;
 }
 
+/* Lines of a stream of events: each "data:" is a message. Before `from` there is no line end. */
+static bool relay_events(const struct relay *relay, struct buf *all, size_t from)
+{
+    char *end, *line = all->data, *stop = all->data + all->length;
+    bool is_answered = false;
+
+    while ((end = memchr(line + from, '\n', (size_t)(stop - line) - from))) {
+        size_t n = (size_t)(end - line);
+        if (n > 6 && memcmp(line, "data: ", 6) == 0) {
+            put_line(relay, line + 6, n - 6);
+            is_answered = is_answered || is_answer(line + 6, n - 6);
+        }
+        line = end + 1;
+        from = 0;
+    }
+    all->length = (size_t)(stop - line);
+    memmove(all->data, line, all->length);
+    return is_answered;
+}
+
+/* Line ends may stand between the tokens of an answer; here a line is a message. */
+static void relay_whole(const struct relay *relay, struct buf *all)
+{
+    for (size_t i = 0; i < all->length; i++)
+        if (all->data[i] == '\n' || all->data[i] == '\r')
+            all->data[i] = ' ';
+    put_line(relay, all->data, all->length);
+}
+
+/* Whoever asked waits until it hears something: half an answer, or a stream that ends without one, is a failure. */
 static int relay_answer(const struct relay *relay, struct exchange *x)
 {
     struct http_text type = http_head_get(&x->head, "Content-Type");
     bool is_stream = type.data && type.size >= 17 && memcmp(type.data, "text/event-stream", 17) == 0;
+    bool is_answered = x->status == 202;
     struct buf all;
-    ssize_t n;
+    ssize_t n = 0;
 
     buf_init(&all, ANSWER_MAX_BYTES);
     for (;;) {
         char *room = buf_reserve(&all, 65536);
         if (!room || (n = exchange_read(x, room, 65536, true)) <= 0)
             break;
+        size_t before = all.length;
         buf_commit(&all, (size_t)n);
-        if (is_stream)
-            relay_events(relay, &all);
+        if (is_stream && relay_events(relay, &all, before))
+            is_answered = true;
     }
-    if (!is_stream && all.length && !all.failure)
-        put_line(relay, all.data, all.length);
-    int r = all.failure ? -EFBIG : is_stream || all.length || x->status == 202 ? 0 : -EBADMSG;
+    if (!is_stream && all.length && !all.failure && n == 0) {
+        relay_whole(relay, &all);
+        is_answered = true;
+    }
+    int r = is_answered ? 0 : all.failure ? -EFBIG : n < 0 ? (int)n : -EBADMSG;
     buf_done(&all);
     return r;
 }
@@ -196,42 +227,41 @@ static int post(const struct relay *relay, json_t *root, const char *line, size_
     return r;
 }
 
-static void child(const struct relay *relay, json_t *root, const char *line, size_t size)
+static void child(const struct relay *relay, pid_t parent, json_t *root, const char *line, size_t size)
 {
     json_t *id = json_object_get(root, "id");
     struct err e = { 0 };
 
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    if (getppid() != parent)
+        _exit(EXIT_CLIENT);     /* it ended before it could be told */
     signal(SIGPIPE, SIG_IGN);
     if (post(relay, root, line, size, &e) < 0 && id)
-        put_failure(relay, id, e.what);
+        put_failure(relay, id, FAILED, e.what);
     _exit(0);
 }
 
 /* ---- all of them ---- */
 
-static void reap(struct relay *relay, bool wait)
+static void reap(struct relay *relay)
 {
     pid_t pid;
 
-    while ((pid = waitpid(-1, NULL, wait ? 0 : WNOHANG)) > 0) {
+    while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
         for (size_t i = 0; i < CALLS_MAX; i++)
             if (relay->calls[i].pid == pid) {
                 json_decref(relay->calls[i].id);
                 relay->calls[i] = (struct call){ 0 };
             }
-        wait = false;
-    }
 }
 
+/* NULL: as many run as may. Waiting for one would mean not to hear who wants to cancel, or to leave. */
 static struct call *free_call(struct relay *relay)
 {
-    for (;;) {
-        for (size_t i = 0; i < CALLS_MAX; i++)
-            if (!relay->calls[i].pid)
-                return &relay->calls[i];
-        reap(relay, true);
-    }
+    for (size_t i = 0; i < CALLS_MAX; i++)
+        if (!relay->calls[i].pid)
+            return &relay->calls[i];
+    return NULL;
 }
 
 /* While it holds the lock a child is in the middle of a line; it is ended after it. */
@@ -253,6 +283,26 @@ static void cancel(struct relay *relay, json_t *id)
         }
 }
 
+static void start_call(struct relay *relay, json_t *root, const char *line, size_t size)
+{
+    json_t *id = json_object_get(root, "id");
+    struct call *call = free_call(relay);
+
+    if (!call) {
+        char text[80];
+        snprintf(text, sizeof text, "%d calls are running already; wait for one, or cancel it", CALLS_MAX);
+        put_failure(relay, id, FAILED, text);
+        return;
+    }
+    pid_t self = getpid(), pid = fork();
+    if (pid == 0)
+        child(relay, self, root, line, size);
+    if (pid < 0)
+        put_failure(relay, id, FAILED, strerror(errno));
+    else
+        *call = (struct call){ .pid = pid, .id = json_incref(id) };
+}
+
 static void take_line(struct relay *relay, const char *line, size_t size)
 {
     json_error_t where;
@@ -260,40 +310,48 @@ static void take_line(struct relay *relay, const char *line, size_t size)
     json_t *id = json_object_get(root, "id");
 
     if (!root) {
-        put_failure(relay, json_null(), where.text);
+        put_failure(relay, json_null(), NO_JSON, where.text);
         return;
     }
-    if (!id && strcmp(text_of(root, "method"), "notifications/cancelled") == 0) {
+    if (!json_is_object(root)) {
+        put_failure(relay, json_null(), NO_REQUEST, "a request is one JSON object");
+    } else if (!id && strcmp(text_of(root, "method"), "notifications/cancelled") == 0) {
         cancel(relay, json_object_get(json_object_get(root, "params"), "requestId"));
     } else if (id) {        /* other notifications tell a server without sessions nothing */
-        struct call *call = free_call(relay);
-        pid_t pid = fork();
-        if (pid == 0)
-            child(relay, root, line, size);
-        if (pid < 0)
-            put_failure(relay, id, strerror(errno));
-        else
-            *call = (struct call){ .pid = pid, .id = json_incref(id) };
+        start_call(relay, root, line, size);
     }
     json_decref(root);
 }
 
+static void end_line(struct relay *relay, struct buf *line)
+{
+    reap(relay);
+    if (line->failure)
+        put_failure(relay, json_null(), NO_REQUEST, "the message is too large");
+    while (line->length > 0 && line->data[line->length - 1] == '\r')
+        line->length--;
+    if (!line->failure && line->length > 0)
+        take_line(relay, line->data, line->length);
+    buf_clear(line);
+}
+
 static int relay_all(struct relay *relay)
 {
-    char *line = NULL;
-    size_t room = 0;
+    static char piece[65536];
+    struct buf line;
     ssize_t n;
 
-    while ((n = getline(&line, &room, stdin)) > 0) {
-        reap(relay, false);
-        while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r'))
-            n--;
-        if (n > LINE_MAX_BYTES)
-            put_failure(relay, json_null(), "the message is too large");
-        else if (n > 0)
-            take_line(relay, line, (size_t)n);
+    buf_init(&line, LINE_MAX_BYTES);        /* of a longer one nothing more is kept */
+    while ((n = read(STDIN_FILENO, piece, sizeof piece)) > 0 || (n < 0 && errno == EINTR)) {
+        const char *at = piece, *stop = piece + (n > 0 ? n : 0), *end;
+        while ((end = memchr(at, '\n', (size_t)(stop - at)))) {
+            buf_add(&line, at, (size_t)(end - at));
+            end_line(relay, &line);
+            at = end + 1;
+        }
+        buf_add(&line, at, (size_t)(stop - at));
     }
-    free(line);
+    buf_done(&line);
     /* Whoever closed our input wants no more answers. */
     for (size_t i = 0; i < CALLS_MAX; i++)
         if (relay->calls[i].pid)
@@ -363,15 +421,15 @@ int client_mcp(int argc, char **argv)
         return client_misused(&relay.client, "it takes no word but 'config'");
     if (words.n == 1)
         return print_config(&relay);
-    if ((status = find_server(&relay.client, &own)) >= 0)
-        return status;
     struct buf target;
-    buf_init(&target, sizeof relay.target - 1);
+    buf_init_fixed(&target, relay.target, sizeof relay.target);
     buf_add_text(&target, "/mcp");
     if (relay.service)
         target_add(&target, "/services/", relay.service);
-    snprintf(relay.target, sizeof relay.target, "%s", buf_string(&target));
-    buf_done(&target);
+    if (buf_error(&target) < 0 || (relay.service && !relay.service[0]))
+        return client_misused(&relay.client, "--service takes the name of a service");
+    if ((status = find_server(&relay.client, &own)) >= 0)
+        return status;
     relay.lock = memfd_create("carrel-mcp", MFD_CLOEXEC);
     if (relay.lock < 0) {
         perror("carrel: mcp");

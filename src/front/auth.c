@@ -161,7 +161,8 @@ int auth_token_create(struct auth *a, const char *identity, const char *scopes, 
         r = auth_scopes_parse(scopes, &bits, e);
     if (r < 0)
         return r;
-    if ((bits & SCOPE_GRANT || !strncmp(identity, "grant:", 6)) && (bits != SCOPE_GRANT || identity[0] != 'g'))
+    bool is_grant = strncmp(identity, "grant:", 6) == 0;
+    if (is_grant != !!(bits & SCOPE_GRANT) || (is_grant && bits != SCOPE_GRANT))
         return err_set(e, EINVAL, STEP_USAGE, "the scope grant is for grants alone; POST /v1/grants makes them");
     if (expires_ms < 0 || (expires_ms && expires_ms <= token.created_ms))
         return err_set(e, EINVAL, STEP_USAGE, "the token would be expired already");

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "front/front.h"
+#include "front/grants.h"
 #include "front/inlets.h"
 
 static const struct {
@@ -44,7 +45,9 @@ bool caller_admit(struct front *front, struct http_request *r, unsigned scopes, 
                       : status == 403 ? "forbidden"
                                       : "internal",
                       why, "");
-    if (!claim(front, r, ret->name, ret_why))
+    /* What is kept for a grant is its owner's: else who makes a thousand grants has a thousand times as much. */
+    const struct grant *grant = caller_grant(ret) ? grant_find(front, NULL, caller_grant(ret)) : NULL;
+    if (!claim(front, r, grant ? grant->owner : ret->name, ret_why))
         return false;
     if (ret->scopes & SCOPE_ADMIN)
         ret->scopes |= SCOPE_ALL;

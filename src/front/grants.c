@@ -94,6 +94,9 @@ int grant_create(struct service *s, const struct grant_options *o, char *ret_sec
     }
     if (n >= GRANTS_PER_OWNER)
         return err_set(e, EDQUOT, STEP_USAGE, "%s may have %d grants; delete some", o->owner, GRANTS_PER_OWNER);
+    /* Tokens of grants that are gone say so until the next one is made: there are never many of them. */
+    if (!o->box && store_tokens_sweep(s->front->store, front_now_ms(), e) < 0)
+        return -e->code;
     struct grant *g = make(s, NULL, o);
     snprintf(identity, sizeof identity, "grant:%s", g->id);
     int r = o->box ? 0
@@ -215,6 +218,40 @@ json_t *grants_of(struct front *front, const struct grant_holder *h)
     return list;
 }
 
+static bool is_good_for(const struct grant *g, const struct grant_holder *h, const char *service)
+{
+    return is_held_by(g, h) && !is_expired(g) && strcmp(g->service->name, service) == 0;
+}
+
+bool grants_name_service(struct front *front, const struct grant_holder *h, const char *service)
+{
+    for (const struct grant *g = front->grants; g; g = g->next)
+        if (is_good_for(g, h, service))
+            return true;
+    return false;
+}
+
+json_t *grants_functions(struct front *front, const struct grant_holder *h, const char *service)
+{
+    json_t *all = NULL, *seen = json_object(), *one;
+    size_t i;
+
+    for (struct grant *g = front->grants; g; g = g->next) {
+        if (!is_good_for(g, h, service))
+            continue;
+        json_t *functions = service_functions(g->service, g->functions);
+        all = all ? all : json_array();
+        json_array_foreach(functions, i, one) {
+            const char *name = json_string_value(json_object_get(one, "name"));
+            if (!json_object_get(seen, name) && json_object_set_new(seen, name, json_true()) == 0)
+                json_array_append(all, one);
+        }
+        json_decref(functions);
+    }
+    json_decref(seen);
+    return all;
+}
+
 /* ---- the end of what they are about ---- */
 
 void grants_on_service_end(struct service *s)
@@ -239,7 +276,7 @@ static int load_one(const struct store_grant *row, void *arg)
 {
     struct front *front = arg;
     json_t *body = json_loads(row->body, 0, NULL), *functions = json_object_get(body, "functions");
-    struct service *s = service_find(front, NULL, row->service);
+    struct service *s = service_by_id(front, row->service);
     struct box *box = NULL;
 
     for (struct box *b = front->boxes.first; b && row->box && !box; b = b->next)

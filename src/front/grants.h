@@ -59,6 +59,10 @@ void           grant_use(struct grant *g);
 /* What the holder may call: array of {service, functions, expires_at, calls_left}. */
 json_t        *grants_of(struct front *front, const struct grant_holder *h);
 
+/* The functions of this service that the holder may call, each once (a new reference); NULL: it has no grant of it. */
+json_t        *grants_functions(struct front *front, const struct grant_holder *h, const char *service);
+bool           grants_name_service(struct front *front, const struct grant_holder *h, const char *service);
+
 /* ---- called by the front's other parts ---- */
 MUST_CHECK int grants_load(struct front *front, struct err *e);
 void           grants_on_service_end(struct service *s);

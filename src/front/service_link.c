@@ -29,7 +29,10 @@ void service_say(struct service *s, const char *text)
     if (!m)
         return;
     memcpy(m->data, text, size);
-    if (kernel_link_send(&s->private->link, m) < 0)
+    int r = kernel_link_send(&s->private->link, m);
+    if (r == -EDQUOT)
+        service_condemn(s, "error", "the server keeps as much for its owner as it may (quota.buffers)");
+    else if (r < 0)
         service_condemn(s, "error", "the worker was ended because it does not read what it is told");
     kernel_message_unref(m);
 }
@@ -76,18 +79,17 @@ static json_t *take_function(json_t *one, const json_t *seen)
     return NULL;
 }
 
+/* What it says of its functions is kept, and as a tree it may be a hundred times as large. */
 static void on_loaded(struct service *s, const struct kernel_message *m)
 {
-    json_t *root = m->size <= DESCRIPTION_MOST ? json_loadb(m->data, m->size, 0, NULL) : NULL;
+    if (s->state != SERVICE_LOADING)
+        return;
+    bool may = m->size <= DESCRIPTION_MOST && service_keep(s, jsonscan_weight(m->data, m->size));
+    json_t *root = may ? json_loadb(m->data, m->size, 0, NULL) : NULL;
     json_t *list = json_object_get(root, "functions"), *one, *functions = json_array();
     size_t i;
 
     bool good = json_is_array(list) && json_array_size(list) >= 1 && json_array_size(list) <= FUNCTIONS_MOST;
-    if (s->state != SERVICE_LOADING) {
-        json_decref(root);
-        json_decref(functions);
-        return;
-    }
     json_array_foreach(list, i, one) {
         json_t *f = good ? take_function(one, functions) : NULL;
         good = f && json_array_append_new(functions, f) == 0;
@@ -95,7 +97,9 @@ static void on_loaded(struct service *s, const struct kernel_message *m)
     json_decref(root);
     if (!good) {
         json_decref(functions);
-        service_condemn(s, "error", "the worker was ended because it described its functions wrongly");
+        service_condemn(s, "error",
+                        may ? "the worker was ended because it described its functions wrongly"
+                            : "the worker was ended because its description is more than may be kept (quota.buffers)");
         return;
     }
     json_decref(s->functions);
@@ -109,7 +113,9 @@ static void on_loaded(struct service *s, const struct kernel_message *m)
 /* It could not be loaded, and says why. It ends by itself. */
 static void on_failed(struct service *s, const struct kernel_message *m)
 {
-    json_t *root = m->size <= DESCRIPTION_MOST ? json_loadb(m->data, m->size, 0, NULL) : NULL;
+    /* Texts, of a few kilobytes. */
+    bool may = m->size <= DESCRIPTION_MOST && jsonscan_weight(m->data, m->size) <= 2 * DESCRIPTION_MOST;
+    json_t *root = may ? json_loadb(m->data, m->size, 0, NULL) : NULL;
     json_t *error = json_object_get(root, "error");
 
     if (s->state == SERVICE_LOADING && json_is_object(error) && json_is_string(json_object_get(error, "type")) &&

@@ -35,6 +35,8 @@ struct service_private {
     unsigned long long      next_id;
     struct share            share;                  /* for the messages of calls that wait */
     size_t                  queued_bytes;
+    struct share            kept;                   /* for what it is of, and for its functions as they are shown */
+    size_t                  kept_bytes, spec_bytes, described_bytes;
     struct loop_timer       load_timer, close_timer;
     struct loop_task        free_task, pump_task;
     bool                    gone, load_cancelled, restart_wanted, ended_by_us;
@@ -53,6 +55,8 @@ void service_set_state(struct service *s, enum service_state state);
 void service_forget(struct service *s);
 void service_save(struct service *s);
 void service_tell_print(struct service *s, const char *stream, struct jsonslice text);
+/* Charges what the service has in memory as long as it is there. False: its owner may not have so much. */
+bool service_keep(struct service *s, size_t described_bytes);
 /* Ends the process because of what it did. */
 void service_condemn(struct service *s, const char *outcome, const char *why);
 

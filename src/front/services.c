@@ -70,10 +70,22 @@ void service_set_state(struct service *s, enum service_state state)
 
 /* ---- finding and showing ---- */
 
-struct service *service_find(struct front *front, const char *owner, const char *name)
+struct service *service_by_id(struct front *front, const char *id)
 {
     for (struct service *s = front->services; s; s = s->next)
-        if ((!owner || strcmp(s->owner, owner) == 0) && (strcmp(s->name, name) == 0 || strcmp(s->id, name) == 0))
+        if (strcmp(s->id, id) == 0)
+            return s;
+    return NULL;
+}
+
+struct service *service_find(struct front *front, const char *owner, const char *name)
+{
+    struct service *s = service_by_id(front, name);     /* first: a name may be anything, also another's id */
+
+    if (s && (!owner || strcmp(s->owner, owner) == 0))
+        return s;
+    for (s = front->services; s; s = s->next)
+        if ((!owner || strcmp(s->owner, owner) == 0) && strcmp(s->name, name) == 0)
             return s;
     return NULL;
 }
@@ -89,25 +101,18 @@ const json_t *service_function(const struct service *s, const char *name)
     return NULL;
 }
 
-static bool is_named(const json_t *names, const char *name)
-{
-    size_t i;
-    json_t *one;
-
-    json_array_foreach(names, i, one)
-        if (strcmp(json_string_value(one), name) == 0)
-            return true;
-    return false;
-}
-
+/* A thousand names of a thousand functions: each is looked up, not searched for. */
 json_t *service_functions(const struct service *s, const json_t *names)
 {
-    json_t *list = json_array(), *one;
+    json_t *list = json_array(), *wanted = names ? json_object() : NULL, *one;
     size_t i;
 
+    json_array_foreach(names, i, one)
+        json_object_set_new(wanted, json_string_value(one), json_true());
     json_array_foreach(s->functions, i, one)
-        if (!names || is_named(names, json_string_value(json_object_get(one, "name"))))
+        if (!names || json_object_get(wanted, json_string_value(json_object_get(one, "name"))))
             json_array_append(list, one);
+    json_decref(wanted);
     return list;
 }
 
@@ -162,6 +167,7 @@ static void on_free(struct loop_task *t)
     share_leave(&p->link.share);
     share_leave(&p->link.partials);
     share_leave(&p->share);
+    share_leave(&p->kept);
     free(p->log);
     free(p);
     free(s->name);
@@ -226,7 +232,7 @@ static struct service *make(struct box *box, const char *id, const struct servic
     /* A worker that outlives this front must not take the next one's calls for ours. */
     p->next_id = (unsigned long long)front_now_ms() * 1024;
     service_link_init(s);
-    if (share_join(&p->share, &front->memory, box->owner) < 0 ||
+    if (share_join(&p->share, &front->memory, box->owner) < 0 || share_join(&p->kept, &front->memory, box->owner) < 0 ||
         share_join(&p->link.share, &front->memory, box->owner) < 0 ||
         share_join(&p->link.partials, &front->partials, box->owner) < 0)
         abort();
@@ -238,6 +244,34 @@ static struct service *make(struct box *box, const char *id, const struct servic
         s->next->back = &s->next;
     front->services = s;
     return s;
+}
+
+/* The text of the interface, its environment and so on are kept for the next worker. */
+static size_t spec_weight(const struct service *s)
+{
+    json_t *const parts[] = { s->spec, s->secrets };
+    size_t weight = 0;
+
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        char *text = parts[i] ? json_dumps(parts[i], JSON_COMPACT) : NULL;
+        weight += text ? jsonscan_weight(text, strlen(text)) : 0;
+        free(text);
+    }
+    return weight;
+}
+
+bool service_keep(struct service *s, size_t described_bytes)
+{
+    struct service_private *p = s->private;
+
+    if (!p->spec_bytes)
+        p->spec_bytes = spec_weight(s);
+    size_t bytes = p->spec_bytes + described_bytes;
+    if (!share_move_bytes(&p->kept, p->kept_bytes, bytes))
+        return false;
+    p->kept_bytes = bytes;
+    p->described_bytes = described_bytes;
+    return true;
 }
 
 int service_create(struct box *box, const struct service_options *o, struct service **ret, struct err *e)
@@ -258,7 +292,8 @@ int service_create(struct box *box, const struct service_options *o, struct serv
     if (of_owner >= SERVICES_PER_OWNER)
         return err_set(e, EDQUOT, STEP_USAGE, "%s may have %d services", box->owner, SERVICES_PER_OWNER);
     struct service *s = make(box, NULL, o);
-    int r = service_launch(s, e);
+    int r = service_keep(s, s->private->described_bytes) ? service_launch(s, e)
+                                                         : err_set(e, EDQUOT, STEP_USAGE, SHARE_FULL);
     if (r < 0) {
         service_forget(s);
         return r;
@@ -286,6 +321,10 @@ void service_delete(struct service *s, const char *reason)
     snprintf(s->reason, sizeof s->reason, "%s", reason);
     if (s->exec)
         (void)!exec_signal(s->exec, SIGKILL, &ignored);
+    /* Whoever waits for it to be loaded hears that it never will be, and may delete it, too. */
+    service_set_state(s, SERVICE_DEAD);
+    if (s->private->gone)
+        return;
     grants_on_service_end(s);
     remove_row(s);
     service_forget(s);
@@ -473,6 +512,8 @@ static int load_one(const struct store_service *row, void *arg)
         s->has_secrets = json_is_true(json_object_get(body, "has_secrets"));
         s->restarts = (unsigned)json_integer_value(json_object_get(body, "restarts"));
         s->created_ms = (int64_t)json_integer_value(json_object_get(body, "created_ms"));
+        if (!service_keep(s, 0))        /* it was there before: its owner may have been given less meanwhile */
+            front_log("warning", "a service takes more memory than its owner may have", "service", s->id, NULL);
     }
     json_decref(body);
     return 0;
@@ -486,7 +527,7 @@ int services_load(struct front *front, struct err *e)
 void services_adopt(struct exec *x)
 {
     const char *id = json_string_value(json_object_get(x->about_kernel, "service"));
-    struct service *s = id ? service_find(x->box->front, NULL, id) : NULL;
+    struct service *s = id ? service_by_id(x->box->front, id) : NULL;
     struct err ignored;
 
     if (x->service)

@@ -79,8 +79,9 @@ struct service_options {
 /* It is there at once, LOADING; watchers hear how it goes on. The box must run. */
 MUST_CHECK int  service_create(struct box *box, const struct service_options *options, struct service **ret,
                                struct err *e);
-/* By name or id; owner NULL: anybody's. */
+/* By id or name; owner NULL: anybody's. What somebody says is looked for so; what was written down, by its id alone. */
 struct service *service_find(struct front *front, const char *owner, const char *name);
+struct service *service_by_id(struct front *front, const char *id);
 MUST_CHECK int  service_restart(struct service *s, struct err *e);
 /* Ends the worker, tells callers and watchers, forgets it, and deletes its own box. */
 void            service_delete(struct service *s, const char *reason);

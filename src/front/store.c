@@ -93,6 +93,8 @@ static const char *const queries[QUERY_COUNT] = {
     [QUERY_TOKEN_BY_HASH] = "SELECT " TOKEN_COLUMNS " FROM tokens WHERE hash = ?1",
     [QUERY_TOKEN_REVOKE] = "UPDATE tokens SET revoked = 1 WHERE id = ?1",
     [QUERY_TOKEN_USED] = "UPDATE tokens SET used_ms = ?2 WHERE id = ?1",
+    [QUERY_TOKENS_SWEEP] = "DELETE FROM tokens WHERE scopes = 'grant' AND "
+                           "(revoked = 1 OR (expires_ms > 0 AND expires_ms <= ?1))",
     [QUERY_TOKENS] = "SELECT " TOKEN_COLUMNS " FROM tokens ORDER BY created_ms, id",
     [QUERY_SESSION_PUT] = "INSERT INTO sessions (id, owner, kernel, path, name, type) VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
                           " ON CONFLICT (id) DO UPDATE SET kernel = ?3, path = ?4, name = ?5, type = ?6",

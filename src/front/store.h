@@ -115,6 +115,8 @@ MUST_CHECK int  store_token_by_hash(struct store *s, const unsigned char hash[32
                                     int (*each)(const struct store_token *, void *), void *arg, struct err *e);
 MUST_CHECK int  store_token_revoke(struct store *s, const char *id, struct err *e);     /* -ENOENT */
 MUST_CHECK int  store_token_used(struct store *s, const char *id, int64_t used_ms, struct err *e);  /* -ENOENT */
+/* Forgets those of grants that were revoked or have expired. */
+MUST_CHECK int  store_tokens_sweep(struct store *s, int64_t now_ms, struct err *e);
 MUST_CHECK int  store_tokens(struct store *s, int (*each)(const struct store_token *, void *), void *arg,
                              struct err *e);
 

@@ -1,4 +1,5 @@
 /* Tokens. The database has the hashes of the secrets only. */
+#include <errno.h>
 #include <string.h>
 
 #include "front/store_private.h"
@@ -48,6 +49,13 @@ int store_tokens(struct store *s, int (*each)(const struct store_token *, void *
 int store_token_revoke(struct store *s, const char *id, struct err *e)
 {
     return store_change(s, QUERY_TOKEN_REVOKE, e, "s", id);
+}
+
+int store_tokens_sweep(struct store *s, int64_t now_ms, struct err *e)
+{
+    int r = store_change(s, QUERY_TOKENS_SWEEP, e, "i", now_ms);
+
+    return r == -ENOENT ? 0 : r;
 }
 
 int store_token_used(struct store *s, const char *id, int64_t used_ms, struct err *e)

@@ -222,6 +222,7 @@ static void test_a_grants_token_is_good_at_two_paths_only(void **state)
         assert_int_equal(ask("127.0.0.1", 0, head), 403);
     }
     assert_int_equal(auth_token_create(auth, "x", "grant", 0, id, other, sizeof other, &e), -EINVAL);
+    assert_int_equal(auth_token_create(auth, "gx", "grant", 0, id, other, sizeof other, &e), -EINVAL);
     assert_int_equal(auth_token_create(auth, "x", "exec grant", 0, id, other, sizeof other, &e), -EINVAL);
     assert_int_equal(auth_token_create(auth, "grant:gabc", "exec", 0, id, other, sizeof other, &e), -EINVAL);
     assert_int_equal(auth_token_create(auth, "grant:gabc", "admin grant", 0, id, other, sizeof other, &e), -EINVAL);

@@ -127,7 +127,7 @@ void mcp_run_command(struct mcp_call *c, json_t *arguments)
     *w = (struct running){ .call = c, .body = json_pack("{s:i}", "timeout", RUN_S) };
     /* What it needs later goes into the request, which lives as long as the call. */
     if (w->body)
-        (void)!json_object_set_new(c->root, "carrel", w->body);
+        (void)!json_object_set_new(c->m.root, "carrel", w->body);
     json_object_foreach(arguments, key, value) {
         bool is_text = json_is_string(value);
         if (strcmp(key, "command") == 0 && is_text)

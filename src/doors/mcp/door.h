@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "base/buf.h"
+#include "doors/mcp/envelope.h"
 #include "front/auth.h"
 #include "front/front.h"
 #include "http/server.h"
@@ -19,19 +20,6 @@ enum {
     MCP_ANSWER_MOST = 96 << 20
 };
 
-/* JSON-RPC's numbers, and those that MCP has reserved. */
-enum mcp_code {
-    MCP_PARSE = -32700,
-    MCP_INVALID_REQUEST = -32600,
-    MCP_NO_METHOD = -32601,
-    MCP_INVALID_PARAMS = -32602,
-    MCP_INTERNAL = -32603,
-    MCP_HEADER_MISMATCH = -32020,
-    MCP_MISSING_CAPABILITY = -32021,
-    MCP_UNSUPPORTED_VERSION = -32022,
-    MCP_REFUSED = 1,        /* ours: who asks may not */
-};
-
 struct mcp_tool;
 struct service;
 
@@ -42,11 +30,10 @@ struct mcp_call {
     struct identity      who;
     struct box          *holder;            /* the box whose inlet it came over; NULL: another way */
     const char          *service;           /* of /mcp/services/NAME; NULL: Carrel's own tools */
-    json_t              *root;              /* owned: the request */
-    json_t              *id, *params;       /* borrowed; params may be NULL */
-    const char          *method;            /* borrowed */
-    bool                 is_modern;         /* 2026-07-28 or later: stateless */
-    json_t              *progress_token;    /* borrowed; NULL: nobody wants to know */
+    const char          *session;           /* of a client that had a handshake; "": none */
+    struct mcp_envelope  m;                 /* owned: the message */
+    size_t               weight;            /* charged to the caller for the message as a tree */
+    size_t               kept;              /* and for what mcp_keep() was told */
     uint64_t             progress;
     bool                 takes_stream, is_streaming;
     struct loop_timer    tick;
@@ -61,6 +48,9 @@ struct mcp_call {
 /* --- mcp.c --- */
 /* Takes the call off the list of those that run, and frees what it owns. */
 void mcp_call_done(struct mcp_call *c);
+
+/* What the tool, or the answer, keeps in memory now. False: the caller may not have more, and nothing has changed. */
+bool mcp_keep(struct mcp_call *c, size_t bytes);
 
 /* --- rpc.c: answers; each but mcp_progress ends the call --- */
 /* members: what is between the braces of the result, JSON; may be empty. */
@@ -81,15 +71,12 @@ void mcp_tool_result(struct mcp_call *c, const char *text, json_t *structured, b
 void mcp_tool_fail(struct mcp_call *c, const char *format, ...) PRINTF_LIKE(2, 3);
 void mcp_tool_err(struct mcp_call *c, const struct err *e);
 
-/* --- modern.c --- */
-/* The checks of the stateless revision, in its order. False: answered. */
-bool mcp_modern_check(struct mcp_call *c);
-/* Arguments that the tool's schema wants repeated in fields (x-mcp-header). False: answered. */
-bool mcp_modern_arguments(struct mcp_call *c, const char *schema, json_t *arguments);
+/* --- modern.c: envelope.h's checks; false: answered --- */
+bool mcp_check(struct mcp_call *c);
+bool mcp_modern_arguments(struct mcp_call *c, const char *schema, const json_t *arguments);
+json_t *mcp_versions_json(void);
 /* Whether the client said that it can do this. False: answered. */
 bool mcp_needs(struct mcp_call *c, const char *capability);
-bool mcp_is_handshake_version(const char *version, size_t size);
-extern const char *const mcp_versions[];    /* newest first; NULL at the end */
 
 /* --- tools.c --- */
 typedef void mcp_tool_handler(struct mcp_call *c, json_t *arguments);

@@ -19,9 +19,8 @@ struct working {
     struct files_request question;
     const char          *path;          /* in the request */
     struct buf           data;          /* read; or entries as JSON */
-    const char          *bytes;         /* to write; owned by the request, or decoded */
+    const char          *bytes;         /* to write; the request's */
     size_t               size, sent;
-    char                *decoded;       /* owned, or NULL */
     uint64_t             listed;
     char                 box[16];
     bool                 is_ended;      /* the upload is */
@@ -35,8 +34,6 @@ static struct working *of(struct helper_user *u)
 static void done(struct working *w)
 {
     buf_done(&w->data);
-    free(w->decoded);
-    w->decoded = NULL;
 }
 
 static void on_gone(struct mcp_call *c)
@@ -147,7 +144,13 @@ static void on_entries(struct helper_user *u, const char *data, size_t size)
 
 static void on_data(struct helper_user *u, const char *data, size_t size)
 {
-    buf_add(&of(u)->data, data, size);
+    struct working *w = of(u);
+
+    if (w->question.op != FILES_READ)
+        return;         /* a helper is a process of the box */
+    if (!w->data.failure && !mcp_keep(w->call, w->data.length + size))
+        w->data.failure = EDQUOT;
+    buf_add(&w->data, data, size);
 }
 
 static void send_more(struct helper_user *u)
@@ -174,6 +177,8 @@ static void on_done(struct helper_user *u, const struct files_done *end)
     c->on_gone = NULL;
     if (end->code)
         mcp_tool_fail(c, "%.200s: %s", w->path, end->text[0] ? end->text : strerror(end->code));
+    else if (w->data.failure == EDQUOT)
+        mcp_tool_fail(c, "%s", SHARE_FULL);
     else if (w->data.failure)
         mcp_tool_fail(c, "%.200s has more than %d MiB; read a part of it with run_command", w->path, READ_MOST >> 20);
     else if (is_upload)
@@ -287,21 +292,26 @@ void mcp_list_files(struct mcp_call *c, json_t *arguments)
     in_box(c, arguments);
 }
 
-static bool decode(struct working *w, const char *text)
+/* In the request's arena: whatever becomes of the call, it goes with it. NULL: done; else why not. */
+static const char *decode(struct working *w, const char *text)
 {
     size_t n = strlen(text);
 
-    w->decoded = malloc(n + 4);
-    int size = w->decoded && n % 4 == 0
-                   ? EVP_DecodeBlock((unsigned char *)w->decoded, (const unsigned char *)text, (int)n)
-                   : -1;
+    if (n % 4 != 0)
+        return "content_base64 is no base64";
+    if (!mcp_keep(w->call, n))
+        return SHARE_FULL;
+    char *decoded = arena_alloc(&w->call->r->arena, n / 4 * 3 + 1);
+    if (!decoded)
+        return "out of memory";
+    int size = EVP_DecodeBlock((unsigned char *)decoded, (const unsigned char *)text, (int)n);
     if (size < 0)
-        return false;
+        return "content_base64 is no base64";
     for (size_t i = 1; i <= 2 && i <= n && text[n - i] == '='; i++)
         size--;
-    w->bytes = w->decoded;
+    w->bytes = decoded;
     w->size = (size_t)size;
-    return true;
+    return NULL;
 }
 
 void mcp_write_file(struct mcp_call *c, json_t *arguments)
@@ -316,9 +326,9 @@ void mcp_write_file(struct mcp_call *c, json_t *arguments)
         mcp_tool_fail(c, w->path ? "either content or content_base64 must be there" : "path is missing");
         return;
     }
-    if (coded && !decode(w, json_string_value(coded))) {
-        done(w);
-        mcp_tool_fail(c, "content_base64 is no base64");
+    const char *wrong = coded ? decode(w, json_string_value(coded)) : NULL;
+    if (wrong) {
+        mcp_tool_fail(c, "%s", wrong);
         return;
     }
     if (text) {

@@ -1,20 +1,22 @@
-/* From HTTP to a call. One endpoint speaks the stateless revision and the older ones with a handshake; which of them a
- * request is of is decided by its field MCP-Protocol-Version, or by the _meta in its body. Neither has a session here:
- * what lasts (a box, a kernel) is named by an argument of a tool, so a server that was restarted goes on where it was.
+/* From HTTP to a call. One endpoint speaks the stateless revision and the older ones with a handshake (envelope.c says
+ * which a request is of). Nothing is kept for a session: what lasts (a box, a kernel) is named by an argument of a
+ * tool, so a server that was restarted goes on where it was, and any session that an earlier one gave is good.
  *
- * A client that goes away ends what it asked for; so does notifications/cancelled of the same caller. */
+ * A client that goes away ends what it asked for; so does notifications/cancelled of the same caller and session. */
 #define _GNU_SOURCE
 #include "doors/mcp/mcp.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/jsonscan.h"
 #include "doors/mcp/door.h"
 #include "front/caller.h"
 #include "front/inlets.h"
 
 #define PATH "/mcp"
 #define SERVICES "/mcp/services/"
+#define SESSION "Mcp-Session-Id"
 
 static struct mcp_call *calls;          /* of the one front of this process */
 
@@ -29,10 +31,20 @@ void mcp_call_done(struct mcp_call *c)
         c->back = NULL;
         loop_timer_cancel(c->front->loop, &c->tick);
     }
-    json_decref(c->root);
-    c->root = NULL;
-    c->id = c->params = c->progress_token = NULL;
+    json_decref(c->m.root);
+    c->m = (struct mcp_envelope){ .is_modern = c->m.is_modern };
+    (void)share_move_bytes(&c->r->share, c->weight, 0);
+    c->weight = 0;
     buf_done(&c->pending);
+    (void)mcp_keep(c, 0);
+}
+
+bool mcp_keep(struct mcp_call *c, size_t bytes)
+{
+    if (!share_move_bytes(&c->r->share, c->kept, bytes))
+        return false;
+    c->kept = bytes;
+    return true;
 }
 
 static void stop(struct mcp_call *c)
@@ -64,13 +76,21 @@ static void keep(struct mcp_call *c)
     loop_timer_set(c->front->loop, &c->tick, MCP_TICK_MS);
 }
 
+/* Clients of one identity number their requests alike, so it is the session that says whose call it is. Those of the
+ * stateless revision have none: they cancel by closing the connection. */
+static bool may_cancel(const struct mcp_call *by, const struct mcp_call *c)
+{
+    return !c->is_over && !c->m.is_modern && strcmp(c->who.name, by->who.name) == 0
+           && strcmp(c->session, by->session) == 0;
+}
+
 static void cancel(const struct mcp_call *by, json_t *id)
 {
     struct mcp_call *next;
 
     for (struct mcp_call *c = calls; c; c = next) {
         next = c->next;
-        if (!c->is_over && strcmp(c->who.name, by->who.name) == 0 && json_equal(c->id, id)) {
+        if (may_cancel(by, c) && json_equal(c->m.id, id)) {
             stop(c);
             mcp_error(c, MCP_INTERNAL, "cancelled");
         }
@@ -90,18 +110,16 @@ static void discover(struct mcp_call *c)
     static const char instructions[] =
         "Isolated boxes for code that nobody has read. run_code keeps variables in a box: pass the `box` of an earlier "
         "result to go on there. A box has no network and no file of the host.";
-    json_t *versions = json_array();
 
-    for (size_t i = 0; mcp_versions[i]; i++)
-        (void)!json_array_append_new(versions, json_string(mcp_versions[i]));
-    mcp_result_json(c, json_pack("{s:o,s:o,s:s,s:i,s:s}", "supportedVersions", versions, "capabilities", capabilities(),
-                                 "instructions", c->service ? "Functions of one service." : instructions, "ttlMs",
-                                 MCP_FRESH_MS, "cacheScope", "private"));
+    mcp_result_json(c, json_pack("{s:o,s:o,s:s,s:i,s:s}", "supportedVersions", mcp_versions_json(), "capabilities",
+                                 capabilities(), "instructions",
+                                 c->service ? "Functions of one service." : instructions, "ttlMs", MCP_FRESH_MS,
+                                 "cacheScope", "private"));
 }
 
 static void initialize(struct mcp_call *c)
 {
-    const char *asked = json_string_value(json_object_get(c->params, "protocolVersion"));
+    const char *asked = json_string_value(json_object_get(c->m.params, "protocolVersion"));
 
     if (!asked) {
         mcp_error(c, MCP_INVALID_PARAMS, "params.protocolVersion must be a string");
@@ -109,6 +127,10 @@ static void initialize(struct mcp_call *c)
     }
     /* One that we do not know is answered with the newest that has a handshake; the client decides. */
     const char *spoken = mcp_is_handshake_version(asked, strlen(asked)) ? asked : mcp_versions[1];
+    /* Kept nowhere: all that a session is good for is to tell this client's calls from another's. */
+    char session[16];
+    front_make_id('m', session);
+    (void)http_reply_header(c->r, SESSION, session);
     mcp_result_json(c, json_pack("{s:s,s:o,s:{s:s,s:s}}", "protocolVersion", spoken, "capabilities", capabilities(),
                                  "serverInfo", "name", "carrel", "version", CARREL_VERSION));
 }
@@ -151,12 +173,12 @@ static const struct method {
 static void run(struct mcp_call *c)
 {
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
-        if (strcmp(methods[i].name, c->method) == 0 && (c->is_modern ? methods[i].modern : methods[i].handshake)) {
+        if (strcmp(methods[i].name, c->m.method) == 0 && (c->m.is_modern ? methods[i].modern : methods[i].handshake)) {
             keep(c);
             methods[i].run(c);
             return;
         }
-    mcp_error(c, MCP_NO_METHOD, "there is no method %.100s here", c->method);
+    mcp_error(c, MCP_NO_METHOD, "there is no method %.100s here", c->m.method);
 }
 
 /* ---- the body ---- */
@@ -167,54 +189,42 @@ static void accepted(struct http_request *r)
         http_request_abort(r);
 }
 
-static bool is_modern(const struct mcp_call *c)
+/* What it becomes as a tree may be a hundred times of what it is; that is charged before it is made. */
+static bool charge(struct mcp_call *c, const char *data, size_t size)
 {
-    struct http_text version = http_head_get(&c->r->head, "MCP-Protocol-Version");
+    size_t weight = jsonscan_weight(data, size);
 
-    if (version.data)
-        return !mcp_is_handshake_version(version.data, version.size);
-    return json_object_get(json_object_get(c->params, "_meta"), "io.modelcontextprotocol/protocolVersion") != NULL;
-}
-
-static bool has_id(const json_t *id)
-{
-    return json_is_string(id) || json_is_integer(id);
+    if (!share_move_bytes(&c->r->share, 0, weight))
+        return false;
+    c->weight = weight;
+    return true;
 }
 
 static void on_body(struct http_request *r, const char *data, size_t size)
 {
     struct mcp_call *c = r->owner;
-    json_error_t where;
+    struct mcp_fault why;
 
-    c->root = json_loadb(data, size, JSON_REJECT_DUPLICATES, &where);
-    json_t *method = json_object_get(c->root, "method");
-    const char *version = json_string_value(json_object_get(c->root, "jsonrpc"));
-    c->id = json_object_get(c->root, "id");
-    c->params = json_object_get(c->root, "params");
-    c->method = json_string_value(method);
-    if (!c->root) {
-        mcp_refuse(r, 400, MCP_PARSE, where.text, NULL);
-    } else if (!json_is_object(c->root)) {
-        mcp_refuse(r, 400, MCP_INVALID_REQUEST, "a request is one JSON object", NULL);
-    } else if (!version || strcmp(version, "2.0") != 0) {
-        mcp_refuse(r, 400, MCP_INVALID_REQUEST, "jsonrpc must be \"2.0\"", has_id(c->id) ? c->id : NULL);
-    } else if (!method && (json_object_get(c->root, "result") || json_object_get(c->root, "error"))) {
-        accepted(r);        /* an answer; we asked for nothing */
-    } else if (!c->method || (c->id && !has_id(c->id))) {
-        mcp_refuse(r, 400, MCP_INVALID_REQUEST,
-                   c->method ? "id must be a string or a whole number" : "method is missing", NULL);
-    } else if (!c->id) {
-        if (strcmp(c->method, "notifications/cancelled") == 0)
-            cancel(c, json_object_get(c->params, "requestId"));
+    if (!charge(c, data, size)) {
+        mcp_refuse(r, 429, MCP_REFUSED, SHARE_FULL, NULL);
+        return;
+    }
+    switch (mcp_envelope_read(&r->head, data, size, &c->m, &why)) {
+    case MCP_BAD:
+        mcp_refuse(r, 400, why.code, why.text, c->m.id);
+        break;
+    case MCP_NOTIFICATION:
+        if (strcmp(c->m.method, "notifications/cancelled") == 0)
+            cancel(c, json_object_get(c->m.params, "requestId"));
         accepted(r);
-    } else if (c->params && !json_is_object(c->params)) {
-        mcp_refuse(r, 400, MCP_INVALID_PARAMS, "params must be an object", c->id);
-    } else {
-        c->is_modern = is_modern(c);
-        json_t *token = json_object_get(json_object_get(c->params, "_meta"), "progressToken");
-        c->progress_token = has_id(token) ? token : NULL;
-        if (!c->is_modern || mcp_modern_check(c))
+        break;
+    case MCP_ANSWER:        /* we asked for nothing */
+        accepted(r);
+        break;
+    case MCP_REQUEST:
+        if (mcp_check(c))
             run(c);
+        break;
     }
 }
 
@@ -238,7 +248,7 @@ static bool read_head(struct mcp_call *c)
                    NULL);
         return false;
     }
-    if (!is_type(type, "application/json")) {
+    if (!mcp_is_media_type(type, "application/json")) {
         mcp_refuse(r, 415, MCP_INVALID_REQUEST, "Content-Type must be application/json", NULL);
         return false;
     }
@@ -275,25 +285,24 @@ static bool begins(struct http_text text, const char *with)
 
 static bool dispatch(struct front *front, struct http_request *r)
 {
-    struct http_text path = r->head.path;
+    struct http_text path = r->head.path, session = http_head_get(&r->head, SESSION);
     bool of_service = begins(path, SERVICES);
 
     if (!of_service && !http_text_is(path, PATH))
         return false;
     struct mcp_call *c = arena_alloc(&r->arena, sizeof *c);
-    if (!c) {
+    size_t n = strlen(SERVICES);
+    char *service = c && of_service ? arena_copy(&r->arena, path.data + n, path.size - n) : NULL;
+    char *from = c ? arena_copy(&r->arena, session.data, session.size) : NULL;
+    if (!c || !from || (of_service && !service)) {
         http_request_abort(r);
         return true;
     }
-    *c = (struct mcp_call){ .front = front, .r = r };
+    *c = (struct mcp_call){ .front = front, .r = r, .service = service, .session = from };
     buf_init(&c->pending, MCP_ANSWER_MOST);
     r->owner = c;
     r->on_end = on_end;
     r->on_writable = mcp_on_writable;
-    if (of_service) {
-        size_t n = strlen(SERVICES);
-        c->service = arena_copy(&r->arena, path.data + n, path.size - n);
-    }
     if (admit(c) && read_head(c) && (!c->service || mcp_service_check(c)))
         http_body_collect(r, MCP_BODY_MOST, on_body);
     return true;

@@ -46,8 +46,13 @@ void mcp_on_writable(struct http_request *r)
 {
     struct mcp_call *c = r->owner;
 
-    if (c->pending.length == 0 || http_reply_write(r, c->pending.data, c->pending.length) < 0)
+    if (c->pending.length == 0)
         return;
+    (void)mcp_keep(c, 0);       /* the server charges what it takes */
+    if (http_reply_write(r, c->pending.data, c->pending.length) < 0) {
+        (void)mcp_keep(c, c->pending.length);
+        return;
+    }
     buf_clear(&c->pending);
     if (c->is_over)
         end_stream(c);
@@ -75,23 +80,42 @@ static void message_begin(struct buf *out, json_t *id)
     free(text);
 }
 
+/* Values of a kernel or a worker are passed on as they are, and between the tokens of their JSON line ends may stand.
+ * For whoever reads an answer by lines, what follows one would be a message of its own. In strings there are none. */
+static void make_one_line(struct buf *message)
+{
+    for (size_t i = 0; i < message->length; i++)
+        if (message->data[i] == '\n' || message->data[i] == '\r')
+            message->data[i] = ' ';
+}
+
+static void send_whole(struct mcp_call *c, int status, const struct buf *message)
+{
+    struct http_request *r = c->r;
+    json_t *id = json_incref(c->m.id);
+
+    mcp_call_done(c);
+    if (message->length > SHARE_SMALL_BYTES && !share_fits(&r->share, message->length + SHARE_SMALL_BYTES))
+        mcp_refuse(r, 429, MCP_REFUSED, "too much waits for you to take it already; read it, or ask for less", id);
+    else if (http_reply(r, status, JSON_TYPE, message->data, message->length) < 0)
+        http_request_abort(r);
+    json_decref(id);
+}
+
 /* The call's last message. */
 static void send_last(struct mcp_call *c, int status, struct buf *message)
 {
     struct http_request *r = c->r;
 
     c->on_gone = NULL;
+    (void)mcp_keep(c, 0);
     if (buf_error(message) < 0) {
         http_request_abort(r);
         return;
     }
+    make_one_line(message);
     if (!c->is_streaming) {
-        mcp_call_done(c);
-        if (message->length > SHARE_SMALL_BYTES && !share_fits(&r->share, message->length + SHARE_SMALL_BYTES))
-            mcp_refuse(r, 429, MCP_REFUSED, "too much waits for you to take it already; read it, or ask for less",
-                       NULL);
-        else if (http_reply(r, status, JSON_TYPE, message->data, message->length) < 0)
-            http_request_abort(r);
+        send_whole(c, status, message);
         return;
     }
     struct buf *out = &c->pending;
@@ -104,7 +128,9 @@ static void send_last(struct mcp_call *c, int status, struct buf *message)
     } else if (http_reply_write(r, out->data, out->length) == 0) {
         buf_clear(out);
         end_stream(c);
-    }       /* else mcp_on_writable() does */
+    } else if (!mcp_keep(c, out->length)) {
+        http_request_abort(r);
+    }       /* else mcp_on_writable() ends it */
 }
 
 void mcp_result(struct mcp_call *c, const char *members, size_t size)
@@ -112,12 +138,12 @@ void mcp_result(struct mcp_call *c, const char *members, size_t size)
     struct buf out;
 
     buf_init(&out, MCP_ANSWER_MOST);
-    message_begin(&out, c->id);
+    message_begin(&out, c->m.id);
     buf_add_text(&out, ",\"result\":{");
-    if (c->is_modern)
+    if (c->m.is_modern)
         buf_add_text(&out, "\"resultType\":\"complete\",\"_meta\":{\"io.modelcontextprotocol/serverInfo\":"
                            "{\"name\":\"carrel\",\"version\":\"" CARREL_VERSION "\"}}");
-    if (c->is_modern && size)
+    if (c->m.is_modern && size)
         buf_add_char(&out, ',');
     buf_add(&out, members, size);
     buf_add_text(&out, "}}");
@@ -182,10 +208,10 @@ void mcp_error_data(struct mcp_call *c, int code, const char *message, json_t *d
     struct buf out;
 
     buf_init(&out, MCP_ANSWER_MOST);
-    add_error(&out, c->id, code, message, data);
+    add_error(&out, c->m.id, code, message, data);
     /* Handshake revisions know errors of JSON-RPC only with status 200; clients of theirs do not read others' bodies.
      */
-    send_last(c, c->is_modern ? status_of(code) : 200, &out);
+    send_last(c, c->m.is_modern || code == MCP_HEADER_MISMATCH ? status_of(code) : 200, &out);
     buf_done(&out);
 }
 
@@ -215,9 +241,9 @@ void mcp_progress(struct mcp_call *c, const char *text, size_t size)
 {
     struct buf out;
 
-    if (!c->progress_token || c->is_over || c->pending.length || !commit_stream(c))
+    if (!c->m.progress_token || c->is_over || c->pending.length || !commit_stream(c))
         return;
-    char *token = json_dumps(c->progress_token, JSON_COMPACT | JSON_ENCODE_ANY);
+    char *token = json_dumps(c->m.progress_token, JSON_COMPACT | JSON_ENCODE_ANY);
     buf_init(&out, MCP_TEXT_MOST);
     buf_printf(&out, "event: message\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":"
                      "{\"progressToken\":%s,\"progress\":%llu,\"message\":", token ? token : "null",

@@ -220,7 +220,8 @@ static void on_over(struct kernel_run *run)
     }
     buf_printf(&out, ",\"images\":%u,\"wall_ms\":%llu}", w->n_images, (unsigned long long)(run->wall_us / 1000));
     struct mcp_call *c = w->call;
-    bool too_large = w->out[0].failure || w->out[1].failure || w->value.failure || w->images.failure || out.failure;
+    bool too_large = w->out[0].failure || w->out[1].failure || w->value.failure || w->error.failure
+                     || w->images.failure || out.failure;
     c->on_gone = NULL;
     done(w);
     if (too_large)
@@ -309,7 +310,7 @@ void mcp_run_code(struct mcp_call *c, json_t *arguments)
     for (int i = 0; i < 2; i++)
         buf_init(&w->out[i], MCP_TEXT_MOST);
     buf_init(&w->value, MCP_TEXT_MOST);
-    buf_init(&w->error, MCP_TEXT_MOST);
+    buf_init(&w->error, 6 * OUTPUT_BYTES + 16);        /* each byte of the text may become six */
     buf_init(&w->images, MCP_ANSWER_MOST / 2);
     c->work = w;
     if (w->code)

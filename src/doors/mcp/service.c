@@ -15,7 +15,6 @@
 struct calling {
     struct mcp_call     *call;
     struct service_call *running;
-    char                *arguments;     /* owned */
 };
 
 static bool is_holder(const struct mcp_call *c)
@@ -26,22 +25,6 @@ static bool is_holder(const struct mcp_call *c)
 static struct grant_holder holder(const struct mcp_call *c)
 {
     return (struct grant_holder){ .box = c->holder, .id = c->holder ? NULL : caller_grant(&c->who) };
-}
-
-/* What a holder may call of this service: an array of functions (a new reference); NULL: nothing. */
-static json_t *granted(const struct mcp_call *c)
-{
-    struct grant_holder h = holder(c);
-    json_t *all = grants_of(c->front, &h), *one, *found = NULL;
-    size_t i;
-
-    json_array_foreach(all, i, one) {
-        const char *name = json_string_value(json_object_get(one, "service"));
-        if (name && strcmp(name, c->service) == 0)
-            found = json_incref(json_object_get(one, "functions"));
-    }
-    json_decref(all);
-    return found;
 }
 
 static struct service *owned(const struct mcp_call *c)
@@ -56,9 +39,8 @@ bool mcp_service_check(struct mcp_call *c)
     bool is_there;
 
     if (is_holder(c)) {
-        json_t *functions = granted(c);
-        is_there = functions != NULL;
-        json_decref(functions);
+        struct grant_holder h = holder(c);
+        is_there = grants_name_service(c->front, &h, c->service);
     } else {
         is_there = owned(c) && c->who.scopes & SCOPE_EXEC;
     }
@@ -69,8 +51,11 @@ bool mcp_service_check(struct mcp_call *c)
 
 void mcp_service_list(struct mcp_call *c)
 {
+    struct grant_holder h = holder(c);
     struct service *s = is_holder(c) ? NULL : owned(c);
-    json_t *functions = s ? service_functions(s, NULL) : is_holder(c) ? granted(c) : NULL;
+    json_t *functions = s              ? service_functions(s, NULL)
+                        : is_holder(c) ? grants_functions(c->front, &h, c->service)
+                                       : NULL;
     json_t *list = json_array(), *f;
     size_t i;
 
@@ -78,8 +63,8 @@ void mcp_service_list(struct mcp_call *c)
         json_t *schema = json_object_get(f, "input_schema");
         json_t *tool =
             json_pack("{s:O,s:o,s:o}", "name", json_object_get(f, "name"), "description",
-                      json_deep_copy(json_object_get(f, "doc")), "inputSchema",
-                      json_is_object(schema) ? json_deep_copy(schema) : json_pack("{s:s}", "type", "object"));
+                      json_incref(json_object_get(f, "doc")), "inputSchema",
+                      json_is_object(schema) ? json_incref(schema) : json_pack("{s:s}", "type", "object"));
         if (tool && !json_is_string(json_object_get(tool, "description")))
             (void)!json_object_del(tool, "description");
         (void)!json_array_append_new(list, tool);
@@ -97,7 +82,6 @@ static void on_gone(struct mcp_call *c)
     if (w->running)
         service_call_abandon(w->running);
     w->running = NULL;
-    free(w->arguments);
 }
 
 static void on_print(struct service_call *call, const char *stream, struct jsonslice text)
@@ -127,7 +111,7 @@ static void answer_value(struct mcp_call *c, struct jsonslice value)
     }
     buf_add_text(&out, "}],\"isError\":false");
     /* Before 2026 it could only be an object. */
-    if (value.size && (c->is_modern ? !is_text : value.data[0] == '{')) {
+    if (value.size && (c->m.is_modern ? !is_text : value.data[0] == '{')) {
         buf_add_text(&out, ",\"structuredContent\":");
         buf_add(&out, value.data, value.size);
     }
@@ -164,7 +148,6 @@ static void on_over(struct service_call *call)
 
     w->running = NULL;
     c->on_gone = NULL;
-    free(w->arguments);
     if (call->outcome == CALL_OK)
         answer_value(c, call->result);
     else if (call->outcome == CALL_ERROR || call->outcome == CALL_INVALID)
@@ -186,7 +169,7 @@ void mcp_service_call(struct mcp_call *c, const char *function, json_t *argument
         mcp_error(c, MCP_INTERNAL, "out of memory");
         return;
     }
-    *w = (struct calling){ .call = c, .arguments = arguments ? json_dumps(arguments, JSON_COMPACT) : strdup("{}") };
+    *w = (struct calling){ .call = c };
     if (is_holder(c)) {
         struct grant_holder h = holder(c);
         r = grant_check(c->front, &h, c->service, function, &g, &e);
@@ -196,13 +179,14 @@ void mcp_service_call(struct mcp_call *c, const char *function, json_t *argument
         if (!s || !service_function(s, function))
             r = err_set(&e, ENOENT, STEP_USAGE, "there is no function %.64s", function);
     }
+    char *text = r == 0 ? arguments ? json_dumps(arguments, JSON_COMPACT) : strdup("{}") : NULL;
     struct call_options o = {
         .function = function,
         .who = c->who.name,
-        .kwargs = { w->arguments, w->arguments ? strlen(w->arguments) : 0 },
+        .kwargs = { text, text ? strlen(text) : 0 },
         .owner = w,
         .on_end = on_over,
-        .on_print = c->progress_token ? on_print : NULL,
+        .on_print = c->m.progress_token ? on_print : NULL,
     };
     c->work = w;
     if (r == 0) {
@@ -210,11 +194,11 @@ void mcp_service_call(struct mcp_call *c, const char *function, json_t *argument
             grant_use(g);
         r = service_call_start(s, &o, &w->running, &e);
     }
+    free(text);
     if (r == 0) {
         c->on_gone = on_gone;
         return;
     }
-    free(w->arguments);
     if (r == -ENOENT)
         mcp_error(c, MCP_INVALID_PARAMS, "there is no tool %.100s; tools/list names those that there are", function);
     else

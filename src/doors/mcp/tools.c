@@ -102,7 +102,7 @@ static const struct mcp_tool *find(const char *name)
 /* All fit on one page, so every cursor is a wrong one. */
 static bool is_first_page(struct mcp_call *c)
 {
-    if (!json_object_get(c->params, "cursor"))
+    if (!json_object_get(c->m.params, "cursor"))
         return true;
     mcp_error(c, MCP_INVALID_PARAMS, "there is no page at this cursor");
     return false;
@@ -129,7 +129,7 @@ void mcp_list_result(struct mcp_call *c, const char *name, json_t *list)
 {
     json_t *result = json_pack("{s:o}", name, list);
 
-    if (result && c->is_modern) {
+    if (result && c->m.is_modern) {
         (void)!json_object_set_new(result, "ttlMs", json_integer(MCP_FRESH_MS));
         (void)!json_object_set_new(result, "cacheScope", json_string("private"));
     }
@@ -138,8 +138,8 @@ void mcp_list_result(struct mcp_call *c, const char *name, json_t *list)
 
 void mcp_tools_call(struct mcp_call *c)
 {
-    const char *name = json_string_value(json_object_get(c->params, "name"));
-    json_t *arguments = json_object_get(c->params, "arguments");
+    const char *name = json_string_value(json_object_get(c->m.params, "name"));
+    json_t *arguments = json_object_get(c->m.params, "arguments");
 
     if (!name) {
         mcp_error(c, MCP_INVALID_PARAMS, "params.name must be a string");
@@ -162,7 +162,7 @@ void mcp_tools_call(struct mcp_call *c)
         mcp_tool_fail(c, "%s may not use %s: its token lacks a scope", c->who.name, name);
         return;
     }
-    if (c->is_modern && strstr(tool->input, "x-mcp-header") && !mcp_modern_arguments(c, tool->input, arguments))
+    if (c->m.is_modern && strstr(tool->input, "x-mcp-header") && !mcp_modern_arguments(c, tool->input, arguments))
         return;
     json_t *none = arguments ? NULL : json_object();
     tool->call(c, arguments ? arguments : none);

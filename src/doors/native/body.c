@@ -17,7 +17,13 @@ static void parse(struct ask *a)
 {
     json_error_t where = { 0 };
     json_t *root;
+    size_t weight = jsonscan_weight(a->body, a->body_size);
 
+    /* As a tree it may be a hundred times of what came. */
+    if (weight > SHARE_SMALL_BYTES && !share_fits(&a->r->share, weight)) {
+        reply_full(a->r);
+        return;
+    }
     if (a->body_size == 0)
         root = json_object();
     else

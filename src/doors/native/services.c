@@ -205,7 +205,7 @@ static void drop_box(struct creating *w)
 static void on_end(struct ask *a, enum http_end how)
 {
     struct creating *w = a->work;
-    struct service *s = w->id[0] ? service_find(a->front, NULL, w->id) : NULL;
+    struct service *s = w->id[0] ? service_by_id(a->front, w->id) : NULL;
 
     (void)how;
     boxes_cancel(a->front, a);
