@@ -3,6 +3,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+import tempfile
 import warnings
 import zipfile
 
@@ -10,6 +11,7 @@ import pytest
 
 from carrel.environment import ConfigError, ExecutionMode, GpuUnavailable, ModelConfig, RepoConfig, Sandbox, SandboxConfig, ScopedSandbox
 from carrel.environment import packages as packages_module
+from carrel.environment.config import files_as_mounts
 from carrel.environment.gpu import settle_gpu
 from carrel.environment.packages import PackagesUnavailable, provide_packages
 from carrel.environment.secrets import find_secrets
@@ -32,6 +34,13 @@ def test_a_configuration_has_the_22_fields_in_their_order():
 def test_what_cannot_be_had_is_refused_by_name(field, value):
     with pytest.raises(ConfigError, match="environment variable" if field == "secrets" or (field == "env" and "A=B" in value) else field):
         Sandbox(SandboxConfig(**{field: value}))
+
+
+@pytest.mark.parametrize("files,words", [({"local_files": ["data.csv"]}, "a pair"), ({"local_dirs": [("/nowhere", "x")]}, "no such directory"),
+                                         ({"local_dirs": [("/", "host")]}, "sockets"), ({"local_dirs": [(tempfile.gettempdir(), "tmp")]}, "sockets")])
+def test_files_that_cannot_be_given_are_refused(files, words):
+    with pytest.raises(ConfigError, match=words):
+        files_as_mounts(SandboxConfig(**files))
 
 
 def test_a_default_is_no_request():

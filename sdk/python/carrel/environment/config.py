@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from .server import holds, server_places
+
 NOTEBOOK_PACKAGES = ("jupyter_server", "ipykernel", "jupyter", "jupyter_client", "nbformat", "tornado", "fastmcp", "Pillow", "requests", "torch",
                      "transformers", "accelerate", "pandas", "matplotlib", "numpy", "seaborn", "datasets")
 
@@ -183,9 +185,14 @@ def files_as_mounts(config: SandboxConfig) -> List[Dict[str, Any]]:
     mounts = []
     for name, is_kind in (("local_files", os.path.isfile), ("local_dirs", os.path.isdir)):
         for pair in getattr(config, name):
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise ConfigError(f"SandboxConfig({name}=[{pair!r}]): a pair, of a path on this machine and a path in the sandbox")
             source, target = pair
             if not is_kind(source):
                 raise ConfigError(f"SandboxConfig({name}=[({str(source)!r}, ...)]): there is no such {'file' if name == 'local_files' else 'directory'}")
+            if any(holds(str(source), place) for place in server_places()):
+                raise ConfigError(f"SandboxConfig({name}=[({str(source)!r}, ...)]): sockets of Carrel's own server are in there, which would let the "
+                                  "sandbox command it; name the directories that are needed")
             target = str(target) if str(target).startswith("/") else f"/workspace/{target}"
             mounts.append({"source": os.path.abspath(source), "target": target, "writable": False})
     return mounts

@@ -159,4 +159,4 @@ def create_local_notebook_session(workspace: Workspace | None = None, name: str 
     """As create_local_session(), with a notebook in notebook_dir."""
     if port != 8888:
         raise ConfigError(f"create_local_notebook_session(port={port}) cannot be had: no Jupyter server is started, so there is no port; leave it out")
-    return open_local(LocalNotebookSession, workspace, name, workspace_dir, lambda session: session._open_notebook(notebook_dir))
+    return open_local(LocalNotebookSession, workspace, name, workspace_dir, lambda session: session._open_notebook(notebook_dir), [os.fspath(notebook_dir)])

@@ -6,10 +6,12 @@ import contextlib
 import importlib
 import os
 import shutil
-import sys
 from typing import Any, AsyncIterator, Callable, Dict, List, Mapping
 
+from ..environment.server import holds, server_places
+from ..errors import CarrelError
 from ..local import find_binary, private_server
+from ..toolserver import own_command
 from .messages import AgentError, Raw
 from .providers import missing_package
 from .tools import Outcome, Tool, image_block, text_block
@@ -153,14 +155,10 @@ def _http(entry: Mapping[str, Any]) -> Callable[[], Any]:
 
 def _is_ours(command: str, args: List[str]) -> bool:
     """Whether the command is Carrel itself, which makes its own boxes."""
-    try:
+    with contextlib.suppress(OSError, CarrelError):     # there may be no such program here
         if os.path.samefile(command, find_binary()):
             return True
-    except (OSError, RuntimeError):
-        pass
-    except Exception:       # there is no such program here
-        pass
-    return os.path.abspath(command) == os.path.abspath(sys.executable) and args[:1] == ["-m"] and args[1:2] == ["carrel.toolserver"]
+    return [os.path.abspath(command), *args[:2]] == own_command()
 
 
 async def _stdio_parameters(stack: contextlib.AsyncExitStack, name: str, entry: Mapping[str, Any]) -> Dict[str, Any]:
@@ -179,8 +177,6 @@ async def _stdio_parameters(stack: contextlib.AsyncExitStack, name: str, entry: 
 
 
 async def _end(box: Any) -> None:
-    from ..errors import CarrelError
-
     def end() -> None:
         with contextlib.suppress(CarrelError):
             box.delete()
@@ -190,7 +186,6 @@ async def _end(box: Any) -> None:
 def _box_for(name: str, command: str, args: List[str], env: Mapping[str, str], cwd: str | None) -> Any:
     """A box without network that shows, read-only, what the command needs: its own directory, its interpreter's, and that of the files it names."""
     from ..client import Carrel
-    from ..errors import CarrelError
     mounts = [{"source": place, "target": place, "writable": False} for place in _places(command, args, cwd)]
     try:
         return Carrel(private_server().url).create(template=None, mounts=mounts, env=env)
@@ -205,7 +200,7 @@ def _places(command: str, args: List[str], cwd: str | None) -> List[str]:
     if cwd:
         places.add(os.path.abspath(cwd))
     for place in places:
-        if place in ("/", os.path.expanduser("~"), "/home", "/root", "/etc", "/tmp"):
+        if place in ("/etc", "/home", "/root") or any(holds(place, kept) for kept in (os.path.expanduser("~"), *server_places())):
             raise AgentError(f"a foreign MCP server would see all of {place}; move it to a directory of its own, or say \"box\": False")
     kept = {p for p in places if not p.startswith(("/usr/", "/bin", "/lib", "/sbin"))}
     return sorted(p for p in kept if not any(p != q and p.startswith(q + "/") for q in kept))
