@@ -11,7 +11,7 @@ import pytest
 from model_server import text, use
 
 from carrel.environment import ExecutionMode, ModelConfig, Sandbox, SandboxConfig, ScopedSandbox
-from carrel.execution import create_local_session, create_notebook_session
+from carrel.execution import create_cli_session, create_local_session, create_notebook_session
 from carrel.harness import AgentError, run_agent, run_agent_interactive
 from carrel.workspace import Library, Skill, Workspace
 
@@ -64,6 +64,32 @@ def test_a_hidden_model_has_its_name_nowhere_in_the_agents_box(models, tmp_path)
         assert "/models/" in seen and "model.safetensors" in seen
         assert "very-hidden" not in told and "secretive" not in told
         session.terminate()
+
+
+def test_a_hidden_model_has_its_name_in_nothing_that_a_scoped_sandbox_tells(models, tmp_path):
+    """An agent makes functions fail on purpose: errors show lines of the interface."""
+    (tmp_path / "interface.py").write_text(f"first = get_model_path({NAME!r})\n@expose\ndef load(name: str) -> str:\n    return get_model_path(name)\n"
+                                           f"@expose\ndef fail(x: int) -> str:\n    return get_model_path({NAME!r} + str(1 / x)) # very-hidden-model\n")
+    with ScopedSandbox(SandboxConfig(models=[ModelConfig(NAME, hidden=True)])) as scoped:
+        skill = scoped.serve(tmp_path / "interface.py", expose_as="skill", name="told")
+        library = scoped.serve(tmp_path / "interface.py", expose_as="library", name="hidden_tools")
+        with create_local_session(Workspace(libraries=[library], skills=[skill]), workspace_dir=tmp_path / "w") as session:
+            said = ["hidden" in skill.content, session.exec("print(open('.claude/skills/told/SKILL.md').read())").stdout, session.agent_words()]
+            for code in ("load('other')", "fail(0)", "fail(1)"):
+                with pytest.raises(RuntimeError, match="ValueError|ZeroDivisionError") as failed:
+                    session.exec("import hidden_tools\nhidden_tools." + code)
+                said += [str(failed.value), failed.value.traceback]
+            assert "Remote traceback" in said[3]
+            assert not re.search("very-hidden|secretive", str(said)), said
+
+
+def test_each_hidden_model_has_a_script_that_loads_it(models, tmp_path, monkeypatch):
+    import shutil
+    shutil.copytree(tmp_path / "models" / NAME, tmp_path / "models/org/other-one")
+    with Sandbox(SandboxConfig(models=[ModelConfig(NAME, hidden=True), ModelConfig("org/other-one", "second", hidden=True)])) as sandbox:
+        create_cli_session(sandbox).terminate()
+        scripts = [sandbox.read_file(f"/workspace/load_{name}.py") for name in ("model", "second")]
+        assert [handle.volume_path in script for handle, script in zip(sandbox.model_handles, scripts)] == [True, True]
 
 
 def test_models_that_were_not_loaded_are_not_said_to_be(models, tmp_path):

@@ -120,7 +120,9 @@ def _ask(function, args, kwargs):
     error = answer.get("error") or {}
     if response.status == 200:
         raise RemoteError(str(error.get("type")), str(error.get("message")), str(error.get("traceback") or ""))
-    words = f"{function}(): {error.get('message') or response.status}"
+    words = str(error.get("message") or response.status)
+    if not words.startswith(function):
+        words = f"{function}(): {words}"
     raise {"invalid_arguments": TypeError, "timeout": TimeoutError}.get(error.get("code"), RuntimeError)(words)
 '''
 

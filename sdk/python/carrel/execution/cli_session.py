@@ -29,7 +29,7 @@ def create_cli_session(sandbox: Sandbox, workspace: Workspace | None = None, nam
     workspace = workspace or Workspace()
     furnish_sandbox(sandbox, workspace)
     for handle in sandbox.model_handles:
-        stem = "model" if handle.hidden else re.sub(r"[^A-Za-z0-9_]", "_", handle.name)
+        stem = handle.var_name if handle.hidden else re.sub(r"[^A-Za-z0-9_]", "_", handle.name)
         sandbox.write_file(f"/workspace/load_{stem}.py", loading_code(handle))
     assert sandbox._server is not None
     session = CLISession(name, workspace, "/workspace", sandbox._server, sandbox.box, owns_box=False)
