@@ -148,6 +148,68 @@ def test_a_hostile_mcp_server_is_one_clear_error(model, tmp_path, how):
         asyncio.run(asyncio.wait_for(collect(), 120))
 
 
+LISTING = """
+import json, sys
+kind, page = sys.argv[1], 0
+def tools():
+    global page
+    page += 1
+    if kind == "endless":
+        return {"tools": [], "nextCursor": str(page)}
+    names = ["same", "same", "files.read", "files_read", "a b\\n\\x1b[2J", "x" * 500, "python"]
+    return {"tools": [{"name": n, "description": "d" * 1000000, "inputSchema": {"type": "object"}} for n in names]}
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    answer = {"jsonrpc": "2.0", "id": message["id"]}
+    if message["method"] == "initialize":
+        answer["result"] = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "x", "version": "1"}}
+    elif message["method"] == "tools/list":
+        answer["result"] = tools()
+    elif message["method"] == "tools/call":
+        answer["result"] = {"content": [{"type": "text", "text": "called " + repr(message["params"]["name"])}]}
+    else:
+        answer["error"] = {"code": -32601, "message": "no"}
+    print(json.dumps(answer), flush=True)
+"""
+
+
+def listed_by(tmp_path, kind):
+    (tmp_path / "server").mkdir()
+    (tmp_path / "server/evil.py").write_text(LISTING)
+    return {"evil": {"type": "stdio", "command": "/usr/bin/python3", "args": [str(tmp_path / "server/evil.py"), kind]}}
+
+
+def test_tools_of_any_name_are_told_to_the_model_as_it_takes_them(model, tmp_path):
+    script = model([[use("t1", "mcp__evil__files_read_2"), use("t2", "mcp__evil__same_2")], [text("done")]])
+
+    async def collect():
+        return [m async for m in run_agent(prompt="p", mcp_config=listed_by(tmp_path, "names"))]
+    called = asyncio.run(collect())[2].content
+    assert [c.content[0]["text"] for c in called] == ["called 'files_read'", "called 'same'"]
+    tools = script.requests[0]["tools"]
+    assert len({t["name"] for t in tools}) == 7 and all(re.fullmatch(r"mcp__evil__[a-zA-Z0-9_-]{1,117}", t["name"]) for t in tools)
+    assert all(len(t["description"]) < 20000 for t in tools)
+
+
+def test_a_list_of_tools_that_never_ends_is_given_up(model, tmp_path, monkeypatch):
+    from carrel.harness import mcp
+    model()
+    monkeypatch.setattr(mcp, "_START", 2.0)
+
+    async def collect():
+        return [m async for m in run_agent(prompt="p", mcp_config=listed_by(tmp_path, "endless"))]
+    with pytest.raises(AgentError, match="'evil' does not say what tools it has"):
+        asyncio.run(asyncio.wait_for(collect(), 60))
+
+
+def test_two_servers_whose_tools_are_called_the_same_are_one_clear_error():
+    from carrel.harness.tools import Tool, Toolset
+    with pytest.raises(AgentError, match="mcp__a__b__c"):
+        Toolset([Tool("mcp__a__b__c", "", {}, None)] * 2, timeout=1, most=1)
+
+
 def test_a_conversation_at_the_terminal(model, monkeypatch, capsys):
     script = model([[text("first answer")], [text("second answer")]])
     monkeypatch.setattr(sys, "stdin", io.StringIO("and then?\n\nexit\n"))

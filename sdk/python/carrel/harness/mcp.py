@@ -5,8 +5,9 @@ import asyncio
 import contextlib
 import importlib
 import os
+import re
 import shutil
-from typing import Any, AsyncIterator, Callable, Dict, List, Mapping
+from typing import Any, AsyncIterator, Callable, Container, Dict, List, Mapping
 
 from ..environment.server import holds, server_places
 from ..errors import CarrelError
@@ -18,6 +19,7 @@ from .tools import Outcome, Tool, image_block, text_block
 
 _START = 60.0           # seconds until a server must have said what it can
 _MOST_TOOLS = 512
+_MOST_WORDS = 10_000    # characters of a tool's description
 _KEYS = {"stdio": {"type", "command", "args", "env", "cwd", "box"}, "http": {"type", "url", "headers"}}
 
 
@@ -103,31 +105,44 @@ async def connect(stack: contextlib.AsyncExitStack, name: str, entry: Mapping[st
     connection = _Connection(name, opening)
     stack.push_async_callback(connection.stop)
     client = await connection.start()
-    return [_tool(name, client, raw) for raw in await _listed(name, client)]
-
-
-async def _listed(name: str, client: Any) -> List[Any]:
-    tools: List[Any] = []
-    cursor = None
     try:
-        while True:
-            page = await asyncio.wait_for(client.list_tools(cursor=cursor), _START)
-            tools += page.tools
-            cursor = page.next_cursor
-            if not cursor or len(tools) > _MOST_TOOLS:
-                return tools[:_MOST_TOOLS]
+        listed = await asyncio.wait_for(_listed(client), _START)
+    except asyncio.TimeoutError:
+        raise AgentError(f"the MCP server {name!r} does not say what tools it has within {_START:g} s") from None
     except Exception as e:
         raise AgentError(f"the MCP server {name!r} does not say what tools it has: {_words(e)}") from e
+    tools: Dict[str, Tool] = {}
+    for raw in listed:
+        called = _free_name(f"mcp__{name}__{raw.name}", tools)
+        tools[called] = _tool(called, client, raw)
+    return list(tools.values())
 
 
-def _tool(server: str, client: Any, raw: Any) -> Tool:
+async def _listed(client: Any) -> List[Any]:
+    tools: List[Any] = []
+    cursor = None
+    while True:
+        page = await client.list_tools(cursor=cursor)
+        tools += page.tools
+        cursor = page.next_cursor
+        if not cursor or len(tools) > _MOST_TOOLS:
+            return tools[:_MOST_TOOLS]
+
+
+def _free_name(name: str, taken: Container[str]) -> str:
+    """A name as models take it: letters, digits, _ and -, at most 128. The server may call its tools as it likes, and two of them the same."""
+    plain = re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:120]
+    return next(n for n in (plain, *(f"{plain}_{i}" for i in range(2, _MOST_TOOLS + 2))) if n not in taken)
+
+
+def _tool(name: str, client: Any, raw: Any) -> Tool:
     async def run(given: Raw) -> Outcome:
         result = await client.call_tool(raw.name, given)
         blocks = [_block(part) for part in result.content]
         if not blocks and result.structured_content is not None:
             blocks = [text_block(str(result.structured_content))]
         return Outcome(blocks, bool(result.is_error))
-    return Tool(f"mcp__{server}__{raw.name}", raw.description or "", raw.input_schema, run)
+    return Tool(name, (raw.description or "")[:_MOST_WORDS], raw.input_schema, run)
 
 
 def _block(part: Any) -> Raw:

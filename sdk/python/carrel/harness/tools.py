@@ -5,7 +5,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any, Awaitable, Callable, Dict, Iterable, List
 
-from .messages import Raw, ToolResultBlock, ToolUseBlock, error_result
+from .messages import AgentError, Raw, ToolResultBlock, ToolUseBlock, error_result
 
 Run = Callable[[Raw], Awaitable["Outcome"]]
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
@@ -74,7 +74,7 @@ class Toolset:
         self._most = most
         for tool in tools:
             if tool.name in self._tools:
-                raise ValueError(f"two tools are called {tool.name}")
+                raise AgentError(f"two tools are called {tool.name}; give one of the servers another name in mcp_config")
             self._tools[tool.name] = tool
 
     @property
