@@ -43,6 +43,25 @@ def test_files_that_cannot_be_given_are_refused(files, words):
         files_as_mounts(SandboxConfig(**files))
 
 
+@pytest.mark.parametrize("field,value", [("python_packages", "torch"), ("python_packages", [3]), ("secrets", "HF_TOKEN"), ("system_packages", "git"), ("models", "a/b"),
+                                         ("local_dirs", "data"), ("env", ["A=1"]), ("execution_mode", "cli")])
+def test_a_value_of_another_kind_is_refused(field, value):
+    """A text is a list of letters, too, and there are packages with names of one letter."""
+    with pytest.raises(ConfigError, match=field):
+        ScopedSandbox(SandboxConfig(**{field: value}))
+
+
+def test_a_warning_is_about_the_users_line(monkeypatch):
+    monkeypatch.delenv("NO_SUCH_SECRET", raising=False)
+    for make in (lambda sandbox: sandbox.start(), lambda sandbox: sandbox.__enter__()):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            sandbox = ScopedSandbox(SandboxConfig(secrets=["NO_SUCH_SECRET"], gpu="A100", gpu_optional=True))
+            make(sandbox)
+            sandbox.terminate()
+        assert [w.filename for w in seen] == [__file__] * 2
+
+
 def test_a_default_is_no_request():
     Sandbox(SandboxConfig())
     Sandbox(SandboxConfig(python_version=f"{sys.version_info.major}.{sys.version_info.minor}", system_packages=["bash"]))

@@ -9,6 +9,7 @@ from typing import Callable, Sequence, Type, TypeVar
 from ..environment.server import connect, private_folder, scoped_server
 from ..errors import CarrelError
 from ..workspace import Workspace
+from ..workspace.workspace import checked_workspace
 from .furnish import furnish
 from .place import leave_place, take_place
 from .session import Session
@@ -24,9 +25,13 @@ def open_local(kind: Type[S], workspace: Workspace | None, name: str, workspace_
                prepare: Callable[[S], None] = lambda session: None, own: Sequence[str] = ()) -> S:
     """A session of that kind in a box of its own. prepare() is called before any code runs. own: directories that stay the user's, also if they are
     in workspace_dir."""
-    workspace = workspace or Workspace()
+    workspace = checked_workspace(workspace)
     place = os.path.abspath(os.fspath(workspace_dir))
+    if os.path.lexists(place) and not os.path.isdir(place):
+        raise NotADirectoryError(f"workspace_dir={place!r} is not a directory")
     os.makedirs(place, exist_ok=True)
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise PermissionError(f"workspace_dir={place!r} cannot be written to by this user")
     server = scoped_server(kernels=True)
     taken = take_place(place)
     copies = private_folder(server, "workspace")

@@ -27,7 +27,10 @@ class Transcript:
     def __init__(self, path: str | os.PathLike[str] | None):
         self._file = None
         if path is not None:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            except OSError as e:
+                raise AgentError(f"cannot write the transcript {os.fspath(path)}: {e.strerror}") from e
             self._file = open(descriptor, "w", encoding="utf-8")
 
     def write(self, message: Message) -> None:

@@ -86,6 +86,9 @@ def _checked(name: str, entry: Mapping[str, Any]) -> str:
     wanted = "command" if kind == "stdio" else "url"
     if not isinstance(entry.get(wanted), str):
         raise AgentError(f"mcp_config[{name!r}] needs {wanted!r}")
+    for key, kinds, words in (("args", (list, tuple), "a list"), ("env", Mapping, "a mapping"), ("headers", Mapping, "a mapping")):
+        if entry.get(key) is not None and not isinstance(entry[key], kinds):
+            raise AgentError(f"mcp_config[{name!r}]: {key!r} is {words}, not {entry[key]!r}")
     return kind
 
 
