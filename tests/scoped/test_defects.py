@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import select
 import sys
 import textwrap
 
@@ -14,6 +15,8 @@ from carrel.environment import ExecutionMode, ModelConfig, Sandbox, SandboxConfi
 from carrel.execution import create_cli_session, create_local_session, create_notebook_session
 from carrel.harness import AgentError, run_agent, run_agent_interactive
 from carrel.workspace import Library, Skill, Workspace
+from conftest import SDK
+from server import wait_for
 
 NAME = "secretive/very-hidden-model"
 TRANSFORMERS = '''
@@ -217,6 +220,48 @@ def test_a_conversation_at_the_terminal(model, monkeypatch, capsys):
     asyncio.run(run_agent_interactive(prompt="p", mcp_config={}, user_message="hello"))
     assert re.search("first answer.*second answer", capsys.readouterr().out, re.S)
     assert [m["content"][0]["text"] for m in script.requests[1]["messages"]] == ["hello", "first answer", "and then?"]
+
+
+CONVERSATION = """
+import asyncio, sys
+from carrel.harness import run_agent_interactive
+from carrel.execution import create_local_session
+with create_local_session(workspace_dir=sys.argv[2]) as session:
+    asyncio.run(run_agent_interactive("p", {}, provider="replay", kwargs={"transcript": sys.argv[1]}))
+print("the program goes on")
+"""
+
+
+@pytest.mark.parametrize("key", [b"\x1b", b"\x03"], ids=["ESC", "Ctrl-C"])
+def test_a_key_ends_the_answer_and_not_the_conversation(tmp_path, key):
+    import pty
+    calls = [[use("c1", "python", code="open('began', 'w').close()\nimport time; time.sleep(1000)")], [text("another answer")]]
+    (tmp_path / "t").write_text("".join(json.dumps({"type": "assistant", "message": {"content": c}}) + "\n" for c in calls))
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ["PYTHONPATH"] = str(SDK)
+        os.execv(sys.executable, [sys.executable, "-B", "-c", CONVERSATION, str(tmp_path / "t"), str(tmp_path / "w")])
+    seen = b""
+
+    def until(words):
+        nonlocal seen
+        while words not in seen:
+            assert select.select([terminal], [], [], 60)[0], (words, seen)
+            seen += os.read(terminal, 4096)     # OSError if the program has ended
+        seen = seen.partition(words)[2]
+    with os.fdopen(terminal, "wb", buffering=0) as keyboard:
+        until(b"> ")
+        keyboard.write(b"first\n")
+        wait_for((tmp_path / "w/began").exists, "the cell has begun")
+        keyboard.write(key)
+        until(b"cancelled")
+        until(b"> ")
+        keyboard.write(b"second\n")
+        until(b"another answer")
+        until(b"> ")
+        keyboard.write(b"\x03")
+        until(b"the program goes on")
+        assert os.waitpid(pid, 0)[1] == 0
 
 
 def test_a_dead_session_is_not_found_by_the_next_agent(model, tmp_path):
