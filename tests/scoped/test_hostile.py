@@ -100,3 +100,22 @@ def test_a_session_for_another_client_takes_no_module_of_the_agents(tmp_path):
         done = subprocess.run([entry["command"], *entry["args"]], env={**os.environ, **entry.get("env", {})}, cwd=tmp_path / "w", input=request,
                               capture_output=True, text=True, check=False)
         assert '"python"' in done.stdout and "owned" not in done.stderr, done
+
+
+# --- what the agent's code says ---
+
+def test_a_transcript_is_not_written_through_a_link_that_an_agent_left(tmp_path):
+    from carrel.harness import AgentError
+    from carrel.harness.agent import Transcript
+    victim = tmp_path / ".bashrc"
+    victim.write_text("mine")
+    (tmp_path / "run.ndjson").symlink_to(victim)
+    with pytest.raises(AgentError, match="cannot write the transcript .*/run.ndjson"):
+        Transcript(tmp_path / "run.ndjson")
+    assert victim.read_text() == "mine"
+
+
+def test_a_picture_that_no_model_takes_does_not_end_the_run():
+    from carrel.harness.tools import bounded, image_block
+    small, large = image_block("image/png", "aGk="), image_block("image/png", "A" * 6_000_000)
+    assert bounded([small, large], 1000) == [small, {"type": "text", "text": "[image: 6.0 MB, more than a model takes; left out]"}]

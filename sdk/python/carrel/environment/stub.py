@@ -143,11 +143,7 @@ class _Function:
     def source(self, ask: str, unset: str) -> str:
         """The stub. Defaults that are no plain values stay the server's: an argument that is not given is not sent."""
         arguments = self.node.args
-        defaults = [*arguments.defaults, *arguments.kw_defaults]
-        replaced = False
-        for value in defaults:
-            if value is not None and not _is_plain(value):
-                replaced = True
+        replaced = not all(value is None or _is_plain(value) for value in (*arguments.defaults, *arguments.kw_defaults))
         arguments.defaults = [d if _is_plain(d) else ast.Name(unset, ast.Load()) for d in arguments.defaults]
         arguments.kw_defaults = [d if d is None or _is_plain(d) else ast.Name(unset, ast.Load()) for d in arguments.kw_defaults]
         positional = [a.arg for a in arguments.posonlyargs]
