@@ -106,7 +106,7 @@ class Hub(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.models = {name: pathlib.Path(folder) for name, folder in models.items()}
         self.asked, self.served, self.breaks, self.sizes, self.gated = [], [], {}, {}, None
-        self.thread = threading.Thread(target=self.serve_forever, daemon=True)
+        self.thread = threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True)
         self.thread.start()
 
     @property

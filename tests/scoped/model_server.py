@@ -104,6 +104,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         fault, blocks = self.server.script.take(request, dict(self.headers))
         if isinstance(fault, int):
             return self.refuse(fault, {429: "slow down", 401: "invalid x-api-key"}.get(fault, "no"))
+        if isinstance(fault, bytes):
+            return self.whole(200, fault, "text/event-stream")
         if fault == "nonsense":
             return self.whole(200, b"<html>not a model</html>", "text/html")
         if is_claude:
@@ -157,7 +159,7 @@ class ModelServer(http.server.ThreadingHTTPServer):
     def __init__(self, script, port=0):
         super().__init__(("127.0.0.1", port), Handler)
         self.script = script
-        self.thread = threading.Thread(target=self.serve_forever, daemon=True)
+        self.thread = threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True)
         self.thread.start()
 
     @property

@@ -3,6 +3,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+import tempfile
 import warnings
 import zipfile
 
@@ -10,6 +11,7 @@ import pytest
 
 from carrel.environment import ConfigError, ExecutionMode, GpuUnavailable, ModelConfig, RepoConfig, Sandbox, SandboxConfig, ScopedSandbox
 from carrel.environment import packages as packages_module
+from carrel.environment.config import files_as_mounts
 from carrel.environment.gpu import settle_gpu
 from carrel.environment.packages import PackagesUnavailable, provide_packages
 from carrel.environment.secrets import find_secrets
@@ -32,6 +34,32 @@ def test_a_configuration_has_the_22_fields_in_their_order():
 def test_what_cannot_be_had_is_refused_by_name(field, value):
     with pytest.raises(ConfigError, match="environment variable" if field == "secrets" or (field == "env" and "A=B" in value) else field):
         Sandbox(SandboxConfig(**{field: value}))
+
+
+@pytest.mark.parametrize("files,words", [({"local_files": ["data.csv"]}, "a pair"), ({"local_dirs": [("/nowhere", "x")]}, "no such directory"),
+                                         ({"local_dirs": [("/", "host")]}, "sockets"), ({"local_dirs": [(tempfile.gettempdir(), "tmp")]}, "sockets")])
+def test_files_that_cannot_be_given_are_refused(files, words):
+    with pytest.raises(ConfigError, match=words):
+        files_as_mounts(SandboxConfig(**files))
+
+
+@pytest.mark.parametrize("field,value", [("python_packages", "torch"), ("python_packages", [3]), ("secrets", "HF_TOKEN"), ("system_packages", "git"), ("models", "a/b"),
+                                         ("local_dirs", "data"), ("env", ["A=1"]), ("execution_mode", "cli")])
+def test_a_value_of_another_kind_is_refused(field, value):
+    """A text is a list of letters, too, and there are packages with names of one letter."""
+    with pytest.raises(ConfigError, match=field):
+        ScopedSandbox(SandboxConfig(**{field: value}))
+
+
+def test_a_warning_is_about_the_users_line(monkeypatch):
+    monkeypatch.delenv("NO_SUCH_SECRET", raising=False)
+    for make in (lambda sandbox: sandbox.start(), lambda sandbox: sandbox.__enter__()):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            sandbox = ScopedSandbox(SandboxConfig(secrets=["NO_SUCH_SECRET"], gpu="A100", gpu_optional=True))
+            make(sandbox)
+            sandbox.terminate()
+        assert [w.filename for w in seen] == [__file__] * 2
 
 
 def test_a_default_is_no_request():

@@ -91,6 +91,26 @@ def test_nonsense_is_an_error_and_no_hang(model, provider):
         run(provider=provider, kwargs={"max_retries": 1})
 
 
+NONSENSE = [b"", b"null", b'data: "x"\n\n', b"data: [1]\n\n", b"data: no json\n\n", b'data: {"choices": null}\n\ndata: [DONE]\n\n', b'data: {"choices": [5]}\n\n',
+            b'event: message_start\ndata: {"type": "message_start", "message": null}\n\n',
+            b'event: content_block_delta\ndata: {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "x"}}\n\n']
+
+
+@pytest.mark.parametrize("provider", ["claude", "openai"])
+@pytest.mark.parametrize("answer", NONSENSE, ids=range(len(NONSENSE)))
+def test_any_nonsense_is_one_clear_error(model, provider, answer):
+    model(faults=[answer])
+    with pytest.raises(AgentError, match="127.0.0.1.*(check the provider and its address|without content)"):
+        run(provider=provider, kwargs={"max_retries": 0})
+
+
+def test_a_call_of_no_shape_is_answered(model):
+    call = {"id": 1, "function": {"name": 5, "arguments": {}}}
+    model([[text("done")]], faults=[b"data: " + json.dumps({"choices": [{"delta": {"tool_calls": [call]}, "finish_reason": "stop"}]}).encode() + b"\n\n"])
+    messages = run(provider="openai")
+    assert messages[2].content[0].is_error and messages[-1].subtype == "success"
+
+
 def test_a_missing_key_names_it_and_the_other_ways(monkeypatch):
     with pytest.raises(AgentError, match="ANTHROPIC_API_KEY.*openai.*base_url.*replay"):
         run()
@@ -248,6 +268,30 @@ def test_tools_can_be_forbidden(model):
     script = model([[use("t1", "python", code="x")], [text("done")]])
     messages = run(kwargs={"disallowed_tools": ["python"]})
     assert "tools" not in script.requests[0] and messages[2].content[0].is_error
+
+
+def test_a_server_cannot_name_its_tool_like_an_allowed_one():
+    from carrel.harness.settings import Settings
+    settings = Settings(allowed_tools=["python", "mcp__ours__read"], disallowed_tools=["delete"])
+    assert settings.allows("python") and settings.allows("mcp__ours__read")
+    assert not any(map(settings.allows, ("mcp__theirs__python", "mcp__theirs__x__python", "mcp__theirs__read", "mcp__ours__delete", "delete")))
+
+
+@pytest.mark.parametrize("kwargs,words", [({"allowed_tools": "python"}, "allowed_tools is a list"), ({"transcript": "x"}, "record")])
+def test_an_option_that_would_do_nothing_is_refused(model, kwargs, words):
+    model()
+    with pytest.raises(AgentError, match=words):
+        run(kwargs=kwargs)
+
+
+def test_what_is_shown_commands_no_terminal(model, capsys):
+    """An agent's words and what its code prints go to the user's terminal."""
+    evil = "a\x1b]52;c;cm0gLXJm\x07b\x1b[2Jc\x9b2Jd\x08\u202ee\rf"
+    model([[text(evil), use("t1", "python", code=evil)], [text("done")]])
+    run(run_tool=lambda code: evil)
+    shown = capsys.readouterr()
+    assert not set("\x1b\x07\x9b\x08\u202e\r") & set(shown.out + shown.err)
+    assert "[result]\n  | a]52;c;cm0gLXJmbc2Jde\n  | f\n" in shown.err
 
 
 def test_openai_names_are_mapped_there_and_back(model):

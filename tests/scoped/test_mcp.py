@@ -62,7 +62,9 @@ def test_a_foreign_server_runs_outside_if_told_so(model, place):
 @pytest.mark.parametrize("config, words", [
     ({"x": {"type": "stdio", "command": "no-such-command-here"}}, "no command"), ({"x": {"type": "sse", "url": "http://127.0.0.1:1"}}, "'sse'"),
     ({"x": {"type": "stdio", "command": "true", "colour": 1}}, "'colour'"), ({"x": {"type": "stdio", "command": "/bin/true"}}, "'x'"),
-    ({"x": {"type": "http", "url": "http://127.0.0.1:9/mcp"}}, "'x'"), ({"x": 1}, "mapping"), ({"x": {"type": "stdio"}}, "'command'")])
+    ({"x": {"type": "http", "url": "http://127.0.0.1:9/mcp"}}, "'x'"), ({"x": 1}, "mapping"),
+    ({"x": {"type": "stdio", "command": "cat", "args": "file"}}, "'args'.*a list"), ({"x": {"type": "stdio", "command": "cat", "env": ["A"]}}, "'env'.*a mapping"),
+    ({"x": {"type": "stdio"}}, "'command'")])
 def test_a_server_that_does_not_work_is_named(model, config, words):
     model()
     with pytest.raises(AgentError, match=words):

@@ -250,7 +250,7 @@ def test_an_agent_has_the_functions_as_mcp_tools(scoped, tmp_path, model):
     script = model([[use("t1", "mcp__shapes2__area", width=3), use("t2", "mcp__shapes2__area", width="wide")], [text("done")]])
 
     async def collect():
-        return [m async for m in run_agent(prompt="p", mcp_config=config, kwargs={"allowed_tools": ["area"]})]
+        return [m async for m in run_agent(prompt="p", mcp_config=config, kwargs={"allowed_tools": ["mcp__shapes2__area"]})]
     good, bad = asyncio.run(collect())[2].content
     assert json.loads(good.content[0]["text"]) == {"area": 6.0} and bad.is_error and "width" in bad.content[0]["text"]
     [tool] = script.requests[0]["tools"]
@@ -267,6 +267,33 @@ def test_an_interface_that_cannot_be_loaded_says_where(scoped, tmp_path, code, w
         scoped.serve(tmp_path / "bad.py", expose_as="library", name="bad_tools")
     assert re.search(words, str(failed.value), re.S) and str(tmp_path / "bad.py") in str(failed.value)
     assert "bad_tools" not in [s["name"] for s in scoped.call("GET", "/v1/services")["services"]]
+
+
+@pytest.mark.parametrize("data, words", [
+    (b"x = 1\n", "{}: it exposes no function: put @expose before at least one"),
+    (b"import sys\nsys.exit(4)\n", "{}, line 2: the interface called sys.exit(4)\n    sys.exit(4)"),
+    (b"import nosuchmodule\n", "{}, line 1: No module named 'nosuchmodule'; a package that the sandbox is to have is named in SandboxConfig(python_packages=[...])"),
+    (b"@expose\ndef f(): return '\xe9'\n", "{}: not a file of Python: "), (b"# coding: no-such\n", "{}: not a file of Python: unknown encoding"),
+    (b"x = 1\na\0b\n", "{}, line 2: there is a null character in it")])
+def test_what_is_wrong_with_an_interface_is_said_once_and_of_the_users_file(scoped, tmp_path, data, words):
+    (tmp_path / "bad.py").write_bytes(data)
+    with pytest.raises(InterfaceError) as failed:
+        scoped.serve(tmp_path / "bad.py", expose_as="library", name="bad_tools")
+    assert str(failed.value).startswith(words.format(tmp_path / "bad.py")) and "carrel_service" not in str(failed.value)
+
+
+def test_an_interface_may_say_how_it_is_encoded(scoped, tmp_path):
+    (tmp_path / "latin.py").write_bytes("# coding: latin-1\n@expose\ndef f():\n    'Größe'\n    return 'é'\n".encode("latin-1"))
+    assert "Größe" in scoped.serve(tmp_path / "latin.py", expose_as="prompt", name="latin_tools")
+
+
+def test_the_second_sandbox_says_where_an_interface_is_wrong_as_the_first(scoped, tmp_path):
+    """Both serve under one name, which is one of the same server."""
+    (tmp_path / "one.py").write_text("@expose\ndef f(): pass\n")
+    (tmp_path / "bad.py").write_text("1 / 0\n")
+    scoped.serve(tmp_path / "one.py", expose_as="prompt", name="same_tools")
+    with ScopedSandbox(SandboxConfig()) as second, pytest.raises(InterfaceError, match="line 1: division by zero"):
+        second.serve(tmp_path / "bad.py", expose_as="prompt", name="same_tools")
 
 
 def test_an_interface_that_never_ends_is_given_up(tmp_path):

@@ -94,6 +94,23 @@ def test_a_link_that_an_agent_left_is_not_followed(tmp_path):
         create_local_session(workspace=Workspace(libraries=[Library("pack", {"pack/__init__.py": ""})]), workspace_dir=place)
 
 
+def test_what_is_no_workspace_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError, match="workspace_dir='.*/file'"):
+        create_local_session(workspace_dir=tmp_path / "file")
+    with pytest.raises(TypeError, match="Workspace.*not list"):
+        create_local_session([Library.from_code("helpers", HELPERS)], workspace_dir=tmp_path / "w")
+    if os.geteuid() != 0:
+        (tmp_path / "closed").mkdir(mode=0o555)
+        with pytest.raises(PermissionError, match="workspace_dir='.*/closed'"):
+            create_local_session(workspace_dir=tmp_path / "closed")
+
+
+def test_the_name_of_a_notebook_is_no_path(tmp_path):
+    with create_local_notebook_session(name="../a/b", notebook_dir=tmp_path / "out/inner", workspace_dir=tmp_path / "w") as session:
+        assert os.path.dirname(session.notebook_path) == str(tmp_path / "out/inner") and session.notebook_path.endswith("_..-a-b.ipynb")
+
+
 def test_files_of_the_workspace_are_the_agents(tmp_path):
     (tmp_path / "data.csv").write_text("a,b\n")
     (tmp_path / "folder").mkdir()

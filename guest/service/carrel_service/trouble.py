@@ -9,6 +9,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 MESSAGE_MOST, TRACEBACK_MOST = 16 << 10, 64 << 10
 _own = None             # the interface file
 _tops = []              # directories whose files are named relative to them
+_secret = []            # what callers must not read: names of hidden models
 
 
 class NothingExposed(Exception):
@@ -19,6 +20,21 @@ def know(path, directories):
     global _own
     _own = path
     _tops[:] = sorted({os.path.abspath(d) for d in [os.path.dirname(path), *directories, *sys.path] if d}, key=len, reverse=True)
+
+
+def hide(models):
+    """A model whose directory does not tell its name is hidden: errors do not tell it either. The last part of a name is a word of its own if it
+    looks like one: gemma-2-9b, but not bert."""
+    for name, path in models.items():
+        if name.replace("/", "--") not in path:
+            last = name.rpartition("/")[2]
+            _secret.extend([name, name.replace("/", "--"), *([last] if "-" in last or any(c.isdigit() for c in last) else [])])
+
+
+def without_secrets(text):
+    for word in _secret:
+        text = text.replace(word, "hidden")
+    return text
 
 
 def shorten(filename):
@@ -74,6 +90,17 @@ def _cut(text, most):
     return text if len(text) <= most else text[: most // 2] + "\n[...]\n" + text[-(most // 2):]
 
 
+def _trace(error, kind, message):
+    """"" for an error of ours about what the author's code did: it has no line of that code."""
+    found = traceback.TracebackException.from_exception(error)
+    _clean(found, set())
+    if not type(error).__module__.startswith("carrel_service."):
+        return "".join(found.format())
+    if not found.stack:
+        return ""
+    return "Traceback (most recent call last):\n%s%s: %s\n" % ("".join(found.stack.format()), kind, message)
+
+
 def describe(error, loading=False):
     """JSON, as bytes."""
     kind, message = type(error).__name__, _text(error)
@@ -81,16 +108,16 @@ def describe(error, loading=False):
         kind = "TimeoutError" if loading else "Interrupted"
         message = "the interface took too long to load" if loading else message
     if isinstance(error, SystemExit):
-        message = "the function called sys.exit(%s)" % message
+        message = "the %s called sys.exit(%s)" % ("interface" if loading else "function", message)
     if isinstance(error, SyntaxError) and error.filename == _own:
         message = "%s (%s, line %s)" % (error.msg, os.path.basename(_own), error.lineno)
     line, text = _place(error)
     try:
-        found = traceback.TracebackException.from_exception(error)
-        _clean(found, set())
-        trace = "".join(found.format())
+        trace = _trace(error, kind, message)
     except Exception:
         trace = "%s: %s\n" % (kind, message)
+    if not loading:
+        message, trace = without_secrets(message), without_secrets(trace)
     told = {"type": kind, "message": _cut(message, MESSAGE_MOST), "traceback": _cut(trace, TRACEBACK_MOST)}
     if loading:
         told.update(line=line, text=text, file=os.path.basename(_own) if _own else None)

@@ -10,6 +10,7 @@ import collections
 import contextvars
 import fcntl
 import importlib.util
+import io
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ import struct
 import sys
 import tempfile
 import threading
+import tokenize
 
 from carrel_service import names, output, results, schema, trouble
 from carrel_service.link import Closed, Link
@@ -239,12 +241,13 @@ class Worker:
         sys.path[:0] = order.get("path") or [os.path.dirname(path)]
         sys.argv = [path]
         trouble.know(path, order.get("path") or [])
+        trouble.hide(registry.models)
         try:
             self.run_interruptible(Call(0), run_module, path)
             for name, function in registry.exposed.items():
                 self.functions[name] = schema.Function(function, name)
             if not self.functions:
-                raise trouble.NothingExposed("%s exposes no function: put @expose before at least one" % filename)
+                raise trouble.NothingExposed("it exposes no function: put @expose before at least one")
             value = json.dumps([f.describe() for f in self.functions.values()]).encode()
         except Closed:
             raise
@@ -274,18 +277,29 @@ def unfit(function, e):
     return json.dumps({"argument": where.split(".")[0].split("[")[0] or None, "where": where, "message": text}).encode()
 
 
+def encoding_of(code):
+    """As its first lines say: Python reads the file by them."""
+    try:
+        encoding = tokenize.detect_encoding(io.BytesIO(code.encode()).readline)[0]
+        code.encode(encoding)
+        return encoding
+    except (SyntaxError, UnicodeEncodeError):
+        return "utf-8"
+
+
 def place(code, filename, path):
     """Where the interface is as a file: beside its siblings if it is there, else in a directory of its own."""
+    encoding = encoding_of(code)
     for directory in path:
         own = os.path.join(directory, filename)
         try:
-            with open(own, encoding="utf-8") as file:
+            with open(own, encoding=encoding) as file:
                 if file.read() == code:
                     return own
         except (OSError, UnicodeDecodeError):
             pass
     own = os.path.join(tempfile.mkdtemp(prefix="service-"), filename)
-    with open(own, "w", encoding="utf-8", newline="") as file:
+    with open(own, "w", encoding=encoding, newline="") as file:
         file.write(code)
     return own
 

@@ -76,13 +76,20 @@ def _own_place(path: str) -> bool:
     return stat.S_ISSOCK(status.st_mode) and stat.S_ISDIR(inner.st_mode) and ours and not inner.st_mode & 0o022 and kept
 
 
+def usual_socket() -> str:
+    """Where a server of this user listens, if one runs."""
+    if os.geteuid() == 0:
+        return "/run/carrel/carrel.sock"
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    return f"{runtime}/carrel/carrel.sock" if runtime else f"/tmp/carrel-{os.getuid()}/carrel.sock"
+
+
 def running_server() -> str | None:
     """The URL of a server that is there: CARREL_URL, the user's own, the machine's."""
     if os.environ.get("CARREL_URL"):
         return os.environ["CARREL_URL"]
     if os.geteuid() != 0:
-        runtime = os.environ.get("XDG_RUNTIME_DIR")
-        own = f"{runtime}/carrel/carrel.sock" if runtime else f"/tmp/carrel-{os.getuid()}/carrel.sock"
+        own = usual_socket()
         if _own_place(own) and _served(own):
             return "unix:" + own
     machine = "/run/carrel/carrel.sock"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import site
 import socket
 import subprocess
 import sys
@@ -19,13 +18,15 @@ Raw = Dict[str, Any]
 REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 
 
+def own_command() -> List[str]:
+    """How it is started. Isolated (-I): a client may start it in a directory that an agent writes to, and Python would look there first."""
+    return [os.path.abspath(sys.executable), "-I", os.path.abspath(__file__)]
+
+
 def server_entry(kind: str, path: str) -> Raw:
     """What an MCP client's configuration says of it."""
-    entry: Raw = {"type": "stdio", "command": os.path.abspath(sys.executable), "args": ["-m", "carrel.toolserver", kind, path]}
-    above = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    if above not in [*site.getsitepackages(), site.getusersitepackages()]:
-        entry["env"] = {"PYTHONPATH": above}
-    return entry
+    command, *args = own_command()
+    return {"type": "stdio", "command": command, "args": [*args, kind, path]}
 
 
 def grant_entry(path: str) -> Raw:
@@ -205,4 +206,7 @@ def main(words: List[str]) -> int:
 
 
 if __name__ == "__main__":
+    if not __package__:         # started as a file: the package is above it
+        sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        from carrel.toolserver import main
     sys.exit(main(sys.argv[1:]))

@@ -4,9 +4,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from .server import holds, server_places
 
 NOTEBOOK_PACKAGES = ("jupyter_server", "ipykernel", "jupyter", "jupyter_client", "nbformat", "tornado", "fastmcp", "Pillow", "requests", "torch",
                      "transformers", "accelerate", "pandas", "matplotlib", "numpy", "seaborn", "datasets")
@@ -138,6 +141,7 @@ def check_config(config: SandboxConfig) -> None:
     if config.python_version not in (plain.python_version, have):
         raise ConfigError(f"SandboxConfig(python_version={config.python_version!r}) cannot be had: a sandbox has the program's own interpreter, "
                           f"which is {have}; start the program with python{config.python_version}")
+    _check_kinds(config)
     for name in ("timeout", "rpc_timeout", "wait_timeout", "gpu_count"):
         value = getattr(config, name)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
@@ -145,6 +149,28 @@ def check_config(config: SandboxConfig) -> None:
     _check_system_packages(config.system_packages)
     _check_variables(config)
     _check_models(config.models)
+
+
+def _check_kinds(config: SandboxConfig) -> None:
+    """A text would do for a list: of its letters."""
+    for name in ("python_packages", "system_packages", "secrets", "notebook_packages", "models", "local_files", "local_dirs"):
+        value = getattr(config, name)
+        if not isinstance(value, (list, tuple)):
+            raise ConfigError(f"SandboxConfig({name}={value!r}): a list")
+        if name.endswith("packages") and not all(isinstance(item, str) for item in value):
+            raise ConfigError(f"SandboxConfig({name}={value!r}): a list of names")
+    if not isinstance(config.env, Mapping):
+        raise ConfigError(f"SandboxConfig(env={config.env!r}): a mapping of names to texts")
+    if config.execution_mode is not None and not isinstance(config.execution_mode, ExecutionMode):
+        raise ConfigError(f"SandboxConfig(execution_mode={config.execution_mode!r}): ExecutionMode.CLI or ExecutionMode.NOTEBOOK")
+
+
+def warn_user(words: str) -> None:
+    """A warning at the line of the program that called, however deep in here it is found."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("carrel."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(words, RuntimeWarning, stacklevel=level)
 
 
 def _check_system_packages(names: List[str]) -> None:
@@ -183,9 +209,14 @@ def files_as_mounts(config: SandboxConfig) -> List[Dict[str, Any]]:
     mounts = []
     for name, is_kind in (("local_files", os.path.isfile), ("local_dirs", os.path.isdir)):
         for pair in getattr(config, name):
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise ConfigError(f"SandboxConfig({name}=[{pair!r}]): a pair, of a path on this machine and a path in the sandbox")
             source, target = pair
             if not is_kind(source):
                 raise ConfigError(f"SandboxConfig({name}=[({str(source)!r}, ...)]): there is no such {'file' if name == 'local_files' else 'directory'}")
+            if any(holds(str(source), place) for place in server_places()):
+                raise ConfigError(f"SandboxConfig({name}=[({str(source)!r}, ...)]): sockets of Carrel's own server are in there, which would let the "
+                                  "sandbox command it; name the directories that are needed")
             target = str(target) if str(target).startswith("/") else f"/workspace/{target}"
             mounts.append({"source": os.path.abspath(source), "target": target, "writable": False})
     return mounts

@@ -3,10 +3,9 @@ from __future__ import annotations
 
 import glob
 import os
-import warnings
 from typing import List
 
-from .config import SandboxConfig
+from .config import SandboxConfig, warn_user
 
 
 class GpuUnavailable(RuntimeError):
@@ -39,7 +38,7 @@ def settle_gpu(config: SandboxConfig) -> None:
     here = host_gpus()
     has = f"this machine has {', '.join(here)}, which boxes cannot be given yet" if here else "this machine has no GPU"
     if is_optional(config):
-        warnings.warn(f"gpu={wanted!r}: {has}; it runs on the CPU", RuntimeWarning, stacklevel=4)
+        warn_user(f"gpu={wanted!r}: {has}; it runs on the CPU")
         return
     raise GpuUnavailable(f"gpu={wanted!r}: {has}; to run on the CPU, set CARREL_GPU=optional in the environment or gpu_optional=True in the "
                          "SandboxConfig")

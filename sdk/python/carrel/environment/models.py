@@ -194,10 +194,15 @@ def _anonymous_value(value: Any, names: List[str], key: str = "") -> Any:
         return value
     if key.endswith("name_or_path"):
         return "model"
+    return without_names(value, names)
+
+
+def without_names(text: str, names: List[str]) -> str:
+    """A part of a name is a word of its own if it looks like one: gemma-2-9b, but not bert."""
     for name in names:
         for word in (name, name.replace("/", "--"), *(part for part in name.split("/") if "-" in part or any(c.isdigit() for c in part))):
-            value = value.replace(word, "model")
-    return value
+            text = text.replace(word, "model")
+    return text
 
 
 def _anonymous_file(source: str, target: str, names: List[str]) -> None:

@@ -122,8 +122,6 @@ def _install(requirements: Sequence[str], target: str) -> None:
 
 def provide_packages(requirements: Sequence[str]) -> str | None:
     """The directory with what this interpreter lacks of them; None if it has them all."""
-    if isinstance(requirements, str):
-        raise ConfigError("SandboxConfig(python_packages=...): a list of names")
     lacking = sorted({r.strip() for r in requirements if not is_there(r)})
     if not lacking:
         return None

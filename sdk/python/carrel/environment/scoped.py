@@ -6,12 +6,14 @@ import json
 import os
 import secrets
 import sys
+import tokenize
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, List, Literal, Optional, Union
 
 from ..errors import CarrelError, Conflict, InvalidRequest, from_response
 from ..transport import segment
 from .config import SandboxConfig
+from .models import without_names
 from .sandbox import PACKAGES, Sandbox
 from .siblings import sibling_files
 from .stub import make_prompt, make_stub, stub_functions
@@ -91,8 +93,7 @@ class ScopedSandbox(Sandbox):
         path = os.fspath(code_file)
         if not os.path.isfile(path):
             raise FileNotFoundError(f"serve({path!r}): there is no such file")
-        with open(path, encoding="utf-8") as file:
-            code = file.read()
+        code = _read_source(path)
         service = self._load(box, path, code, name)
         try:
             return self._exposed(service, expose_as, name, code)
@@ -117,10 +118,11 @@ class ScopedSandbox(Sandbox):
         if self._secrets:
             body["secrets"] = self._secrets
         try:
-            raw = self._create(name, body)
-        except Conflict:        # another sandbox of this program serves under that name
-            body["name"] = f"{name}-{secrets.token_hex(3)}"
-            raw = self._create(name, body)
+            try:
+                raw = self._create(name, body)
+            except Conflict:        # another sandbox of this program serves under that name
+                body["name"] = f"{name}-{secrets.token_hex(3)}"
+                raw = self._create(name, body)
         except InvalidRequest as e:
             raise _interface_error(path, code, e) from None
         functions = stub_functions(raw)
@@ -160,11 +162,25 @@ class ScopedSandbox(Sandbox):
             return {name: grant_entry(service.holder)}
         if expose_as == "prompt":
             return make_prompt(name, list(service.functions), "Functions that run in a sandbox.")
+        for model in (m for m in self._models.handles if m.hidden):
+            code = without_names(code, [model.name, *([model.base_model] if model.base_model else [])])
         return Skill.from_source(name, f"Tools from {name}: functions that run in a sandbox.", code,
                                  make_prompt(name, list(service.functions), "Functions that run in a sandbox."))
 
     def _call_options(self) -> Raw:
         return {"timeout": self.config.rpc_timeout} if self.config.rpc_timeout != SandboxConfig().rpc_timeout else {}
+
+
+def _read_source(path: str) -> str:
+    """A file of Python, in the encoding that it says."""
+    try:
+        with tokenize.open(path) as file:
+            code = file.read()
+    except (SyntaxError, UnicodeDecodeError) as e:
+        raise InterfaceError(f"{path}: not a file of Python: {e}") from None
+    if "\0" in code:
+        raise InterfaceError(f"{path}, line {code[:code.index(chr(0))].count(chr(10)) + 1}: there is a null character in it")
+    return code
 
 
 def _interface_error(path: str, code: str, error: InvalidRequest) -> Exception:
@@ -177,5 +193,6 @@ def _interface_error(path: str, code: str, error: InvalidRequest) -> Exception:
     shown = ""
     if line and 0 < line <= len(code.splitlines()):
         shown = f"\n    {code.splitlines()[line - 1].strip()}"
+    hint = "; a package that the sandbox is to have is named in SandboxConfig(python_packages=[...])" if details.get("type") == "ModuleNotFoundError" else ""
     trace = f"\n\n{details['traceback']}" if details.get("traceback") else ""
-    return InterfaceError(f"{where}: {details.get('message') or error}{shown}{trace}")
+    return InterfaceError(f"{where}: {details.get('message') or error}{hint}{shown}{trace}")

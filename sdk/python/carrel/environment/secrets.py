@@ -3,10 +3,10 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from typing import Dict, List, Mapping, Sequence
 
 from ..pybox.dotenv import read_dotenv
+from .config import warn_user
 
 
 def _folders() -> List[str]:
@@ -33,6 +33,5 @@ def find_secrets(names: Sequence[str]) -> Dict[str, str]:
     known = environment()
     missing = [name for name in names if not known.get(name)]
     if missing:
-        warnings.warn(f"secrets that are neither in the environment nor in .env: {', '.join(missing)}; the sandbox is without", RuntimeWarning,
-                      stacklevel=4)
+        warn_user(f"secrets that are neither in the environment nor in .env: {', '.join(missing)}; the sandbox is without")
     return {name: known[name] for name in names if known.get(name)}

@@ -3,9 +3,11 @@ from __future__ import annotations
 
 import os
 import secrets
+import tempfile
+from typing import List
 
 from ..client import Carrel
-from ..local import PrivateServer, private_server, require_kernel
+from ..local import PrivateServer, private_server, require_kernel, usual_socket
 
 
 def host_memory() -> int:
@@ -33,3 +35,14 @@ def private_folder(server: PrivateServer, what: str) -> str:
     path = os.path.join(server.directory, f"{what}-{secrets.token_hex(6)}")
     os.mkdir(path, 0o700)
     return path
+
+
+def server_places() -> List[str]:
+    """Where sockets of servers are: of this program's own, which are all below the directory for temporary files, of this user's and of the machine's."""
+    return [tempfile.gettempdir(), os.path.dirname(usual_socket()), "/run/carrel"]
+
+
+def holds(folder: str, path: str) -> bool:
+    """Whether `path` is `folder` or below it."""
+    folder, path = os.path.realpath(folder), os.path.realpath(path)
+    return os.path.commonpath([folder, path]) == folder

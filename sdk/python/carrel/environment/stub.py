@@ -120,7 +120,9 @@ def _ask(function, args, kwargs):
     error = answer.get("error") or {}
     if response.status == 200:
         raise RemoteError(str(error.get("type")), str(error.get("message")), str(error.get("traceback") or ""))
-    words = f"{function}(): {error.get('message') or response.status}"
+    words = str(error.get("message") or response.status)
+    if not words.startswith(function):
+        words = f"{function}(): {words}"
     raise {"invalid_arguments": TypeError, "timeout": TimeoutError}.get(error.get("code"), RuntimeError)(words)
 '''
 
@@ -141,11 +143,7 @@ class _Function:
     def source(self, ask: str, unset: str) -> str:
         """The stub. Defaults that are no plain values stay the server's: an argument that is not given is not sent."""
         arguments = self.node.args
-        defaults = [*arguments.defaults, *arguments.kw_defaults]
-        replaced = False
-        for value in defaults:
-            if value is not None and not _is_plain(value):
-                replaced = True
+        replaced = not all(value is None or _is_plain(value) for value in (*arguments.defaults, *arguments.kw_defaults))
         arguments.defaults = [d if _is_plain(d) else ast.Name(unset, ast.Load()) for d in arguments.defaults]
         arguments.kw_defaults = [d if d is None or _is_plain(d) else ast.Name(unset, ast.Load()) for d in arguments.kw_defaults]
         positional = [a.arg for a in arguments.posonlyargs]

@@ -6,6 +6,7 @@ import re
 from ..environment.config import ExecutionMode
 from ..environment.sandbox import CommandFailed, Sandbox
 from ..workspace import Workspace
+from ..workspace.workspace import checked_workspace
 from .model_loader import loading_code
 from .notebook_session import check_sandbox, furnish_sandbox
 from .session import Session
@@ -26,10 +27,10 @@ class CLISession(Session):
 def create_cli_session(sandbox: Sandbox, workspace: Workspace | None = None, name: str = "cli-session") -> CLISession:
     """A session in a sandbox, with Python and a shell. For each model of the sandbox there is a script in /workspace that loads it."""
     check_sandbox(sandbox, ExecutionMode.CLI, "create_cli_session")
-    workspace = workspace or Workspace()
+    workspace = checked_workspace(workspace)
     furnish_sandbox(sandbox, workspace)
     for handle in sandbox.model_handles:
-        stem = "model" if handle.hidden else re.sub(r"[^A-Za-z0-9_]", "_", handle.name)
+        stem = handle.var_name if handle.hidden else re.sub(r"[^A-Za-z0-9_]", "_", handle.name)
         sandbox.write_file(f"/workspace/load_{stem}.py", loading_code(handle))
     assert sandbox._server is not None
     session = CLISession(name, workspace, "/workspace", sandbox._server, sandbox.box, owns_box=False)

@@ -2,12 +2,12 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Sequence
 
 from ..workspace import Workspace
-from .place import make_folder, put_file
+from .place import make_folder, put_file, users_own
 
-_MOST_MOUNTS = 14       # a box has 16; two are for the directory itself and what Python compiles
+_MOST_MOUNTS = 14       # a box has 16; one is for the directory itself, one in reserve
 
 
 def fixed_files(workspace: Workspace) -> Dict[str, bytes]:
@@ -46,19 +46,26 @@ def _read(path: str) -> bytes:
         return file.read()
 
 
-def furnish(workspace: Workspace, place: str, copies: str, target: str | None = None) -> List[Dict[str, Any]]:
-    """Writes the files below `place`, and gives the mounts that make the fixed ones read-only below `target` in a box.
+def furnish(workspace: Workspace, place: str, copies: str, own: Sequence[str] = ()) -> List[Dict[str, Any]]:
+    """Writes the files below `place`, and gives the mounts that make the fixed ones read-only in a box, and what stays the user's (`own`).
 
     Mounted are copies of ours, each at the top of the workspace: a directory below it could be moved away with the mount in it. Also fixed is
     what Python would take for the compiled code of a library."""
-    fixed = fixed_files(workspace)
-    for path, data in {**data_files(workspace), **fixed}.items():
+    fixed, data_of = fixed_files(workspace), data_files(workspace)
+    kept = users_own(place, own)
+    for path in [*fixed, *data_of]:
+        if path.split("/")[0] in kept:
+            raise ValueError(f"{path} of the workspace would be in {os.path.join(place, path.split('/')[0])}, which is not the agent's; choose another "
+                             "workspace_dir")
+    for path, data in {**data_of, **fixed}.items():
         put_file(place, path, data)
+    for top in ("__pycache__", *kept):
+        make_folder(place, top)
     os.chmod(copies, 0o755)
     for path, data in {**fixed, "__pycache__/.keep": b""}.items():
         put_file(copies, path, data)
-    make_folder(place, "__pycache__")
     tops = sorted({path.split("/")[0] for path in fixed} | {"__pycache__"})
-    if len(tops) > _MOST_MOUNTS:
-        raise ValueError(f"a workspace has at most {_MOST_MOUNTS} libraries and skills; put some of them into one package")
-    return [{"source": os.path.join(copies, top), "target": os.path.join(target or place, top), "writable": False} for top in tops]
+    if len(tops) + len(kept) > _MOST_MOUNTS:
+        raise ValueError(f"a workspace has at most {_MOST_MOUNTS - len(kept) - 1} libraries and skills; put some of them into one package")
+    sources = [*((copies, top) for top in tops), *((place, top) for top in kept)]
+    return [{"source": os.path.join(base, top), "target": os.path.join(place, top), "writable": False} for base, top in sources]

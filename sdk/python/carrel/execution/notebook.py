@@ -29,7 +29,7 @@ class NotebookFile:
     @classmethod
     def create(cls, folder: str, name: str) -> "NotebookFile":
         os.makedirs(folder, exist_ok=True)
-        stem = os.path.join(os.path.abspath(folder), f"{time.strftime('%Y-%m-%d-%H-%M')}_{name}")
+        stem = os.path.join(os.path.abspath(folder), f"{time.strftime('%Y-%m-%d-%H-%M')}_{name.replace('/', '-')}")
         for number in range(1000):
             path = f"{stem}.ipynb" if number == 0 else f"{stem}-{number}.ipynb"
             try:

@@ -11,6 +11,7 @@ from ..environment.sandbox import Sandbox
 from ..environment.scoped import ScopedSandbox
 from ..harness.tools import Outcome, Tool, required_text, text_block
 from ..workspace import Workspace
+from ..workspace.workspace import checked_workspace
 from .cells import result_content
 from .furnish import data_files, fixed_files
 from .local_session import open_local
@@ -136,7 +137,7 @@ def create_notebook_session(sandbox: Sandbox, workspace: Workspace | None = None
                             notebook_dir: str | os.PathLike[str] = "./outputs") -> NotebookSession:
     """A session in a sandbox. Its notebook is in notebook_dir on this machine. The sandbox's models are loaded first."""
     check_sandbox(sandbox, ExecutionMode.NOTEBOOK, "create_notebook_session")
-    workspace = workspace or Workspace()
+    workspace = checked_workspace(workspace)
     furnish_sandbox(sandbox, workspace)
     assert sandbox._server is not None
     session = NotebookSession(name, workspace, "/workspace", sandbox._server, sandbox.box, owns_box=False)
@@ -159,4 +160,4 @@ def create_local_notebook_session(workspace: Workspace | None = None, name: str 
     """As create_local_session(), with a notebook in notebook_dir."""
     if port != 8888:
         raise ConfigError(f"create_local_notebook_session(port={port}) cannot be had: no Jupyter server is started, so there is no port; leave it out")
-    return open_local(LocalNotebookSession, workspace, name, workspace_dir, lambda session: session._open_notebook(notebook_dir))
+    return open_local(LocalNotebookSession, workspace, name, workspace_dir, lambda session: session._open_notebook(notebook_dir), [os.fspath(notebook_dir)])

@@ -1,13 +1,70 @@
-"""Putting files into a directory that an agent may have written to before: no link of its is followed."""
+"""The directory that an agent shares with the user: who may have it, what of it stays the user's, and how files are put into it.
+
+An agent may have written to it before, so no link in it is followed."""
 from __future__ import annotations
 
+import fcntl
 import os
+import site
 import stat
-from typing import List
+import sys
+from typing import List, Sequence
+
+from ..environment.server import holds, server_places
+from .live import live_sessions
 
 
 class UnsafePlace(RuntimeError):
-    """Something lies in the way that only an agent, or somebody else, can have put there."""
+    """A directory that an agent must not have, or something in it that only an agent, or somebody else, can have put there."""
+
+
+def take_place(place: str) -> int:
+    """Takes the directory for one session, and gives the descriptor that holds it until it is closed.
+
+    Another session's agent could write there what this session shows as its libraries. A server's socket in it would let the agent make boxes of
+    its own, with whatever the user can read in them."""
+    for socket_place in server_places():
+        if holds(place, socket_place):
+            raise UnsafePlace(f"workspace_dir={place!r} has {socket_place} in it, from where an agent could command the server of its own box; "
+                              "choose a directory of its own")
+    taken = f"workspace_dir={place!r} belongs to another session that has not ended; end that one (terminate()), or choose another directory"
+    for session in live_sessions():
+        if session.sandbox is None and (holds(place, session.workspace_dir) or holds(session.workspace_dir, place)):
+            raise UnsafePlace(taken)
+    descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise UnsafePlace(taken) from None
+    except OSError:
+        pass            # a file system without locks
+    return descriptor
+
+
+def leave_place(descriptor: int) -> None:
+    """Also for a forked child, which has the same lock."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    except OSError:
+        pass
+    os.close(descriptor)
+
+
+def users_own(place: str, others: Sequence[str] = ()) -> List[str]:
+    """The names in `place` of directories that the agent must not write to, though they are there: the program's own Python environment, which
+    the user will run again, and `others`. The names are at the top of `place`: a directory further down could be moved away."""
+    found = set()
+    for path in {sys.prefix, *site.getsitepackages(), site.getusersitepackages(), *others}:
+        path = os.path.abspath(path)
+        inner = os.path.relpath(os.path.realpath(path), os.path.realpath(place))
+        if inner == ".":
+            raise UnsafePlace(f"workspace_dir={place!r} is also {path}, where the agent must not write; choose another directory")
+        if path.startswith(place + "/") and inner != os.path.relpath(path, place):
+            raise UnsafePlace(f"{path} is, or is behind, a link, which the agent could turn to another place; remove it, or choose another workspace_dir")
+        if inner.split("/")[0] != ".." and (path in map(os.path.abspath, others) or os.path.isdir(path)):
+            found.add(inner.split("/")[0])
+    return sorted(found)
 
 
 def _folder(above: int, name: str, path: str) -> int:

@@ -56,6 +56,7 @@ class Session:
         self._owns_box = owns_box
         self._owner = os.getpid()
         self._folders: List[str] = []
+        self._at_end = contextlib.ExitStack()
         self._env: Dict[str, str] = {}
         self._ended = False
         add_session(self)
@@ -172,6 +173,7 @@ class Session:
         finally:
             while self._folders:
                 shutil.rmtree(self._folders.pop(), ignore_errors=True)
+            self._at_end.close()
 
     def __enter__(self: S) -> S:
         return self

@@ -23,12 +23,15 @@ _COUNTED = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cac
 
 
 class Transcript:
-    """Every message as one line of JSON, as it happens; a file for the user alone."""
+    """Every message as one line of JSON, as it happens; a file for the user alone. It may be in a directory where an agent left a link."""
 
     def __init__(self, path: str | os.PathLike[str] | None):
         self._file = None
         if path is not None:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            except OSError as e:
+                raise AgentError(f"cannot write the transcript {os.fspath(path)}: {e.strerror}") from e
             self._file = open(descriptor, "w", encoding="utf-8")
 
     def write(self, message: Message) -> None:

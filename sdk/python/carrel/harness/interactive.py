@@ -1,9 +1,12 @@
-"""A conversation with an agent at the terminal. ESC, or Ctrl-C, ends the answer that is being given; 'exit' or 'quit' ends the conversation."""
+"""A conversation with an agent at the terminal. ESC, or Ctrl-C, ends the answer that is being given; 'exit', 'quit', or Ctrl-C at the prompt, the
+conversation."""
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import select
+import signal
 import sys
 import threading
 from functools import partial
@@ -27,7 +30,8 @@ def _escape(pressed: Callable[[], None]) -> Iterator[None]:
 
     def watch() -> None:
         while not done.is_set():
-            if select.select([sys.stdin], [], [], 0.1)[0] and sys.stdin.read(1) == "\x1b":
+            # One byte by itself: keys like the arrows send it with others.
+            if select.select([sys.stdin], [], [], 0.1)[0] and os.read(sys.stdin.fileno(), 64) == b"\x1b":
                 pressed()
                 return
 
@@ -40,6 +44,43 @@ def _escape(pressed: Callable[[], None]) -> Iterator[None]:
         done.set()
         watcher.join()
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+@contextlib.contextmanager
+def _interrupt(loop: asyncio.AbstractEventLoop, pressed: Callable[[], None]) -> Iterator[None]:
+    """Calls pressed() on Ctrl-C, where that can be had: in the main thread."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        loop.add_signal_handler(signal.SIGINT, pressed)
+    except (ValueError, RuntimeError, NotImplementedError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, before)
+
+
+async def _read_line(loop: asyncio.AbstractEventLoop) -> str | None:
+    """A line of the user's; None at the end of the input, or after Ctrl-C. The thread that reads may stay behind, waiting for a line that nobody wants."""
+    line: asyncio.Future[str | None] = loop.create_future()
+
+    def settle(words: str | None) -> None:
+        if not line.done():
+            line.set_result(words)
+
+    def read() -> None:
+        try:
+            words: str | None = input("> ")
+        except (EOFError, OSError, ValueError):
+            words = None
+        with contextlib.suppress(RuntimeError):     # the loop is closed
+            loop.call_soon_threadsafe(settle, words)
+
+    threading.Thread(target=read, daemon=True).start()
+    with _interrupt(loop, lambda: settle(None)):
+        return await line
 
 
 async def _answer(conversation: Conversation, words: str) -> None:
@@ -57,22 +98,24 @@ async def run_agent_interactive(prompt: str, mcp_config: Mapping[str, Any] | Non
         words = user_message
         while True:
             if not words.strip():
-                try:
-                    words = await loop.run_in_executor(None, input, "> ")
-                except EOFError:
+                said = await _read_line(loop)
+                if said is None or said.strip().lower() in ("exit", "quit"):
                     return
-                if words.strip().lower() in ("exit", "quit"):
-                    return
+                words = said
                 if not words.strip():
                     continue
             answering = asyncio.ensure_future(_answer(conversation, words))
-            with _escape(partial(_cancel_from_thread, loop, answering)):
+            with _escape(partial(_cancel_from_thread, loop, answering)), _interrupt(loop, lambda: _cancel(answering)):
                 try:
                     await answering
                 except asyncio.CancelledError:
                     if not answering.cancelled() or _cancelling():
                         raise
             words = ""
+
+
+def _cancel(answering: "asyncio.Future[None]") -> None:
+    answering.cancel()
 
 
 def _cancel_from_thread(loop: asyncio.AbstractEventLoop, answering: "asyncio.Future[None]") -> None:

@@ -5,11 +5,14 @@ import asyncio
 import contextlib
 import importlib
 import os
+import re
 import shutil
-import sys
-from typing import Any, AsyncIterator, Callable, Dict, List, Mapping
+from typing import Any, AsyncIterator, Callable, Container, Dict, List, Mapping
 
+from ..environment.server import holds, server_places
+from ..errors import CarrelError
 from ..local import find_binary, private_server
+from ..toolserver import own_command
 from ..within import within
 from .messages import AgentError, Raw
 from .providers import missing_package
@@ -17,6 +20,7 @@ from .tools import Outcome, Tool, image_block, text_block
 
 _START = 60.0           # seconds until a server must have said what it can
 _MOST_TOOLS = 512
+_MOST_WORDS = 10_000    # characters of a tool's description
 _KEYS = {"stdio": {"type", "command", "args", "env", "cwd", "box"}, "http": {"type", "url", "headers"}}
 
 
@@ -83,6 +87,9 @@ def _checked(name: str, entry: Mapping[str, Any]) -> str:
     wanted = "command" if kind == "stdio" else "url"
     if not isinstance(entry.get(wanted), str):
         raise AgentError(f"mcp_config[{name!r}] needs {wanted!r}")
+    for key, kinds, words in (("args", (list, tuple), "a list"), ("env", Mapping, "a mapping"), ("headers", Mapping, "a mapping")):
+        if entry.get(key) is not None and not isinstance(entry[key], kinds):
+            raise AgentError(f"mcp_config[{name!r}]: {key!r} is {words}, not {entry[key]!r}")
     return kind
 
 
@@ -102,31 +109,44 @@ async def connect(stack: contextlib.AsyncExitStack, name: str, entry: Mapping[st
     connection = _Connection(name, opening)
     stack.push_async_callback(connection.stop)
     client = await connection.start()
-    return [_tool(name, client, raw) for raw in await _listed(name, client)]
-
-
-async def _listed(name: str, client: Any) -> List[Any]:
-    tools: List[Any] = []
-    cursor = None
     try:
-        while True:
-            page = await within(_START, client.list_tools(cursor=cursor))
-            tools += page.tools
-            cursor = page.next_cursor
-            if not cursor or len(tools) > _MOST_TOOLS:
-                return tools[:_MOST_TOOLS]
+        listed = await within(_START, _listed(client))
+    except asyncio.TimeoutError:
+        raise AgentError(f"the MCP server {name!r} does not say what tools it has within {_START:g} s") from None
     except Exception as e:
         raise AgentError(f"the MCP server {name!r} does not say what tools it has: {_words(e)}") from e
+    tools: Dict[str, Tool] = {}
+    for raw in listed:
+        called = _free_name(f"mcp__{name}__{raw.name}", tools)
+        tools[called] = _tool(called, client, raw)
+    return list(tools.values())
 
 
-def _tool(server: str, client: Any, raw: Any) -> Tool:
+async def _listed(client: Any) -> List[Any]:
+    tools: List[Any] = []
+    cursor = None
+    while True:
+        page = await client.list_tools(cursor=cursor)
+        tools += page.tools
+        cursor = page.next_cursor
+        if not cursor or len(tools) > _MOST_TOOLS:
+            return tools[:_MOST_TOOLS]
+
+
+def _free_name(name: str, taken: Container[str]) -> str:
+    """A name as models take it: letters, digits, _ and -, at most 128. The server may call its tools as it likes, and two of them the same."""
+    plain = re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:120]
+    return next(n for n in (plain, *(f"{plain}_{i}" for i in range(2, _MOST_TOOLS + 2))) if n not in taken)
+
+
+def _tool(name: str, client: Any, raw: Any) -> Tool:
     async def run(given: Raw) -> Outcome:
         result = await client.call_tool(raw.name, given)
         blocks = [_block(part) for part in result.content]
         if not blocks and result.structured_content is not None:
             blocks = [text_block(str(result.structured_content))]
         return Outcome(blocks, bool(result.is_error))
-    return Tool(f"mcp__{server}__{raw.name}", raw.description or "", raw.input_schema, run)
+    return Tool(name, (raw.description or "")[:_MOST_WORDS], raw.input_schema, run)
 
 
 def _block(part: Any) -> Raw:
@@ -154,14 +174,10 @@ def _http(entry: Mapping[str, Any]) -> Callable[[], Any]:
 
 def _is_ours(command: str, args: List[str]) -> bool:
     """Whether the command is Carrel itself, which makes its own boxes."""
-    try:
+    with contextlib.suppress(OSError, CarrelError):     # there may be no such program here
         if os.path.samefile(command, find_binary()):
             return True
-    except (OSError, RuntimeError):
-        pass
-    except Exception:       # there is no such program here
-        pass
-    return os.path.abspath(command) == os.path.abspath(sys.executable) and args[:1] == ["-m"] and args[1:2] == ["carrel.toolserver"]
+    return [os.path.abspath(command), *args[:2]] == own_command()
 
 
 async def _stdio_parameters(stack: contextlib.AsyncExitStack, name: str, entry: Mapping[str, Any]) -> Dict[str, Any]:
@@ -180,8 +196,6 @@ async def _stdio_parameters(stack: contextlib.AsyncExitStack, name: str, entry: 
 
 
 async def _end(box: Any) -> None:
-    from ..errors import CarrelError
-
     def end() -> None:
         with contextlib.suppress(CarrelError):
             box.delete()
@@ -191,7 +205,6 @@ async def _end(box: Any) -> None:
 def _box_for(name: str, command: str, args: List[str], env: Mapping[str, str], cwd: str | None) -> Any:
     """A box without network that shows, read-only, what the command needs: its own directory, its interpreter's, and that of the files it names."""
     from ..client import Carrel
-    from ..errors import CarrelError
     mounts = [{"source": place, "target": place, "writable": False} for place in _places(command, args, cwd)]
     try:
         return Carrel(private_server().url).create(template=None, mounts=mounts, env=env)
@@ -206,7 +219,7 @@ def _places(command: str, args: List[str], cwd: str | None) -> List[str]:
     if cwd:
         places.add(os.path.abspath(cwd))
     for place in places:
-        if place in ("/", os.path.expanduser("~"), "/home", "/root", "/etc", "/tmp"):
+        if place in ("/etc", "/home", "/root") or any(holds(place, kept) for kept in (os.path.expanduser("~"), *server_places())):
             raise AgentError(f"a foreign MCP server would see all of {place}; move it to a directory of its own, or say \"box\": False")
     kept = {p for p in places if not p.startswith(("/usr/", "/bin", "/lib", "/sbin"))}
     return sorted(p for p in kept if not any(p != q and p.startswith(q + "/") for q in kept))

@@ -20,9 +20,9 @@ class Settings:
     timeout: float | None = None            # seconds, the whole run
     tool_timeout: float = 600               # seconds, one call of a tool
     max_tool_output: int = 100_000          # characters of text that one call gives to the model
-    transcript: str | os.PathLike[str] | None = None   # a file that gets every message; with provider="replay" the one to replay
-    record: str | os.PathLike[str] | None = None       # as transcript, also while another one is replayed
-    allowed_tools: List[str] | None = None
+    transcript: str | os.PathLike[str] | None = None    # the file that provider="replay" replays
+    record: str | os.PathLike[str] | None = None        # a file that gets every message
+    allowed_tools: List[str] | None = None              # their full names, as the first message of a run has them; None: all
     disallowed_tools: List[str] = field(default_factory=list)
     base_url: str | None = None
     api_key: str | None = None
@@ -31,8 +31,9 @@ class Settings:
     max_retries: int = 4                    # of a request that was refused for now, or whose answer broke off
 
     def allows(self, name: str) -> bool:
-        named = {name, name.rpartition("__")[2]}
-        return not named & set(self.disallowed_tools) and (self.allowed_tools is None or bool(named & set(self.allowed_tools)))
+        """A server chooses what its tools are called, so a tool is allowed by its full name, and forbidden also by the last part of it."""
+        forbidden = {name, name.rpartition("__")[2]} & set(self.disallowed_tools)
+        return not forbidden and (self.allowed_tools is None or name in self.allowed_tools)
 
 
 def settings_of(kwargs: Mapping[str, Any] | None, model: str | None) -> Settings:
@@ -48,6 +49,10 @@ def settings_of(kwargs: Mapping[str, Any] | None, model: str | None) -> Settings
         value = getattr(settings, name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0):
             raise AgentError(f"{name} must be a number above 0, not {value!r}")
+    for name in ("allowed_tools", "disallowed_tools"):
+        value = getattr(settings, name)
+        if isinstance(value, str) or not all(isinstance(tool, str) for tool in value or ()):
+            raise AgentError(f"{name} is a list of tools' names, not {value!r}")
     if settings.record is None:
         settings.record = os.environ.get("CARREL_TRANSCRIPT") or None
     return settings

@@ -2,12 +2,15 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import Any
 
 from .messages import AssistantMessage, Message, ResultMessage, SystemMessage, ToolResultBlock, ToolUseBlock, UserMessage
 
 _MOST = 2000
+# What a terminal takes for commands: it could rewrite what is shown above it, the window's title, or the clipboard.
+_COMMANDS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def _limit() -> int:
@@ -15,6 +18,11 @@ def _limit() -> int:
         return int(os.environ.get("CARREL_LOG_MAX_CHARS", _MOST))
     except ValueError:
         return _MOST
+
+
+def harmless(text: str) -> str:
+    """The text without commands for a terminal: what agents, tools and servers say is not the user's."""
+    return _COMMANDS.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 class Screen:
@@ -27,6 +35,7 @@ class Screen:
 
     def say(self, text: str) -> None:
         """A part of what the agent says."""
+        text = harmless(text)
         if self._enabled and text:
             sys.stdout.write(text)
             sys.stdout.flush()
@@ -42,7 +51,7 @@ class Screen:
         if not self._enabled:
             return
         self._end_line()
-        text = text.strip("\n")
+        head, text = harmless(head), harmless(text).strip("\n")
         if len(text) > self._most:
             text = text[:self._most] + f" [... {len(text) - self._most} more characters]"
         body = "".join(f"\n  | {line}" for line in text.splitlines())

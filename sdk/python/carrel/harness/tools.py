@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Awaitable, Callable, Dict, Iterable, List
 
 from ..within import within
-from .messages import Raw, ToolResultBlock, ToolUseBlock, error_result
+from .messages import AgentError, Raw, ToolResultBlock, ToolUseBlock, error_result
 
 Run = Callable[[Raw], Awaitable["Outcome"]]
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _MOST_IMAGES = 4
+_MOST_IMAGE = 5_000_000     # characters of one picture in base64; a provider refuses the whole request if one is larger
 
 
 @dataclass
@@ -58,6 +59,8 @@ def bounded(content: Iterable[Raw], most: int) -> List[Raw]:
                 text = _shorten(str(block["text"]), most)
                 most -= len(text)
                 out.append(text_block(text))
+        elif block.get("type") == "image" and len(str(block.get("source", {}).get("data", ""))) > _MOST_IMAGE:
+            out.append(text_block(f"[image: {len(block['source']['data']) / 1e6:.1f} MB, more than a model takes; left out]"))
         elif block.get("type") == "image" and block.get("source", {}).get("media_type") in _IMAGES and images < _MOST_IMAGES:
             images += 1
             out.append(block)
@@ -75,7 +78,7 @@ class Toolset:
         self._most = most
         for tool in tools:
             if tool.name in self._tools:
-                raise ValueError(f"two tools are called {tool.name}")
+                raise AgentError(f"two tools are called {tool.name}; give one of the servers another name in mcp_config")
             self._tools[tool.name] = tool
 
     @property

@@ -31,3 +31,10 @@ class Workspace:
 
 def default_workspace() -> Workspace:
     return Workspace()
+
+
+def checked_workspace(workspace: Workspace | None) -> Workspace:
+    """An empty one for None; TypeError for anything else."""
+    if workspace is not None and not isinstance(workspace, Workspace):
+        raise TypeError(f"workspace: a Workspace(libraries=[...]), not {type(workspace).__name__}")
+    return workspace or Workspace()

@@ -58,5 +58,7 @@ def make_provider(name: str, settings: Settings) -> Provider:
         from .replay import Replay as made
     else:
         raise AgentError(f"there is no provider {name!r}; {_WAYS}")
+    if settings.transcript is not None and name != "replay":
+        raise AgentError("transcript is for provider='replay', which replays it; the file that a run is written to is kwargs={'record': FILE}")
     provider: Provider = made(settings)
     return provider

@@ -84,7 +84,7 @@ class OpenAI:
         return Turn(content, "tool_use" if calls else _STOP.get(str(finish), str(finish)), counted, model)
 
     def _use(self, index: int, call: _Call) -> ToolUseBlock:
-        block = ToolUseBlock(call.id or f"call_{index}", self._names.get(call.name, call.name), {})
+        block = ToolUseBlock(str(call.id or f"call_{index}"), self._names.get(call.name, str(call.name)), {})
         try:
             arguments = json.loads(call.arguments or "{}")
         except ValueError as e:

@@ -10,13 +10,14 @@ from . import ProviderFailed
 T = TypeVar("T")
 _FIRST, _LONGEST = 0.5, 30.0
 _AGAIN = (408, 409, 429, 500, 502, 503, 504, 529)
+_NOTHING = "what it sent is no answer of a model"
 
 
 def _words(error: BaseException) -> str:
     body: Any = getattr(error, "body", None)
     inner = body.get("error") if isinstance(body, dict) else None
     said = inner.get("message") if isinstance(inner, dict) else None
-    return str(said or error or type(error).__name__)
+    return str(said or "") or str(error) or _NOTHING
 
 
 def _wait_of(error: BaseException, attempt: int) -> float:
@@ -38,12 +39,13 @@ async def asking(ask: Callable[[], Awaitable[T]], tries: int, where: str) -> T:
             raise
         except Exception as e:      # which classes a broken connection raises depends on the library's version
             status = getattr(e, "status_code", None)
-            if isinstance(e, (TypeError, AttributeError, NameError)):
-                raise               # ours, or the library's: no answer of a server
+            if isinstance(e, (TypeError, AttributeError, LookupError)):     # the library, or we, took something for what it is not
+                raise ProviderFailed(f"{where}: {_NOTHING} ({type(e).__name__}: {e}); check the provider and its address") from e
             if status is not None and status not in _AGAIN:
                 hint = "; check the key" if status in (401, 403) else "; check the model's name" if status == 404 else ""
                 raise ProviderFailed(f"{where} refused the request ({status}): {_words(e)}{hint}") from e
             if attempt >= tries:
-                raise ProviderFailed(f"{where} did not answer after {attempt + 1} tries: {_words(e)}") from e
+                tries_made = "one try" if attempt == 0 else f"{attempt + 1} tries"
+                raise ProviderFailed(f"{where} gave no answer in {tries_made}: {_words(e)}; check the provider and its address") from e
             await asyncio.sleep(_wait_of(e, attempt))
             attempt += 1
