@@ -120,7 +120,8 @@ class Cluster:
             if self.in_cluster:
                 config.load_incluster_config(client_configuration=self.configuration)
             else:
-                config.load_kube_config(client_configuration=self.configuration)
+                # Named, because the package looks at the variable only when it is imported.
+                config.load_kube_config(os.environ.get("KUBECONFIG") or "~/.kube/config", client_configuration=self.configuration)
         except config.ConfigException as e:
             raise Unavailable(f"there is no cluster to talk to: {e}; set KUBECONFIG, or run in a pod", code="no_cluster") from e
         api = client.ApiClient(self.configuration)
