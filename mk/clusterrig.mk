@@ -47,10 +47,19 @@ $(PYTHON_SLIM): tests/cluster/python-slim | cluster-packages
 	@mkdir -p $(@D)
 	@tests/cluster/python-slim $@
 
+# The client that page 003 was written for, which needs an old one of Kubernetes' and forgets to say that it needs six.
+VENV_PPPYBOX     := $(BUILD)/venv-pppybox
+PPPYBOX_NEEDS    := pppybox==0.0.16 jkclient==0.0.7 kubernetes==35.0.0 six
+$(VENV_PPPYBOX)/.done: mk/clusterrig.mk | packages
+	@/usr/bin/python3 -m venv $(VENV_PPPYBOX)
+	@$(RETRY) $(VENV_PPPYBOX)/bin/pip install --quiet --disable-pip-version-check $(PPPYBOX_NEEDS)
+	@touch $@
+
 .PHONY: cluster-proof bench-cluster
 ## cluster-proof: the pages' commands, Sandboxes, Kernels and agent-sandbox's own tests on a real Kubernetes (as root)
-cluster-proof: cluster-build images $(CLUSTER_IMAGES) $(PYTHON_SLIM) | venv venv-kernel
+cluster-proof: cluster-build images $(CLUSTER_IMAGES) $(PYTHON_SLIM) $(VENV_PPPYBOX)/.done | venv venv-kernel
 	@CARREL_BUILD=$(abspath $(BUILD)) CARREL_KUBE_PYTHON=$(abspath $(KERNEL_PYTHON)) \
+	    CARREL_PPPYBOX_PYTHON=$(abspath $(VENV_PPPYBOX))/bin/python \
 	    timeout 5400 $(VENV)/bin/pytest -q -p no:cacheprovider tests/cluster $(CLUSTER_PROOF_ARGS)
 
 # --- beside agent-sandbox ---

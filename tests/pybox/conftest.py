@@ -48,6 +48,10 @@ class Ways:
     def is_local(self):
         return self.kind.endswith("Local")
 
+    @property
+    def is_kube(self):
+        return self.kind.endswith("Kube")
+
     def call(self, what):
         return self.loop.run_until_complete(what) if inspect.isawaitable(what) else what
 

@@ -91,13 +91,21 @@ def config(tmp_path, monkeypatch):
         "apiVersion": "v1", "kind": "Config", "current-context": "c", "users": [{"name": "u", "user": {"token": "t"}}],
         "clusters": [{"name": "k", "cluster": {"server": "http://127.0.0.1:1"}}], "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}]}))
     monkeypatch.setenv("KUBECONFIG", str(file))
-    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(file))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     return file
 
 
 def test_an_api_server_that_is_not_there_is_one_clear_error(config):
     with pytest.raises(carrel.Unavailable, match=r"cannot look for kernels: the API server at http://127.0.0.1:1 does not answer"):
+        pybox.KubePyBoxManager().start("id-1")
+
+
+def test_kubeconfig_may_be_set_after_the_package_was_imported(config, monkeypatch):
+    import kubernetes.config  # noqa: F401
+    other = config.with_name("other")
+    other.write_text(config.read_text().replace("127.0.0.1:1", "127.0.0.1:2"))
+    monkeypatch.setenv("KUBECONFIG", str(other))
+    with pytest.raises(carrel.Unavailable, match="the API server at http://127.0.0.1:2 does not answer"):
         pybox.KubePyBoxManager().start("id-1")
 
 

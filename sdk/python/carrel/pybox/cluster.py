@@ -4,6 +4,7 @@ The message key of a kernel is random and in a Secret that belongs to its Kernel
 namespace may talk to its kernels; nobody else, though the kernels' ports are open to other pods."""
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -120,7 +121,8 @@ class Cluster:
             if self.in_cluster:
                 config.load_incluster_config(client_configuration=self.configuration)
             else:
-                config.load_kube_config(client_configuration=self.configuration)
+                # Named, because the package looks at the variable only when it is imported.
+                config.load_kube_config(os.environ.get("KUBECONFIG") or "~/.kube/config", client_configuration=self.configuration)
         except config.ConfigException as e:
             raise Unavailable(f"there is no cluster to talk to: {e}; set KUBECONFIG, or run in a pod", code="no_cluster") from e
         api = client.ApiClient(self.configuration)
@@ -158,7 +160,7 @@ class Cluster:
                                                   PLURAL, name)
         return found
 
-    def create(self, kernel_id: str, name: str, namespace: str, variables: Mapping[str, str]) -> bool:
+    def create(self, kernel_id: str, name: str, namespace: str, variables: Mapping[str, str], tries: int = 3) -> bool:
         """Makes a Kernel and its key. False if there is one of that name."""
         body = kernel_body(kernel_id, name, variables)
         try:
@@ -177,8 +179,11 @@ class Cluster:
                   "stringData": {"key": secrets.token_hex(32)}}
         try:
             self._call(f"make secret {key_name(name)}", self._core.create_namespaced_secret, namespace, secret)
-        except BaseException:
+        except BaseException as e:
             self.delete(name, namespace)
+            # That of a kernel of this name which was deleted a moment ago. Its key may be in our pod already, so all is made anew.
+            if tries > 1 and getattr(e, "status", None) == 409:
+                return self.create(kernel_id, name, namespace, variables, tries - 1)
             raise
         return True
 
@@ -214,8 +219,14 @@ class Cluster:
             pause = min(pause * 1.5, 0.5)
 
     def delete(self, name: str, namespace: str) -> bool:
-        """False if there was none."""
-        return self._call(f"delete kernel {name}", self._objects.delete_namespaced_custom_object, GROUP, VERSION, namespace, PLURAL, name) is not None
+        """False if there was none. Its Secret goes with it, sooner or later; here it goes at once, for the next kernel of that name."""
+        gone = self._call(f"delete kernel {name}", self._objects.delete_namespaced_custom_object, GROUP, VERSION, namespace, PLURAL, name) is not None
+        with contextlib.suppress(CarrelError):
+            secret = self._call(f"look at secret {key_name(name)}", self._core.read_namespaced_secret, key_name(name), namespace)
+            if secret is not None and any(owner.kind == "Kernel" and owner.name == name for owner in secret.metadata.owner_references or []):
+                self._call(f"delete secret {key_name(name)}", self._core.delete_namespaced_secret, key_name(name), namespace,
+                           body={"preconditions": {"uid": secret.metadata.uid}})
+        return gone
 
     def named(self, kernel_id: str, namespace: str) -> str | None:
         """The name of the Kernel with that id."""

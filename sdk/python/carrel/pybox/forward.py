@@ -59,16 +59,15 @@ class Forward:
             near.close()
             return
         with self._lock:
+            self._open.add(near)
             if self._closed:
-                near.close()
-                far.close()
-                return
-            self._open |= {near, far}
-        back = self._start(self._pump, far, near)
-        self._pump(near, far)
+                with contextlib.suppress(OSError):
+                    near.shutdown(socket.SHUT_RDWR)
+        back = self._start(self._bring, far, near)
+        self._send(near, far)
         back.join()
         with self._lock:
-            self._open -= {near, far}
+            self._open.discard(near)
         near.close()
         far.close()
 
@@ -87,16 +86,22 @@ class Forward:
         return far
 
     @staticmethod
-    def _pump(source: socket.socket, sink: socket.socket) -> None:
+    def _send(near: socket.socket, far: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            while True:
-                data = source.recv(_PIECE)
-                if not data:
-                    break
-                sink.sendall(data)
-        for end in (source, sink):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+            while data := near.recv(_PIECE):
+                far.sendall(data)
+        # The client's thread closes its end when it has read all. An end that is closed before that fails in it, with a traceback.
+        with contextlib.suppress(OSError):
+            far.shutdown(socket.SHUT_WR)
+
+    @staticmethod
+    def _bring(far: socket.socket, near: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := far.recv(_PIECE):
+                with contextlib.suppress(OSError):      # nobody wants it any more
+                    near.sendall(data)
+        with contextlib.suppress(OSError):
+            near.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         atexit.unregister(self.close)

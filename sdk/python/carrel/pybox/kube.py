@@ -38,6 +38,7 @@ class KubePyBox(BasePyBox):
         self._cluster = cluster
         self._forget: Callable[[str], None] = lambda kernel_id: None        # the manager's
         self._forward: Forward | None = None
+        self._closed = False
         info = {**place.connection, "key": place.key, "ip": place.pod_ip, "transport": "tcp"}
         if not direct:
             self._forward = Forward(cluster.configuration, place.name, place.namespace, [int(place.connection[p]) for p in PORTS])
@@ -65,6 +66,7 @@ class KubePyBox(BasePyBox):
 
     def close(self) -> None:
         """Lets go of the kernel, which lives on."""
+        self._closed = True
         self._client.stop_channels()
         if self._forward is not None:
             self._forward.close()
@@ -99,7 +101,12 @@ class KubePyBox(BasePyBox):
             self._look()
         raise RunTimeout(f"kernel {self.kernel_id} does not answer")
 
+    def check_open(self) -> None:
+        if self._closed:
+            raise KernelDied(f"kernel {self.kernel_id} was shut down, or let go of", "gone")
+
     def _send(self, channel: str, kind: str, content: Mapping[str, Any]) -> Cell:
+        self.check_open()
         message = self._client.session.msg(kind, dict(content))
         getattr(self._client, f"{channel}_channel").send(message)
         return Cell(message["header"]["msg_id"], kind)
@@ -264,6 +271,8 @@ class AsyncKubePyBox(BasePyBox):
         return False
 
     async def _do(self, what: Callable[..., Any], *args: Any) -> Any:
+        if what == self._box.run:
+            self._box.check_open()          # its thread has ended, too
         return await asyncio.get_running_loop().run_in_executor(self._thread, what, *args)
 
     async def run(self, code: str, timeout: float | None = 300, **kwargs: Any) -> PyBoxOut:
