@@ -242,6 +242,7 @@ def test_ten_thousand_become_ready_and_a_restart_is_quick(fake, tmp_path):
         took = time.monotonic() - began
         memory = int(open(f"/proc/{controller.child.pid}/status").read().split("VmRSS:")[1].split()[0]) / 1024
         controller.end()
+        api = Api(fake.kubeconfig)      # the server has closed the idle connection
         api.call("POST", boxes, sandbox("late"))
         began = time.monotonic()
         controller.start()
