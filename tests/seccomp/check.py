@@ -257,6 +257,8 @@ class Kernel(unittest.TestCase):
 
     def test_real_calls_are_as_without_filter_or_refused(self):
         blocking = {table.names["pause"]}
+        # A bad clock's number is the processor time of some process, which may be there or not.
+        clocks = {table.names[n] for n in ("clock_gettime", "clock_getres", "clock_settime", "clock_adjtime", "clock_nanosleep", "timer_create")}
         for name in PROFILES:
             calls = [(nr, table.verdict(name, nr, [BAD] * 6)) for nr in NUMBERS if nr not in blocking]
             answers = output(PROBE, "calls", name, input="".join(f"{nr} {v if v == 'allow' else '-'}\n" for nr, v in calls)).splitlines()
@@ -264,6 +266,8 @@ class Kernel(unittest.TestCase):
             for (nr, verdict), line in zip(calls, answers):
                 _, result, free = line.split()
                 expected = free if verdict == "allow" else str(-getattr(errno, verdict.upper()))
+                if nr in clocks and verdict == "allow" and {result, free} <= {str(-errno.EINVAL), str(-errno.EFAULT)}:
+                    continue
                 self.assertEqual(result, expected, (name, nr, table.rows.get(nr, {}).get("name")))
 
     def test_foreign_calls_end_the_process(self):

@@ -100,7 +100,7 @@ def test_a_timeout_interrupts_the_function_and_the_worker_lives(work):
     assert answer.status == 504
     assert work.ask("forever", timeout=0.3).status == 504
     # The loop of async functions has a thread of its own, so the end may come after the answer.
-    wait_for(lambda: work.call("look") == ["begin", "end", "spin", "async begin", "async end"], "the async function has ended")
+    assert wait_for(lambda: work.call("look") == ["begin", "end", "spin", "async begin", "async end"])
     assert work.call("pid") == before
 
 
