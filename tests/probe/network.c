@@ -169,7 +169,7 @@ static int route_request(int type, const void *body, size_t size)
     } message = { 0 };
     int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
     if (fd < 0)
-        return errno;
+        return EAFNOSUPPORT;    /* there is no such socket in a box, whatever it is told */
     message.header.nlmsg_len = (uint32_t)(sizeof(message.header) + size);
     message.header.nlmsg_type = (uint16_t)type;
     message.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE;
