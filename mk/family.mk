@@ -8,7 +8,7 @@ ZYGOTE_SOURCES   := $(ZYGOTE_LIBRARY) $(wildcard tests/zygote/*.c)
 
 .PHONY: family zygote
 zygote: $(ZYGOTE)
-$(ZYGOTE): $(ZYGOTE_SOURCES) $(POLICY_GENERATED) $(wildcard guest/zygote/*.h tests/zygote/*.h src/box/*.h src/sys/*.h) \
+$(ZYGOTE): $(ZYGOTE_SOURCES) $(POLICY_GENERATED) $(wildcard guest/zygote/*.h tests/zygote/*.h src/box/*.h src/box/*/*.h src/sys/*.h) \
            | packages $(KERNEL_HEADERS)/linux
 	@mkdir -p $(@D)
 	$(call say,link,$@)$(CC) $(CFLAGS) -Iguest/zygote -I. $(LDFLAGS) -o $@ $(ZYGOTE_SOURCES) $(POLICY_GENERATED)

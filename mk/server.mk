@@ -1,19 +1,17 @@
 # The server: everything unprivileged in one program against glibc and Debian's libraries. New files in the folders below are found by themselves.
-PACKAGES       += libsqlite3-dev libjansson-dev libwslay-dev libssl-dev libyaml-dev
+PACKAGES       += libsqlite3-dev libjansson-dev libssl-dev libyaml-dev
 TEST_TARGETS   += front
 
 SERVER          := $(BUILD)/carrel-server
-SERVER_SOURCES  := $(sort $(wildcard src/base/*.c src/http/*.c src/front/*.c src/doors/*/*.c src/client/*.c src/files/*.c src/zmtp/*.c))
+SERVER_SOURCES  := $(sort $(wildcard src/base/*.c src/http/*.c src/server/*.c src/front/*.c src/front/*/*.c src/doors/*/*.c src/client/*.c src/client/*/*.c src/files/*.c src/zmtp/*.c))
 SERVER_OBJECTS  := $(SERVER_SOURCES:src/%.c=$(BUILD)/server/obj/%.o)
 SERVER_CFLAGS    = -O2 -g $(COMMON) $(HARDENING) -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -fstack-clash-protection -fcf-protection -fPIE
 SERVER_LDFLAGS  := -pie -Wl,-z,noexecstack,-z,relro,-z,now,--as-needed
-SERVER_LIBS     := -lsqlite3 -ljansson -lwslay -lcrypto -lyaml
+SERVER_LIBS     := -lsqlite3 -ljansson -lcrypto -lyaml
 
-# mk/build.mk has read ALL_TARGETS before this file comes, hence the second line. The folders may be there before the program is.
-ifneq ($(wildcard src/front/main.c),)
+# mk/build.mk has read ALL_TARGETS before this file comes, hence the second line.
 ALL_TARGETS    += $(SERVER)
 all: $(SERVER)
-endif
 
 .PHONY: server front front-unit server-clean
 ## server: build the server only
@@ -28,9 +26,9 @@ $(BUILD)/server/obj/%.o: src/%.c | packages
 
 -include $(SERVER_OBJECTS:.o=.d)
 
-# --- units of the front that need no server: settings, store, who asks ---
+# --- units of the front that need no server: settings, database, who asks ---
 FRONT_OUT       := $(BUILD)/front
-FRONT_TESTED    := $(sort $(wildcard src/front/config*.c src/front/store*.c src/front/auth*.c src/front/token.c src/front/layers.c)) \
+FRONT_TESTED    := $(sort $(wildcard src/front/config/*.c src/front/db/*.c src/front/identity/auth*.c) src/front/identity/token.c) \
                    $(addprefix src/http/,arena.c fault.c parse.c text.c) $(addprefix src/base/,budget.c buf.c err.c fd.c guest.c parse.c)
 FRONT_UNITS     := $(patsubst tests/front/%.c,$(FRONT_OUT)/%,$(wildcard tests/front/test_*.c))
 FRONT_OBJECTS   := $(FRONT_TESTED:%.c=$(FRONT_OUT)/obj/%.o)

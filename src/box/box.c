@@ -31,7 +31,7 @@
 
 #include "base/fd.h"
 #include "box/command.h"
-#include "box/family.h"
+#include "box/family/family.h"
 #include "box/init.h"
 #include "box/making.h"
 #include "box/payload.h"

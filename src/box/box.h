@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "box/ids.h"
+#include "box/host/ids.h"
 #include "box/plan.h"
 #include "box/spec.h"
 #include "sys/cgroup.h"

@@ -10,7 +10,7 @@
 
 #include "base/fd.h"
 #include "box/box.h"
-#include "box/family.h"
+#include "box/family/family.h"
 #include "box/making.h"
 #include "sys/network.h"
 

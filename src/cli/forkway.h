@@ -2,8 +2,8 @@
 #ifndef CARREL_CLI_FORKWAY_H
 #define CARREL_CLI_FORKWAY_H
 
-#include "box/family.h"
-#include "cli/options.h"
+#include "box/family/family.h"
+#include "cli/options/options.h"
 
 struct forkway {
     int           program;      /* owned: if it was given by a path; else -1 */

@@ -14,13 +14,13 @@
 #include "base/outfile.h"
 #include "box/box.h"
 #include "cli/commands.h"
-#include "cli/container.h"
+#include "cli/doctor/container.h"
 #include "cli/forkway.h"
-#include "cli/help.h"
-#include "cli/options.h"
+#include "cli/options/help.h"
+#include "cli/options/options.h"
+#include "cli/options/sources.h"
 #include "cli/report.h"
 #include "cli/session.h"
-#include "cli/sources.h"
 #include "cli/viaserver.h"
 
 enum { CAPTURE_MAX = 256 << 20, REPORT_MAX = 1 << 30, TRACE_STEPS = 8 };

@@ -7,7 +7,7 @@
 #include <termios.h>
 
 #include "box/box.h"
-#include "cli/options.h"
+#include "cli/options/options.h"
 #include "cli/stream.h"
 
 struct session {

@@ -42,7 +42,7 @@ enum {
 
 /* ---- where a server is ---- */
 
-/* Somebody serves there whom we may trust with what we send; see client/server.c. */
+/* Somebody serves there whom we may trust with what we send; see client/wire/server.c. */
 static bool is_served(const char *path, bool by_anybody)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };

@@ -6,9 +6,9 @@
 #include <sys/types.h>
 
 #include "base/budget.h"
-#include "front/boxes.h"
-#include "front/config.h"
-#include "front/execs.h"
+#include "front/boxes/boxes.h"
+#include "front/config/config.h"
+#include "front/execs/execs.h"
 #include "http/loop.h"
 #include "http/router.h"
 #include "http/server.h"
@@ -18,7 +18,7 @@ struct grant;
 struct jupyter;
 struct keeper_link;
 struct service;
-struct store;
+struct db;
 
 /* How often something took how long. A bucket counts what took at most its bound and more than the one before. */
 enum { HISTOGRAM_BOUNDS = 16 };
@@ -53,7 +53,7 @@ struct keeper_wait {
 struct front {
     struct loop        *loop;
     struct config       config;
-    struct store       *store;
+    struct db          *db;
     struct auth        *auth;
     struct keeper_link *keeper;
     struct http_server *http;

@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 #include "box/box.h"
-#include "box/family.h"
+#include "box/family/family.h"
 #include "box/store.h"
 #include "keeper/proto.h"
 

@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "box/family.h"
+#include "box/family/family.h"
 #include "box/init.h"
 
 enum { BOXES = 8, ROUNDS = 40, PATIENCE_MS = 60000 };

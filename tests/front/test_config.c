@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <sys/stat.h>
 
-#include "front/config.h"
+#include "front/config/config.h"
 #include "front/scratch.h"
 
 static struct config config;

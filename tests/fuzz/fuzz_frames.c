@@ -9,10 +9,10 @@
 #include "box/procfile.h"
 #include "keeper/keeper.c"
 #undef STATE
-#include "keeper/ops.c"
-#include "keeper/families.c"
 #include "keeper/deadlines.c"
+#include "keeper/families.c"
 #include "keeper/later.c"
+#include "keeper/ops.c"
 
 static uint8_t whim;        /* of the pretended box layer, from the input */
 

@@ -3,7 +3,7 @@
 #include "fuzz.h"
 
 #include "base/parse.h"
-#include "cli/options.h"
+#include "cli/options/options.h"
 
 enum { WORDS_MAX = 64 };
 

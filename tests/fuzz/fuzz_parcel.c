@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "doors/jupyter/parcel.c"
-#include "front/kernel_message.c"
+#include "front/kernels/kernel_message.c"
 
 /* What parcel.c has from the rest of the front. */
 int64_t front_now_ms(void)

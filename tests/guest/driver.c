@@ -21,7 +21,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "box/family.h"
+#include "box/family/family.h"
 #include "box/payload.h"
 
 enum { CONTROL = 3, BOXES = 128, STRINGS = 32, TEXT = 4000 };

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "cli/options.h"
-#include "cli/suggest.h"
+#include "cli/options/options.h"
+#include "cli/options/suggest.h"
 
 enum { WORDS_MAX = 32 };
 

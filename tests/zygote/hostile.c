@@ -16,9 +16,9 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "box/family/zygote_proto.h"
 #include "box/init.h"
 #include "box/payload.h"
-#include "box/zygote_proto.h"
 #include "sys/rights.h"
 
 enum { STACK_BYTES = 256 << 10, CROWD = 1000 };

@@ -14,10 +14,10 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "front/auth.h"
-#include "front/boxes.h"
+#include "front/boxes/boxes.h"
 #include "front/front.h"
-#include "front/kernels.h"
+#include "front/identity/auth.h"
+#include "front/kernels/kernels.h"
 #include "http/router.h"
 #include "http/server.h"
 

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "doors/jupyter/door.h"
-#include "front/auth_host.h"
-#include "front/caller.h"
+#include "front/identity/auth_host.h"
+#include "front/identity/caller.h"
 
 struct way {
     call_handler *handle;

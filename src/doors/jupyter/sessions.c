@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "doors/jupyter/door.h"
-#include "front/store.h"
+#include "front/db/db.h"
 
 enum { SESSIONS_MOST = 1024, PATH_MOST = 4096 };
 
@@ -44,10 +44,10 @@ static void log_failure(const struct session *s, const char *what, const struct 
 
 static void session_keep(const struct jupyter *j, const struct session *s)
 {
-    const struct store_session row = { s->id, s->owner, s->kernel, s->path, s->name, s->type };
+    const struct db_session row = { s->id, s->owner, s->kernel, s->path, s->name, s->type };
     struct err e = { 0 };
 
-    if (store_session_put(j->front->store, &row, &e) < 0)
+    if (db_session_put(j->front->db, &row, &e) < 0)
         log_failure(s, "a session cannot be kept", &e);
 }
 
@@ -56,7 +56,7 @@ static void session_drop(const struct jupyter *j, struct session **p)
 {
     struct session *s = *p;
     struct err e = { 0 };
-    int r = store_session_delete(j->front->store, s->id, &e);
+    int r = db_session_delete(j->front->db, s->id, &e);
 
     if (r < 0 && r != -ENOENT)
         log_failure(s, "a session cannot be forgotten", &e);
@@ -64,7 +64,7 @@ static void session_drop(const struct jupyter *j, struct session **p)
     session_free(s);
 }
 
-static int load(const struct store_session *row, void *arg)
+static int load(const struct db_session *row, void *arg)
 {
     struct jupyter *j = arg;
     struct session *s = calloc(1, sizeof *s);
@@ -88,7 +88,7 @@ static int load(const struct store_session *row, void *arg)
 
 int sessions_load(struct jupyter *j, struct err *e)
 {
-    int r = store_sessions(j->front->store, load, j, e);
+    int r = db_sessions(j->front->db, load, j, e);
 
     return r == -ENOMEM ? err_at(e, ENOMEM, STEP_MEMORY, 0, "sessions") : r;
 }

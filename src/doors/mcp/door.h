@@ -8,8 +8,8 @@
 
 #include "base/buf.h"
 #include "doors/mcp/envelope.h"
-#include "front/auth.h"
 #include "front/front.h"
+#include "front/identity/auth.h"
 #include "http/server.h"
 
 enum {

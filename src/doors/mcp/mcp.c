@@ -11,8 +11,8 @@
 
 #include "base/jsonscan.h"
 #include "doors/mcp/door.h"
-#include "front/caller.h"
-#include "front/inlets.h"
+#include "front/identity/caller.h"
+#include "front/services/inlets.h"
 
 #define PATH "/mcp"
 #define SERVICES "/mcp/services/"

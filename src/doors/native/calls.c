@@ -7,7 +7,7 @@
 
 #include "base/jsonout.h"
 #include "doors/native/service.h"
-#include "front/inlets.h"
+#include "front/services/inlets.h"
 
 enum { CALL_BODY_MOST = 48 << 20, ANSWER_MOST = (64 << 20) + 4096 };
 

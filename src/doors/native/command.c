@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/parse.h"
-#include "front/families.h"
+#include "front/boxes/families.h"
 
 enum { ARGS_MAX = 65536, ARG_BYTES_MAX = 131071 /* Linux' MAX_ARG_STRLEN */, TERMINAL_SIDE_MAX = 4096 };
 

@@ -9,10 +9,10 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "front/auth.h"
-#include "front/boxes.h"
-#include "front/execs.h"
+#include "front/boxes/boxes.h"
+#include "front/execs/execs.h"
 #include "front/front.h"
+#include "front/identity/auth.h"
 #include "http/router.h"
 #include "http/server.h"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "doors/native/door.h"
-#include "front/store.h"
+#include "front/db/db.h"
 
 enum { PAGE_DEFAULT = 100, PAGE_MAX = 1000, BATCH = 64, KEEPALIVE_MS = 15000, PAGE_BYTES_MAX = 16 << 20 };
 #define NOT_YET UINT64_MAX
@@ -45,7 +45,7 @@ struct page {
     unsigned      n;
 };
 
-static char *event_text(struct watch *w, const struct store_event *event)
+static char *event_text(struct watch *w, const struct db_event *event)
 {
     const struct box *b = ask_box_by_number(w->ask->front, event->box);
 
@@ -61,7 +61,7 @@ static char *event_text(struct watch *w, const struct store_event *event)
     return text;
 }
 
-static int add_to_page(const struct store_event *event, void *arg)
+static int add_to_page(const struct db_event *event, void *arg)
 {
     struct page *page = arg;
     char *text = event_text(page->watch, event);
@@ -86,7 +86,7 @@ static void reply_page(struct ask *a, uint64_t after, uint64_t limit)
 
     buf_init(&out, PAGE_BYTES_MAX);
     buf_add_text(&out, "{\"events\":[");
-    if (store_events(a->front->store, w.box, after, (unsigned)limit, add_to_page, &page, &e) < 0) {
+    if (db_events(a->front->db, w.box, after, (unsigned)limit, add_to_page, &page, &e) < 0) {
         buf_done(&out);
         reply_err(a, &e);
         return;
@@ -111,7 +111,7 @@ static bool send_event(struct watch *w, uint64_t number, const char *type, const
     return http_reply_writev(w->ask->r, v, 3) == 0;
 }
 
-static int replay_one(const struct store_event *event, void *arg)
+static int replay_one(const struct db_event *event, void *arg)
 {
     struct page *page = arg;
     char *text = event_text(page->watch, event);
@@ -133,7 +133,7 @@ static void replay(struct watch *w)
 
     if (w->last == NOT_YET || http_reply_room(w->ask->r) == 0)
         return;         /* on_event or on_writable comes */
-    if (store_events(w->ask->front->store, w->box, w->last, BATCH, replay_one, &page, &e) < 0)
+    if (db_events(w->ask->front->db, w->box, w->last, BATCH, replay_one, &page, &e) < 0)
         http_request_abort(w->ask->r);
     else if (page.n > 0)
         loop_task_add(w->ask->r->loop, &w->task);

@@ -6,8 +6,8 @@
 
 #include "base/parse.h"
 #include "doors/native/service.h"
-#include "front/inlets.h"
-#include "front/token.h"
+#include "front/identity/token.h"
+#include "front/services/inlets.h"
 
 enum { NAMES_MOST = 1024 };
 

@@ -10,7 +10,7 @@
 #include "doors/native/door.h"
 #include "doors/native/native.h"
 #include "front/keeper_link.h"
-#include "front/kernels.h"
+#include "front/kernels/kernels.h"
 
 enum { METRICS_MAX = 65536 };
 

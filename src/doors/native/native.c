@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "doors/native/door.h"
-#include "front/caller.h"
+#include "front/identity/caller.h"
 
 /* OPEN: for everybody, unknown callers too. HELD: for whoever holds a grant, and for nobody else. KEEPER: waits for a
  * keeper that is not there yet; BOX implies it. */

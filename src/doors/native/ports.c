@@ -9,7 +9,7 @@
 
 #include "base/fd.h"
 #include "doors/native/link.h"
-#include "front/token.h"
+#include "front/identity/token.h"
 #include "http/proxy.h"
 
 struct port {

@@ -4,7 +4,7 @@
 
 #include "base/jsonout.h"
 #include "doors/native/door.h"
-#include "front/kernel_run.h"
+#include "front/kernels/kernel_run.h"
 
 enum { CODE_MOST = 16 << 20, RUN_BODY_MOST = 32 << 20 };
 

@@ -3,8 +3,8 @@
 #define CARREL_DOORS_NATIVE_SERVICE_H
 
 #include "doors/native/door.h"
-#include "front/grants.h"
-#include "front/services.h"
+#include "front/services/grants.h"
+#include "front/services/services.h"
 
 /* Lines that a client may not take at once. */
 struct lines {
