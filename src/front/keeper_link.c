@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/list.h"
 #include "front/dial.h"
 #include "front/front.h"
 
@@ -96,7 +97,7 @@ static void fail_pending(struct keeper_link *link, bool only_unsent)
 
 static void on_fail(struct loop_task *task)
 {
-    fail_pending((struct keeper_link *)((char *)task - offsetof(struct keeper_link, fail)), true);
+    fail_pending(container_of(task, struct keeper_link, fail), true);
 }
 
 static void disconnect(struct keeper_link *link)
@@ -250,7 +251,7 @@ static bool receive_one(struct keeper_link *link)
 
 static void on_socket(struct loop_fd *w, uint32_t events)
 {
-    struct keeper_link *link = (struct keeper_link *)((char *)w - offsetof(struct keeper_link, socket));
+    struct keeper_link *link = container_of(w, struct keeper_link, socket);
 
     if (events & EPOLLOUT)
         flush(link);
@@ -288,7 +289,7 @@ static _Noreturn void helper_is_gone(void)
 
 static void on_helper(struct loop_fd *w, uint32_t events)
 {
-    struct keeper_link *link = (struct keeper_link *)((char *)w - offsetof(struct keeper_link, helper));
+    struct keeper_link *link = container_of(w, struct keeper_link, helper);
     int code = 0, socket = -1;
     (void)events;
 
@@ -304,7 +305,7 @@ static void on_helper(struct loop_fd *w, uint32_t events)
 
 static void on_retry(struct loop_timer *timer)
 {
-    struct keeper_link *link = (struct keeper_link *)((char *)timer - offsetof(struct keeper_link, retry));
+    struct keeper_link *link = container_of(timer, struct keeper_link, retry);
 
     if (link->asked || link->socket.fd >= 0)
         return;

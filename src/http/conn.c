@@ -14,6 +14,7 @@
  * what is sent to it. EPOLLIN is left armed until it fires unwanted, which saves two epoll_ctl calls in an ordinary
  * request. */
 #include "base/fd.h"
+#include "base/list.h"
 #include "http/conn.h"
 
 #include <errno.h>
@@ -454,7 +455,7 @@ void conn_start(struct http_conn *c)
 
 void conn_on_task(struct loop_task *t)
 {
-    conn_run((struct http_conn *)((char *)t - offsetof(struct http_conn, task)), 0);
+    conn_run(container_of(t, struct http_conn, task), 0);
 }
 
 void conn_on_event(struct loop_fd *w, uint32_t events)
@@ -478,7 +479,7 @@ void conn_on_event(struct loop_fd *w, uint32_t events)
 
 void conn_on_timer(struct loop_timer *t)
 {
-    struct http_conn *c = (struct http_conn *)((char *)t - offsetof(struct http_conn, timer));
+    struct http_conn *c = container_of(t, struct http_conn, timer);
     if (c->wait == WAIT_NOTHING)
         return;
     if (c->wait == WAIT_BODY && c->state->window_bytes >= c->server->config.body_min_bytes) {

@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/jsonout.h"
+#include "base/list.h"
 #include "http/conn.h"
 
 #define DIRECT_BYTES    16384       /* from here on, sending beats copying */
@@ -106,7 +107,7 @@ static ssize_t send_pieces(struct http_request_state *q, struct iovec *v, int n)
 static void on_pipe_event(struct loop_fd *w, uint32_t events)
 {
     struct http_request_state *q =
-        (struct http_request_state *)((char *)w - offsetof(struct http_request_state, file_watch));
+        container_of(w, struct http_request_state, file_watch);
     (void)events;
     loop_fd_remove(q->request.loop, w);
     q->file_is_empty = false;

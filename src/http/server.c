@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/list.h"
 #include "http/conn.h"
 
 #define ACCEPTS_PER_TURN 64
@@ -116,7 +117,7 @@ const char *server_date(struct http_server *s)
 
 static void drained(struct loop_task *t)
 {
-    struct http_server *s = (struct http_server *)((char *)t - offsetof(struct http_server, drained_task));
+    struct http_server *s = container_of(t, struct http_server, drained_task);
     if (s->config.on_drained)
         s->config.on_drained(s->config.owner);
 }
@@ -258,7 +259,7 @@ static void listeners_watch(struct http_server *s, uint32_t events)
 
 static void on_accept_pause_over(struct loop_timer *t)
 {
-    struct http_server *s = (struct http_server *)((char *)t - offsetof(struct http_server, accept_timer));
+    struct http_server *s = container_of(t, struct http_server, accept_timer);
     listeners_watch(s, EPOLLIN);
 }
 
@@ -394,7 +395,7 @@ static void listeners_close(struct http_server *s)
 
 static void on_drain_deadline(struct loop_timer *t)
 {
-    struct http_server *s = (struct http_server *)((char *)t - offsetof(struct http_server, drain_timer));
+    struct http_server *s = container_of(t, struct http_server, drain_timer);
     for (struct http_conn *c = s->conns.next, *next; c != &s->conns; c = next) {
         next = c->next;
         c->aborted = true;

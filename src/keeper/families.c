@@ -23,6 +23,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/list.h"
 #include "keeper/later.h"
 #include "keeper/opener.h"
 
@@ -45,9 +46,7 @@ static struct err zygote_ended(const struct kept_family *f, bool was_ready)
 
 static void free_family(struct kept_family *f)
 {
-    *f->back = f->next;
-    if (f->next)
-        f->next->back = f->back;
+    LIST_REMOVE(f);
     free(f);
 }
 
@@ -318,11 +317,7 @@ int keeper_make_family(struct keeper *keeper, const struct request_family *q, co
     f->template = q->template;
     f->make_serial = q->head.serial;
     f->deadline_us = clock_monotonic_us() + FAMILY_READY_MS * UINT64_C(1000);
-    f->next = keeper->families;
-    f->back = &keeper->families;
-    if (f->next)
-        f->next->back = &f->next;
-    keeper->families = f;
+    LIST_ADD(keeper->families, f);
     keeper->family[f->slot] = f;
     return 0;
 }

@@ -17,6 +17,7 @@
 
 #include "base/jsonscan.h"
 #include "kube/conn.h"
+#include "base/list.h"
 
 enum { CONNS_MAX = 8, IDLE_MS = 45000, ANSWER_MAX = 64 << 20, DEADLINE_MS = 60000, SILENCE_MS = 30000,
        REFRESH_MS = 5000, RENEW_MS = 10000 };
@@ -139,7 +140,7 @@ static void abandon(struct kube_call *call)
 
 static void on_deadline(struct loop_timer *t)
 {
-    struct kube_call *call = (struct kube_call *)((char *)t - offsetof(struct kube_call, deadline));
+    struct kube_call *call = container_of(t, struct kube_call, deadline);
 
     abandon(call);
     fail_call(call, ETIMEDOUT, "no whole answer in time");
@@ -147,7 +148,7 @@ static void on_deadline(struct loop_timer *t)
 
 static void on_silence(struct loop_timer *t)
 {
-    struct kube_call *call = (struct kube_call *)((char *)t - offsetof(struct kube_call, silence));
+    struct kube_call *call = container_of(t, struct kube_call, silence);
 
     abandon(call);
     fail_call(call, ETIMEDOUT, "nothing came for too long");
@@ -336,7 +337,7 @@ static void sweep(struct kube_client *c)
 
 static void on_sweep(struct loop_timer *t)
 {
-    struct kube_client *c = (struct kube_client *)((char *)t - offsetof(struct kube_client, sweep));
+    struct kube_client *c = container_of(t, struct kube_client, sweep);
     uint64_t now = loop_now_ms();
 
     for (struct client_conn *k = c->conns; k; k = k->next)
@@ -366,7 +367,7 @@ static struct client_conn *idle_conn(struct kube_client *c, unsigned *ret_open)
 
 static void on_dispatch(struct loop_task *t)
 {
-    struct kube_client *c = (struct kube_client *)((char *)t - offsetof(struct kube_client, dispatch));
+    struct kube_client *c = container_of(t, struct kube_client, dispatch);
     unsigned open;
 
     sweep(c);

@@ -18,6 +18,7 @@
 
 #include "base/fd.h"
 #include "base/guest.h"
+#include "base/list.h"
 #include "base/parse.h"
 #include "doors/jupyter/jupyter.h"
 #include "doors/mcp/mcp.h"
@@ -233,7 +234,7 @@ static void on_drained(void *owner)
 
 static void on_signal(struct loop_signal *s, const struct signalfd_siginfo *info)
 {
-    struct server *server = (struct server *)((char *)s - offsetof(struct server, signals));
+    struct server *server = container_of(s, struct server, signals);
 
     (void)info;
     if (server->draining)
@@ -244,7 +245,7 @@ static void on_signal(struct loop_signal *s, const struct signalfd_siginfo *info
 
 static void on_prune(struct loop_timer *t)
 {
-    struct server *server = (struct server *)((char *)t - offsetof(struct server, prune));
+    struct server *server = container_of(t, struct server, prune);
     struct err e;
 
     boxes_prune(&server->front, front_now_ms() - KEEP_DEAD_MS);
@@ -256,7 +257,7 @@ static void on_prune(struct loop_timer *t)
 /* What must wait for the disk waits while nobody asks for anything. */
 static void on_maintain(struct loop_timer *t)
 {
-    struct server *server = (struct server *)((char *)t - offsetof(struct server, maintain));
+    struct server *server = container_of(t, struct server, maintain);
     struct err e;
 
     if (server->requests_seen == server->front.metrics.requests && db_maintain(server->front.db, &e) < 0)

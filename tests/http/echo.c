@@ -17,6 +17,7 @@
 #include "http/proxy.h"
 #include "http/router.h"
 #include "http/websocket.h"
+#include "base/list.h"
 
 #define PIECE 65536
 
@@ -221,7 +222,7 @@ static void sink_on(struct http_request *r)
 
 static void on_tick(struct loop_timer *t)
 {
-    struct job *j = (struct job *)((char *)t - offsetof(struct job, timer));
+    struct job *j = container_of(t, struct job, timer);
     sink_on(j->request);
 }
 
@@ -476,7 +477,7 @@ static void on_drained(void *owner)
 
 static void on_signal(struct loop_signal *s, const struct signalfd_siginfo *info)
 {
-    struct app *app = (struct app *)((char *)s - offsetof(struct app, signals));
+    struct app *app = container_of(s, struct app, signals);
     if (info->ssi_signo == SIGCHLD)
         while (waitpid(-1, NULL, WNOHANG) > 0)
             ;

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "doors/jupyter/door.h"
 
 enum { DEATHS_MOST = 5, SOON_MS = 30000 };
@@ -55,9 +56,7 @@ static void desk_free(struct desk *d)
         forget_pending(d, d->n_pending - 1);
     loop_timer_cancel(loop, &d->launch);
     loop_task_cancel(loop, &d->task);
-    *d->back = d->next;
-    if (d->next)
-        d->next->back = d->back;
+    LIST_REMOVE(d);
     free(d);
 }
 
@@ -111,7 +110,7 @@ static void on_dead(struct desk *d)
 
 static void on_task(struct loop_task *t)
 {
-    struct desk *d = (struct desk *)((char *)t - offsetof(struct desk, task));
+    struct desk *d = container_of(t, struct desk, task);
     struct kernel *k = d->client.kernel;
     struct err e = { 0 };
 
@@ -131,7 +130,7 @@ static void on_task(struct loop_task *t)
 
 static void on_launch(struct loop_timer *t)
 {
-    struct desk *d = (struct desk *)((char *)t - offsetof(struct desk, launch));
+    struct desk *d = container_of(t, struct desk, launch);
     struct kernel *k = d->client.kernel;
 
     if (k && (k->state == KERNEL_STARTING || k->state == KERNEL_RESTARTING))
@@ -140,7 +139,7 @@ static void on_launch(struct loop_timer *t)
 
 static void on_state(struct kernel_client *c)
 {
-    struct desk *d = (struct desk *)((char *)c - offsetof(struct desk, client));
+    struct desk *d = container_of(c, struct desk, client);
     struct loop *loop = d->jupyter->front->loop;
 
     switch (c->kernel->state) {
@@ -167,7 +166,7 @@ static void on_state(struct kernel_client *c)
 
 static bool on_message(struct kernel_client *c, struct kernel_message *m)
 {
-    struct desk *d = (struct desk *)((char *)c - offsetof(struct desk, client));
+    struct desk *d = container_of(c, struct desk, client);
 
     d->last = m->number;
     if (m->channel == KERNEL_SHELL && strcmp(m->type, "execute_reply") == 0)
@@ -198,11 +197,7 @@ struct desk *desk_of(struct kernel *k)
     d->client.on_state = on_state;
     d->launch.on_expire = on_launch;
     d->task.on_run = on_task;
-    d->next = j->desks;
-    d->back = &j->desks;
-    if (d->next)
-        d->next->back = &d->next;
-    j->desks = d;
+    LIST_ADD(j->desks, d);
     d->last = kernel_last_number(k);
     kernel_attach(k, &d->client, UINT64_MAX);
     loop_task_add(j->front->loop, &j->sweep);   /* the desks of kernels that are gone do not grow in number */
@@ -338,7 +333,7 @@ static bool is_forgotten(const struct kernel *k, const struct config_jupyter *c,
 
 static void on_cull(struct loop_timer *t)
 {
-    struct jupyter *j = (struct jupyter *)((char *)t - offsetof(struct jupyter, cull));
+    struct jupyter *j = container_of(t, struct jupyter, cull);
     const struct config_jupyter *config = &j->front->config.jupyter;
     int64_t now = front_now_ms();
 
@@ -357,7 +352,7 @@ static void on_cull(struct loop_timer *t)
 /* A dead kernel goes without a word: with its box, or when another door deletes it. */
 static void on_sweep(struct loop_task *t)
 {
-    struct jupyter *j = (struct jupyter *)((char *)t - offsetof(struct jupyter, sweep));
+    struct jupyter *j = container_of(t, struct jupyter, sweep);
 
     for (struct desk *d = j->desks; d; d = d->next)
         if (!d->client.kernel)
@@ -366,7 +361,7 @@ static void on_sweep(struct loop_task *t)
 
 static void on_box_event(struct box_watcher *w, const struct box *box, uint64_t number, const char *type, json_t *body)
 {
-    struct jupyter *j = (struct jupyter *)((char *)w - offsetof(struct jupyter, watcher));
+    struct jupyter *j = container_of(w, struct jupyter, watcher);
 
     (void)box;
     (void)number;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "doors/jupyter/door.h"
 #include "front/identity/auth_host.h"
 #include "front/identity/caller.h"
@@ -127,7 +128,7 @@ static bool is_below(struct http_text path, const char *root)
 
 static void on_keeper(struct keeper_wait *w)
 {
-    struct call *c = (struct call *)((char *)w - offsetof(struct call, wait));
+    struct call *c = container_of(w, struct call, wait);
 
     if (c->front->ready) {
         ways[c->match->route - routes].handle(c);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "doors/jupyter/door.h"
 #include "doors/native/door.h"
 
@@ -23,12 +24,7 @@ struct making {
 
 static void making_unlist(struct making *m)
 {
-    if (!m->back)
-        return;
-    *m->back = m->next;
-    if (m->next)
-        m->next->back = m->back;
-    m->back = NULL;
+    LIST_REMOVE(m);
 }
 
 static void making_free(struct making *m)
@@ -151,11 +147,7 @@ static struct making *making_new(struct call *c, struct wish *w, made_callback *
         making_free(m);
         return NULL;
     }
-    m->next = j->makings;
-    m->back = &j->makings;
-    if (m->next)
-        m->next->back = &m->next;
-    j->makings = m;
+    LIST_ADD(j->makings, m);
     return m;
 }
 

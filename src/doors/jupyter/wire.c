@@ -16,6 +16,7 @@
 
 #include "base/fd.h"
 #include "base/jsonscan.h"
+#include "base/list.h"
 #include "doors/jupyter/door.h"
 #include "http/websocket.h"
 
@@ -76,10 +77,7 @@ static void wire_leave(struct wire *w)
     }
     if (w->has_session)
         desk_note(d, w->session, w->last);
-    *w->back = w->next;
-    if (w->next)
-        w->next->back = w->back;
-    w->back = NULL;
+    LIST_REMOVE(w);
     loop_timer_cancel(w->loop, &w->stall);
     for (struct queued *q = w->queue, *next; q; q = next) {
         next = q->next;
@@ -166,7 +164,7 @@ void wires_close(struct desk *d, const char *why)
 
 static bool on_kernel_message(struct kernel_client *c, struct kernel_message *m)
 {
-    struct wire *w = (struct wire *)((char *)c - offsetof(struct wire, client));
+    struct wire *w = container_of(c, struct wire, client);
 
     bool is_old = w->is_catching_up && strcmp(m->parent_session, w->session) != 0;
     if (is_for(w, m) && !is_old)
@@ -219,7 +217,7 @@ static void on_writable(struct websocket *s, void *owner)
 
 static void on_stall(struct loop_timer *t)
 {
-    wire_close((struct wire *)((char *)t - offsetof(struct wire, stall)), WS_TRY_LATER, "the client does not read");
+    wire_close(container_of(t, struct wire, stall), WS_TRY_LATER, "the client does not read");
 }
 
 /* ---- from the client ---- */
@@ -401,11 +399,7 @@ static void attach(struct wire *w, struct desk *d)
     if (w->has_session)
         after = desk_recall(d, w->session);
     w->desk = d;
-    w->next = d->wires;
-    w->back = &d->wires;
-    if (w->next)
-        w->next->back = &w->next;
-    d->wires = w;
+    LIST_ADD(d->wires, w);
     w->last = after == UINT64_MAX ? d->last : after;
     k->connections++;
     greet(w);

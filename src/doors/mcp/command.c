@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "doors/mcp/door.h"
 #include "doors/native/command.h"
 
@@ -86,7 +87,7 @@ static void answer(struct mcp_call *c, const struct exec *x)
 
 static void on_change(struct exec_follower *f)
 {
-    struct running *w = (struct running *)((char *)f - offsetof(struct running, follower));
+    struct running *w = container_of(f, struct running, follower);
 
     if (w->exec->state != EXEC_ENDED)
         return;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/jsonout.h"
+#include "base/list.h"
 #include "doors/mcp/door.h"
 #include "doors/native/transfer.h"
 #include "http/wsframe.h"
@@ -28,7 +29,7 @@ struct working {
 
 static struct working *of(struct helper_user *u)
 {
-    return (struct working *)((char *)u - offsetof(struct working, user));
+    return container_of(u, struct working, user);
 }
 
 static void done(struct working *w)

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/jsonscan.h"
+#include "base/list.h"
 #include "doors/mcp/door.h"
 #include "front/identity/caller.h"
 #include "front/services/inlets.h"
@@ -25,10 +26,7 @@ static struct mcp_call *calls;          /* of the one front of this process */
 void mcp_call_done(struct mcp_call *c)
 {
     if (c->back) {
-        *c->back = c->next;
-        if (c->next)
-            c->next->back = c->back;
-        c->back = NULL;
+        LIST_REMOVE(c);
         loop_timer_cancel(c->front->loop, &c->tick);
     }
     json_decref(c->m.root);
@@ -67,11 +65,7 @@ static void on_end(struct http_request *r, enum http_end how)
 
 static void keep(struct mcp_call *c)
 {
-    c->next = calls;
-    c->back = &calls;
-    if (calls)
-        calls->back = &c->next;
-    calls = c;
+    LIST_ADD(calls, c);
     c->tick.on_expire = mcp_on_tick;
     loop_timer_set(c->front->loop, &c->tick, MCP_TICK_MS);
 }

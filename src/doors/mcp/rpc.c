@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/jsonout.h"
+#include "base/list.h"
 #include "doors/mcp/door.h"
 #include "doors/native/door.h"
 
@@ -60,7 +61,7 @@ void mcp_on_writable(struct http_request *r)
 
 void mcp_on_tick(struct loop_timer *t)
 {
-    struct mcp_call *c = (struct mcp_call *)((char *)t - offsetof(struct mcp_call, tick));
+    struct mcp_call *c = container_of(t, struct mcp_call, tick);
 
     if (c->is_over)
         return;

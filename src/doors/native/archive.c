@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <string.h>
 
+#include "base/list.h"
 #include "doors/native/transfer.h"
 
 static bool begin(struct transfer *t)
@@ -20,7 +21,7 @@ static bool begin(struct transfer *t)
 
 static void on_data(struct helper_user *u, const char *data, size_t size)
 {
-    struct transfer *t = (struct transfer *)((char *)u - offsetof(struct transfer, user));
+    struct transfer *t = container_of(u, struct transfer, user);
 
     if (t->started || begin(t))
         transfer_hand_down(t, data, size);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "doors/native/door.h"
 #include "front/db/db.h"
 
@@ -141,7 +142,7 @@ static void replay(struct watch *w)
 
 static void on_task(struct loop_task *t)
 {
-    replay((struct watch *)((char *)t - offsetof(struct watch, task)));
+    replay(container_of(t, struct watch, task));
 }
 
 static void on_writable(struct http_request *r)
@@ -152,7 +153,7 @@ static void on_writable(struct http_request *r)
 static void on_event(struct box_watcher *watcher, const struct box *box, uint64_t number, const char *type,
                      json_t *body)
 {
-    struct watch *w = (struct watch *)((char *)watcher - offsetof(struct watch, watcher));
+    struct watch *w = container_of(watcher, struct watch, watcher);
 
     (void)type;
     (void)body;
@@ -165,7 +166,7 @@ static void on_event(struct box_watcher *watcher, const struct box *box, uint64_
 
 static void on_keepalive(struct loop_timer *t)
 {
-    struct watch *w = (struct watch *)((char *)t - offsetof(struct watch, keepalive));
+    struct watch *w = container_of(t, struct watch, keepalive);
 
     if (http_reply_room(w->ask->r) > 0 && http_reply_write(w->ask->r, ":\n\n", 3) < 0)
         return;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "base/parse.h"
 #include "doors/native/command.h"
 
@@ -32,7 +33,7 @@ static void run_on_end(struct ask *a, enum http_end how)
 
 static void run_on_change(struct exec_follower *f)
 {
-    struct run *run = (struct run *)((char *)f - offsetof(struct run, follower));
+    struct run *run = container_of(f, struct run, follower);
 
     if (run->exec->state != EXEC_ENDED)
         return;
@@ -44,7 +45,7 @@ static void run_on_change(struct exec_follower *f)
 /* A command in the background is promised when the keeper has it; before that it would be lost with this front. */
 static void promise_on_change(struct exec_follower *f)
 {
-    struct run *run = (struct run *)((char *)f - offsetof(struct run, follower));
+    struct run *run = container_of(f, struct run, follower);
 
     if (run->exec->state == EXEC_STARTING && !run->exec->is_kept)
         return;
@@ -222,7 +223,7 @@ static void type(struct http_request *r)
 
 static void typing_on_room(struct feed *f)
 {
-    struct typing *t = (struct typing *)((char *)f - offsetof(struct typing, feed));
+    struct typing *t = container_of(f, struct typing, feed);
 
     if (f->exec->in.fd < 0)
         typing_finish(t, true);

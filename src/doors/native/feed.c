@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "doors/native/command.h"
 
 static bool is_coming(const struct exec *x)
@@ -43,7 +44,7 @@ static void on_stdin(struct exec *x, void *arg)
 
 static void on_change(struct exec_follower *follower)
 {
-    struct feed *f = (struct feed *)((char *)follower - offsetof(struct feed, follower));
+    struct feed *f = container_of(follower, struct feed, follower);
 
     if (f->busy && !is_coming(f->exec))
         go_on(f);

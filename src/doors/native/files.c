@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "base/list.h"
 #include "base/parse.h"
 #include "doors/native/transfer.h"
 
@@ -110,7 +111,7 @@ static void sent(struct transfer *t, const struct files_done *done)
 /* The first piece of the file. Its size was told just before; a file of /proc has none, and is sent until it ends. */
 static void first_data(struct helper_user *u, const char *data, size_t size)
 {
-    struct transfer *t = (struct transfer *)((char *)u - offsetof(struct transfer, user));
+    struct transfer *t = container_of(u, struct transfer, user);
 
     if (!t->started) {
         bool unsized = t->entry.size == 0 && !t->is_range;

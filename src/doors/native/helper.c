@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/list.h"
 #include "front/keeper_link.h"
 
 enum {
@@ -118,7 +119,7 @@ static void helper_end(struct helper *h)
 
 static void on_timer(struct loop_timer *t)
 {
-    struct helper *h = (struct helper *)((char *)t - offsetof(struct helper, timer));
+    struct helper *h = container_of(t, struct helper, timer);
 
     if (h->state == IDLE) {
         helper_end(h);
@@ -328,7 +329,7 @@ static void push(struct helper *h, const char *data, size_t size)
 
 static void on_event(struct loop_fd *w, uint32_t events)
 {
-    struct helper *h = (struct helper *)((char *)w - offsetof(struct helper, watch));
+    struct helper *h = container_of(w, struct helper, watch);
 
     if (h->state == IDLE) {
         helper_end(h);          /* it has nothing to say then but that it ends */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "base/parse.h"
 #include "doors/native/run.h"
 
@@ -39,7 +40,7 @@ static void on_end(struct ask *a, enum http_end how)
 
 static void on_timer(struct loop_timer *t)
 {
-    struct question *q = (struct question *)((char *)t - offsetof(struct question, timer));
+    struct question *q = container_of(t, struct question, timer);
 
     done(q);
     reply_fail(q->ask, 504, "timeout", "the kernel has not answered in time; it may be running a cell");
@@ -47,7 +48,7 @@ static void on_timer(struct loop_timer *t)
 
 static bool on_message(struct kernel_client *c, struct kernel_message *m)
 {
-    struct question *q = (struct question *)((char *)c - offsetof(struct question, client));
+    struct question *q = container_of(c, struct question, client);
 
     if (m->channel != KERNEL_SHELL || strcmp(m->parent_id, q->id) != 0)
         return false;
@@ -58,7 +59,7 @@ static bool on_message(struct kernel_client *c, struct kernel_message *m)
 
 static void on_state(struct kernel_client *c)
 {
-    struct question *q = (struct question *)((char *)c - offsetof(struct question, client));
+    struct question *q = container_of(c, struct question, client);
 
     if (c->kernel->state != KERNEL_DEAD && c->kernel->state != KERNEL_RESTARTING)
         return;

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 
 #include "base/fd.h"
+#include "base/list.h"
 #include "front/keeper_link.h"
 
 enum { CONNECT_MS = 10000 };
@@ -62,12 +63,12 @@ static void settle(struct link *l)
 static void on_event(struct loop_fd *w, uint32_t events)
 {
     (void)events;
-    settle((struct link *)((char *)w - offsetof(struct link, watch)));
+    settle(container_of(w, struct link, watch));
 }
 
 static void on_timer(struct loop_timer *t)
 {
-    refused((struct link *)((char *)t - offsetof(struct link, timer)), ETIMEDOUT);
+    refused(container_of(t, struct link, timer), ETIMEDOUT);
 }
 
 static void on_answer(const struct event *event, int *fds, size_t n_fds, void *arg)

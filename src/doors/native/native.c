@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "base/list.h"
 #include "doors/native/door.h"
 #include "front/identity/caller.h"
 
@@ -173,7 +174,7 @@ static void find_and_handle(struct ask *a)
 
 static void on_keeper(struct keeper_wait *w)
 {
-    find_and_handle((struct ask *)((char *)w - offsetof(struct ask, wait)));
+    find_and_handle(container_of(w, struct ask, wait));
 }
 
 static void ask_begin(struct http_request *r, const struct http_match *m, void *owner)

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include "base/fd.h"
+#include "base/list.h"
 #include "doors/native/link.h"
 #include "front/identity/token.h"
 #include "http/proxy.h"
@@ -90,7 +91,7 @@ static void proxy(struct link *l, int fd)
     /* A box has a path here, not the origin: it does not speak for all that a browser gets from us. */
     static const char *const of_the_origin[] = { "Service-Worker-Allowed", "Clear-Site-Data",
                                                  "Strict-Transport-Security", "Alt-Svc", "NEL", "Report-To", NULL };
-    struct port *p = (struct port *)((char *)l - offsetof(struct port, link));
+    struct port *p = container_of(l, struct port, link);
     struct ask *a = l->ask;
     struct http_text rest = a->match->raw_rest;
     bool good;
@@ -217,7 +218,7 @@ static void tunnel_run(struct tunnel *t)
 
 static void tunnel_on_up(struct loop_fd *w, uint32_t events)
 {
-    struct tunnel *t = (struct tunnel *)((char *)w - offsetof(struct tunnel, up));
+    struct tunnel *t = container_of(w, struct tunnel, up);
 
     if ((events & EPOLLERR) && t->held_back) {
         tunnel_over(t);
@@ -232,7 +233,7 @@ static void tunnel_on_up(struct loop_fd *w, uint32_t events)
 
 static void tunnel_on_task(struct loop_task *task)
 {
-    tunnel_run((struct tunnel *)((char *)task - offsetof(struct tunnel, task)));
+    tunnel_run(container_of(task, struct tunnel, task));
 }
 
 static void tunnel_on_request(struct http_request *r)
@@ -253,7 +254,7 @@ static void tunnel_on_end(struct ask *a, enum http_end how)
 
 static void tunnel_open(struct link *l, int fd)
 {
-    struct tunnel *t = (struct tunnel *)((char *)l - offsetof(struct tunnel, link));
+    struct tunnel *t = container_of(l, struct tunnel, link);
     struct ask *a = l->ask;
 
     t->fd = fd;

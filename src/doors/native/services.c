@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "base/parse.h"
 #include "doors/native/service.h"
 
@@ -255,7 +256,7 @@ static void refuse(struct creating *w, const struct err *e)
 
 static void on_print(struct service_watcher *watcher, const char *stream, struct jsonslice text)
 {
-    struct creating *w = (struct creating *)((char *)watcher - offsetof(struct creating, watcher));
+    struct creating *w = container_of(watcher, struct creating, watcher);
 
     if (w->stream)
         lines_print(&w->lines, stream, text);
@@ -263,7 +264,7 @@ static void on_print(struct service_watcher *watcher, const char *stream, struct
 
 static void on_state(struct service_watcher *watcher, struct service *s)
 {
-    struct creating *w = (struct creating *)((char *)watcher - offsetof(struct creating, watcher));
+    struct creating *w = container_of(watcher, struct creating, watcher);
     struct ask *a = w->ask;
 
     if (s->state == SERVICE_LOADING)
@@ -448,7 +449,7 @@ static void restart_on_end(struct ask *a, enum http_end how)
 
 static void restart_on_state(struct service_watcher *watcher, struct service *s)
 {
-    struct restarting *w = (struct restarting *)((char *)watcher - offsetof(struct restarting, watcher));
+    struct restarting *w = container_of(watcher, struct restarting, watcher);
     struct ask *a = w->ask;
 
     if (s->state == SERVICE_LOADING)

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/jsonout.h"
+#include "base/list.h"
 #include "doors/native/command.h"
 #include "http/wsframe.h"
 
@@ -147,12 +148,12 @@ static void pump(struct stream *s)
 
 static void on_change(struct exec_follower *f)
 {
-    pump((struct stream *)((char *)f - offsetof(struct stream, follower)));
+    pump(container_of(f, struct stream, follower));
 }
 
 static void on_task(struct loop_task *t)
 {
-    pump((struct stream *)((char *)t - offsetof(struct stream, task)));
+    pump(container_of(t, struct stream, task));
 }
 
 static void on_writable(struct http_request *r)

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "doors/native/command.h"
 #include "http/websocket.h"
 
@@ -80,12 +81,12 @@ static void pump(struct terminal *t)
 
 static void on_change(struct exec_follower *f)
 {
-    pump((struct terminal *)((char *)f - offsetof(struct terminal, follower)));
+    pump(container_of(f, struct terminal, follower));
 }
 
 static void on_task(struct loop_task *task)
 {
-    pump((struct terminal *)((char *)task - offsetof(struct terminal, task)));
+    pump(container_of(task, struct terminal, task));
 }
 
 static void on_writable(struct websocket *w, void *owner)
@@ -96,7 +97,7 @@ static void on_writable(struct websocket *w, void *owner)
 
 static void on_room(struct feed *f)
 {
-    struct terminal *t = (struct terminal *)((char *)f - offsetof(struct terminal, feed));
+    struct terminal *t = container_of(f, struct terminal, feed);
 
     if (t->close_stdin)
         exec_stdin_close(t->exec);

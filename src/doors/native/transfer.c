@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/list.h"
+
 enum { UPLOAD_BYTES = 1 << 18 };
 
 /* The frame's head goes before the data. */
@@ -69,7 +71,7 @@ void transfer_fail(struct transfer *t, int code, const char *text)
 
 static struct transfer *of(struct helper_user *u)
 {
-    return (struct transfer *)((char *)u - offsetof(struct transfer, user));
+    return container_of(u, struct transfer, user);
 }
 
 static void on_entries(struct helper_user *u, const char *data, size_t size)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "front/boxes/box_private.h"
 #include "front/db/db.h"
 #include "front/front.h"
@@ -63,7 +64,7 @@ static void forget_oldest(struct front *front)
 
 static void on_sweep(struct loop_timer *t)
 {
-    struct front *front = (struct front *)((char *)t - offsetof(struct front, boxes.sweep));
+    struct front *front = container_of(t, struct front, boxes.sweep);
     struct boxes *all = &front->boxes;
     int64_t before_ms = front_now_ms() - DEAD_AGE_MS;
     struct err e;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "base/list.h"
 #include "front/boxes/box_private.h"
 #include "front/boxes/families.h"
 #include "front/boxes/pool.h"
@@ -36,19 +37,13 @@ static struct call *call_new(struct box *b, box_callback *done, void *arg)
     c->done = done;
     c->arg = arg;
     c->phase = PHASE_COUNT;
-    c->next = calls;
-    c->back = &calls;
-    if (calls)
-        calls->back = &c->next;
-    calls = c;
+    LIST_ADD(calls, c);
     return c;
 }
 
 static void call_free(struct call *c)
 {
-    *c->back = c->next;
-    if (c->next)
-        c->next->back = c->back;
+    LIST_REMOVE(c);
     free(c);
 }
 
@@ -357,7 +352,7 @@ static int find_by_key(struct front *front, const char *owner, const char *key, 
 /* A box from the pool runs already; this only keeps its caller from being called back from inside his own call. */
 static void on_raise(struct loop_task *t)
 {
-    struct box *b = (struct box *)((char *)t - offsetof(struct box, raise_task));
+    struct box *b = container_of(t, struct box, raise_task);
 
     if (b->phase != PHASE_RUNNING)
         return;
@@ -516,7 +511,7 @@ int box_usage(struct box *b, void (*call)(struct box *, const struct frame_usage
 
 static void on_buried(struct loop_task *t)
 {
-    box_wake((struct box *)((char *)t - offsetof(struct box, raise_task)), NULL);
+    box_wake(container_of(t, struct box, raise_task), NULL);
 }
 
 int box_delete(struct box *b, const char *reason, box_callback *call, void *arg, struct err *e)

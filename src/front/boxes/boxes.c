@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "base/list.h"
 #include "front/boxes/box_private.h"
 #include "front/db/db.h"
 #include "front/execs/exec_private.h"
@@ -79,9 +80,7 @@ void box_unlist(struct box *b)
     struct boxes *all = &b->front->boxes;
     struct box **same = &all->by_id[bucket(b->id)];
 
-    *b->back = b->next;
-    if (b->next)
-        b->next->back = b->back;
+    LIST_REMOVE(b);
     while (*same && *same != b)
         same = &(*same)->next_id;
     if (*same)
@@ -265,21 +264,12 @@ void box_set_phase(struct box *b, enum phase phase, const char *reason, const ch
 
 void boxes_watch(struct front *front, struct box_watcher *w)
 {
-    w->next = front->boxes.watchers;
-    w->back = &front->boxes.watchers;
-    if (w->next)
-        w->next->back = &w->next;
-    front->boxes.watchers = w;
+    LIST_ADD(front->boxes.watchers, w);
 }
 
 void boxes_unwatch(struct box_watcher *w)
 {
-    if (!w->back)
-        return;
-    *w->back = w->next;
-    if (w->next)
-        w->next->back = w->back;
-    w->back = NULL;
+    LIST_REMOVE(w);
 }
 
 void box_wait(struct box *b, box_callback *call, void *arg)
@@ -363,7 +353,7 @@ void box_end(struct box *b, enum phase phase, const char *reason, const char *me
 
 static void on_ttl(struct loop_timer *t)
 {
-    struct box *b = (struct box *)((char *)t - offsetof(struct box, ttl_timer));
+    struct box *b = container_of(t, struct box, ttl_timer);
     struct err e;
 
     if (box_delete(b, "ttl", NULL, NULL, &e) < 0)
@@ -372,7 +362,7 @@ static void on_ttl(struct loop_timer *t)
 
 static void on_idle(struct loop_timer *t)
 {
-    struct box *b = (struct box *)((char *)t - offsetof(struct box, idle_timer));
+    struct box *b = container_of(t, struct box, idle_timer);
     int64_t left = b->used_ms + (int64_t)b->settings.idle_s * 1000 - front_now_ms();
     struct err e;
 

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/list.h"
 #include "front/boxes/box_private.h"
 #include "front/boxes/pool.h"
 #include "front/execs/exec_private.h"
@@ -109,7 +110,7 @@ static void close_errors(struct family *f)
 
 static void on_errors(struct loop_fd *w, uint32_t events)
 {
-    struct family *f = (struct family *)((char *)w - offsetof(struct family, errors));
+    struct family *f = container_of(w, struct family, errors);
     char text[LINE_BYTES];
     ssize_t n = read(w->fd, text, sizeof text);
 

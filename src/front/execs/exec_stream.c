@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/list.h"
 #include "front/boxes/box_private.h"
 #include "front/execs/exec_private.h"
 #include "front/front.h"
@@ -293,12 +294,12 @@ static void on_stream(struct exec *x, struct loop_fd *w, uint8_t stream, uint32_
 
 static void on_out(struct loop_fd *w, uint32_t events)
 {
-    on_stream((struct exec *)((char *)w - offsetof(struct exec, out)), w, 1, events);
+    on_stream(container_of(w, struct exec, out), w, 1, events);
 }
 
 static void on_err(struct loop_fd *w, uint32_t events)
 {
-    on_stream((struct exec *)((char *)w - offsetof(struct exec, err)), w, 2, events);
+    on_stream(container_of(w, struct exec, err), w, 2, events);
 }
 
 static void watch_again(struct exec *x, struct loop_fd *w)
@@ -354,7 +355,7 @@ static void take_all(struct exec *x)
 
 static void on_room(struct loop_timer *t)
 {
-    struct exec *x = (struct exec *)((char *)t - offsetof(struct exec, room_timer));
+    struct exec *x = container_of(t, struct exec, room_timer);
 
     take_all(x);
     if (!x->stuck) {
@@ -388,7 +389,7 @@ void exec_streams_drain(struct exec *x)
 
 static void on_in(struct loop_fd *w, uint32_t events)
 {
-    struct exec *x = (struct exec *)((char *)w - offsetof(struct exec, in));
+    struct exec *x = container_of(w, struct exec, in);
 
     (void)events;
     loop_fd_remove(x->box->front->loop, w);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/list.h"
 #include "front/boxes/box_private.h"
 #include "front/db/db.h"
 #include "front/execs/exec_private.h"
@@ -33,21 +34,12 @@ struct exec *exec_find(struct box *box, const char *id)
 
 void exec_follow(struct exec *x, struct exec_follower *f)
 {
-    f->next = x->followers;
-    f->back = &x->followers;
-    if (f->next)
-        f->next->back = &f->next;
-    x->followers = f;
+    LIST_ADD(x->followers, f);
 }
 
 void exec_unfollow(struct exec_follower *f)
 {
-    if (!f->back)
-        return;
-    *f->back = f->next;
-    if (f->next)
-        f->next->back = f->back;
-    f->back = NULL;
+    LIST_REMOVE(f);
 }
 
 void exec_changed(struct exec *x)

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "front/execs/execs.h"
 #include "front/front.h"
 #include "front/kernels/kernel_private.h"
@@ -42,7 +43,7 @@ static void climb(struct kernel *k)
 
 static void on_step(struct loop_timer *t)
 {
-    climb(((struct kernel_private *)((char *)t - offsetof(struct kernel_private, ladder_timer)))->kernel);
+    climb((container_of(t, struct kernel_private, ladder_timer))->kernel);
 }
 
 void kernel_ladder_init(struct kernel *k)

@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "base/list.h"
 #include "front/kernels/kernel_link.h"
 
 enum {
@@ -353,7 +354,7 @@ void kernel_link_drain(struct kernel_link *l)
 
 static void on_event(struct loop_fd *w, uint32_t events)
 {
-    struct kernel_link *l = (struct kernel_link *)((char *)w - offsetof(struct kernel_link, watch));
+    struct kernel_link *l = container_of(w, struct kernel_link, watch);
 
     if (events & EPOLLOUT)
         flush(l);

@@ -14,6 +14,7 @@
 
 #include "base/buf.h"
 #include "base/jsonout.h"
+#include "base/list.h"
 #include "front/boxes/boxes.h"
 #include "front/front.h"
 #include "front/kernels/kernel_private.h"
@@ -50,7 +51,7 @@ static void finish(struct kernel_run *run)
 
 static void on_end_task(struct loop_task *t)
 {
-    finish((struct kernel_run *)((char *)t - offsetof(struct kernel_run, end_task)));
+    finish(container_of(t, struct kernel_run, end_task));
 }
 
 static void bill(struct kernel_run *run, uint64_t cpu_us, uint64_t peak_bytes)
@@ -179,7 +180,7 @@ static void give_up(struct kernel_run *run)
 
 static void on_timeout(struct loop_timer *t)
 {
-    struct kernel_run *run = (struct kernel_run *)((char *)t - offsetof(struct kernel_run, timer));
+    struct kernel_run *run = container_of(t, struct kernel_run, timer);
 
     if (run->idle) {            /* there is nothing to interrupt, only a reply that never came */
         leave(run, run->stopped ? run->stopped : "timeout", "the kernel said that the cell was over and did not reply");
@@ -276,7 +277,7 @@ static bool take_output(struct kernel_run *run, struct kernel_message *m)
 
 static bool on_message(struct kernel_client *c, struct kernel_message *m)
 {
-    struct kernel_run *run = (struct kernel_run *)((char *)c - offsetof(struct kernel_run, client));
+    struct kernel_run *run = container_of(c, struct kernel_run, client);
 
     if (!run->sent || strcmp(m->parent_id, run->id) != 0)
         return false;
@@ -298,7 +299,7 @@ static bool on_message(struct kernel_client *c, struct kernel_message *m)
 
 static void on_state(struct kernel_client *c)
 {
-    struct kernel_run *run = (struct kernel_run *)((char *)c - offsetof(struct kernel_run, client));
+    struct kernel_run *run = container_of(c, struct kernel_run, client);
     const struct kernel *k = run->kernel;
 
     if (k->state == KERNEL_DEAD && (run->sent || !run->options.restart))
@@ -364,7 +365,7 @@ static void begin(struct kernel_run *run)
 
 static void on_begin(struct loop_task *t)
 {
-    struct kernel_private *p = (struct kernel_private *)((char *)t - offsetof(struct kernel_private, run_task));
+    struct kernel_private *p = container_of(t, struct kernel_private, run_task);
     struct kernel_run *run = p->runs;
 
     if (p->gone || !run || run->sent)

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "front/boxes/box_private.h"
 #include "front/execs/exec_private.h"
 #include "front/front.h"
@@ -68,10 +69,7 @@ void kernel_detach(struct kernel_client *c)
     for (struct kernel_pass *pass = kernel_private(k)->passes; pass; pass = pass->outer)
         if (pass->next == c)
             pass->next = c->next;
-    *c->back = c->next;
-    if (c->next)
-        c->next->back = c->back;
-    c->back = NULL;
+    LIST_REMOVE(c);
     c->kernel = NULL;
     k->n_clients--;
 }
@@ -82,11 +80,7 @@ void kernel_attach(struct kernel *k, struct kernel_client *c, uint64_t after)
 
     c->kernel = k;
     c->paused = false;
-    c->next = k->clients;
-    c->back = &k->clients;
-    if (c->next)
-        c->next->back = &c->next;
-    k->clients = c;
+    LIST_ADD(k->clients, c);
     k->n_clients++;
     struct kernel_pass pass = { .outer = p->passes, .next = c };
     p->passes = &pass;
@@ -190,7 +184,7 @@ void kernel_set_state(struct kernel *k, enum kernel_state state)
 
 static void on_message(struct kernel_link *l, struct kernel_message *m)
 {
-    struct kernel *k = ((struct kernel_private *)((char *)l - offsetof(struct kernel_private, link)))->kernel;
+    struct kernel *k = (container_of(l, struct kernel_private, link))->kernel;
     bool is_status = strcmp(m->type, "status") == 0;
 
     if (kernel_private(k)->gone)
@@ -220,7 +214,7 @@ void kernel_condemn(struct kernel *k, const char *outcome, const char *why)
 
 static void on_broken(struct kernel_link *l, const char *outcome, const char *why)
 {
-    struct kernel_private *p = (struct kernel_private *)((char *)l - offsetof(struct kernel_private, link));
+    struct kernel_private *p = container_of(l, struct kernel_private, link);
     char text[160];
 
     if (!outcome) {         /* most often it has just ended */
@@ -234,7 +228,7 @@ static void on_broken(struct kernel_link *l, const char *outcome, const char *wh
 
 static void on_close_timer(struct loop_timer *t)
 {
-    struct kernel_private *p = (struct kernel_private *)((char *)t - offsetof(struct kernel_private, close_timer));
+    struct kernel_private *p = container_of(t, struct kernel_private, close_timer);
 
     kernel_condemn(p->kernel, "error", "the kernel was ended because it closed its link");
 }
@@ -255,7 +249,7 @@ void kernels_on_output(struct exec *x, unsigned stream, const char *data, size_t
 
 static void on_free(struct loop_task *t)
 {
-    struct kernel_private *p = (struct kernel_private *)((char *)t - offsetof(struct kernel_private, free_task));
+    struct kernel_private *p = container_of(t, struct kernel_private, free_task);
     struct kernel *k = p->kernel;
 
     loop_task_cancel(k->front->loop, &p->run_task);
@@ -295,9 +289,7 @@ void kernel_forget(struct kernel *k)
     if (p->gone)
         return;
     p->gone = true;
-    *k->back = k->next;
-    if (k->next)
-        k->next->back = k->back;
+    LIST_REMOVE(k);
     for (struct kernel **at = &k->box->kernels; *at; at = &(*at)->next_in_box)
         if (*at == k) {
             *at = k->next_in_box;
@@ -373,11 +365,7 @@ static struct kernel *make(struct box *box, const struct kernel_options *o)
     p->close_timer.on_expire = on_close_timer;
     p->free_task.on_run = on_free;
     kernel_ladder_init(k);
-    k->next = box->front->kernels;
-    k->back = &box->front->kernels;
-    if (k->next)
-        k->next->back = &k->next;
-    box->front->kernels = k;
+    LIST_ADD(box->front->kernels, k);
     k->next_in_box = box->kernels;
     box->kernels = k;
     return k;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "front/boxes/box_private.h"
 #include "front/db/db.h"
 #include "front/front.h"
@@ -32,11 +33,7 @@ static struct grant *make(struct service *s, const char *id, const struct grant_
     g->created_ms = front_now_ms();
     g->expires_ms = o->expires_ms;
     g->max_calls = o->max_calls;
-    g->next = s->front->grants;
-    g->back = &s->front->grants;
-    if (g->next)
-        g->next->back = &g->next;
-    s->front->grants = g;
+    LIST_ADD(s->front->grants, g);
     return g;
 }
 
@@ -49,9 +46,7 @@ static void free_grant(struct grant *g)
 
 static void drop(struct grant *g)
 {
-    *g->back = g->next;
-    if (g->next)
-        g->next->back = g->back;
+    LIST_REMOVE(g);
     free_grant(g);
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/fd.h"
+#include "base/list.h"
 #include "front/boxes/box_private.h"
 #include "front/front.h"
 #include "front/keeper_link.h"
@@ -36,9 +37,7 @@ static void on_answer(const struct event *event, int *fds, size_t n_fds, void *a
     struct box *box = box_by_slot(o->front, event->box);
     struct err e = event->err;
 
-    *o->back = o->next;
-    if (o->next)
-        o->next->back = o->back;
+    LIST_REMOVE(o);
     if (box && box->number != o->box)
         box = NULL;
     if (box && n_fds > 0)

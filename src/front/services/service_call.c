@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/list.h"
 #include "front/boxes/boxes.h"
 #include "front/execs/exec_private.h"
 #include "front/front.h"
@@ -329,7 +330,7 @@ static void stop(struct service_call *c, enum call_outcome outcome)
 
 static void on_timer(struct loop_timer *t)
 {
-    struct service_call *c = ((struct call_private *)((char *)t - offsetof(struct call_private, timer)))->call;
+    struct service_call *c = (container_of(t, struct call_private, timer))->call;
 
     if (c->private->is_over)
         climb(c);

@@ -10,6 +10,7 @@
 
 #include "base/buf.h"
 #include "base/jsonout.h"
+#include "base/list.h"
 #include "front/execs/execs.h"
 #include "front/front.h"
 #include "front/services/service_private.h"
@@ -18,7 +19,7 @@ enum { DESCRIPTION_MOST = 4 << 20, FUNCTIONS_MOST = 1024, CLOSE_PATIENCE_MS = 10
 
 static struct service_private *private_of(struct kernel_link *l)
 {
-    return (struct service_private *)((char *)l - offsetof(struct service_private, link));
+    return container_of(l, struct service_private, link);
 }
 
 void service_say(struct service *s, const char *text)
@@ -210,7 +211,7 @@ static void on_broken(struct kernel_link *l, const char *outcome, const char *wh
 
 static void on_close_timer(struct loop_timer *t)
 {
-    struct service_private *p = (struct service_private *)((char *)t - offsetof(struct service_private, close_timer));
+    struct service_private *p = container_of(t, struct service_private, close_timer);
 
     service_condemn(p->service, "error", "the worker was ended because it closed its link");
 }
@@ -218,7 +219,7 @@ static void on_close_timer(struct loop_timer *t)
 /* At the end of its patience the loading is interrupted, so that the traceback says where it was; then ended. */
 static void on_load_timer(struct loop_timer *t)
 {
-    struct service_private *p = (struct service_private *)((char *)t - offsetof(struct service_private, load_timer));
+    struct service_private *p = container_of(t, struct service_private, load_timer);
 
     if (p->load_cancelled) {
         service_condemn(p->service, "timeout", "the interface took too long to load");

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "front/boxes/box_private.h"
 #include "front/db/db.h"
 #include "front/execs/exec_private.h"
@@ -24,21 +25,12 @@ const char *const service_state_names[] = { "loading", "ready", "dead" };
 
 void service_watch(struct service *s, struct service_watcher *w)
 {
-    w->next = s->private->watchers;
-    w->back = &s->private->watchers;
-    if (w->next)
-        w->next->back = &w->next;
-    s->private->watchers = w;
+    LIST_ADD(s->private->watchers, w);
 }
 
 void service_unwatch(struct service_watcher *w)
 {
-    if (!w->back)
-        return;
-    *w->back = w->next;
-    if (w->next)
-        w->next->back = w->back;
-    w->back = NULL;
+    LIST_REMOVE(w);
 }
 
 void service_tell_print(struct service *s, const char *stream, struct jsonslice text)
@@ -152,12 +144,12 @@ void service_save(struct service *s)
 
 static void on_pump(struct loop_task *t)
 {
-    service_pump(((struct service_private *)((char *)t - offsetof(struct service_private, pump_task)))->service);
+    service_pump((container_of(t, struct service_private, pump_task))->service);
 }
 
 static void on_free(struct loop_task *t)
 {
-    struct service_private *p = (struct service_private *)((char *)t - offsetof(struct service_private, free_task));
+    struct service_private *p = container_of(t, struct service_private, free_task);
     struct service *s = p->service;
 
     loop_task_cancel(s->front->loop, &p->pump_task);
@@ -187,9 +179,7 @@ void service_forget(struct service *s)
     if (p->gone)
         return;
     p->gone = true;
-    *s->back = s->next;
-    if (s->next)
-        s->next->back = s->back;
+    LIST_REMOVE(s);
     service_calls_end(s, CALL_GONE, true);
     while (p->watchers)
         service_unwatch(p->watchers);
@@ -238,11 +228,7 @@ static struct service *make(struct box *box, const char *id, const struct servic
         abort();
     p->free_task.on_run = on_free;
     p->pump_task.on_run = on_pump;
-    s->next = front->services;
-    s->back = &front->services;
-    if (s->next)
-        s->next->back = &s->next;
-    front->services = s;
+    LIST_ADD(front->services, s);
     return s;
 }
 
