@@ -12,6 +12,7 @@
 #include "doors/jupyter/door.h"
 #include "front/identity/auth_host.h"
 #include "front/identity/caller.h"
+#include "front/request/body.h"
 
 struct way {
     call_handler *handle;
@@ -157,29 +158,26 @@ static void call_begin(struct http_request *r, const struct http_match *m, void 
 
 /* ---- bodies ---- */
 
-static void on_collected(struct http_request *r, const char *data, size_t size)
+static void on_json(void *owner, json_t *root)
 {
-    struct call *c = r->owner;
-    json_error_t where = { 0 };
-    json_t *root = size ? json_loadb(data, size, JSON_REJECT_DUPLICATES, &where) : json_object();
+    struct call *c = owner;
 
-    if (json_is_null(root)) {           /* some clients say "null" when they have nothing to say */
-        json_decref(root);
-        root = json_object();
-    }
-    if (!root)
-        answer_fail(c, 400, "Invalid JSON in body of request: %s", where.text);
-    else if (!json_is_object(root))
-        answer_fail(c, 400, "the body must be a JSON object");
-    else
-        c->on_body(c, root);
-    json_decref(root);
+    c->on_body(c, root);
+}
+
+static void on_fail(void *owner, int status, const char *code, const char *why)
+{
+    bool is_json = strcmp(code, "invalid_json") == 0;
+
+    answer_fail(owner, status, "%s%s", is_json ? "Invalid JSON in body of request: " : "", why);
 }
 
 void call_body(struct call *c, void (*handler)(struct call *c, json_t *root))
 {
+    static const struct body_reader reader = { .on_json = on_json, .on_fail = on_fail, .null_is_empty = true };
+
     c->on_body = handler;
-    http_body_collect(c->r, BODY_MOST, on_collected);
+    body_read(c->r, BODY_MOST, &reader);
 }
 
 /* ---- kernels ---- */

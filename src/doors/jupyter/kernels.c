@@ -11,7 +11,7 @@
 
 #include "base/list.h"
 #include "doors/jupyter/door.h"
-#include "doors/native/door.h"
+#include "front/boxes/box_request.h"
 
 struct making {
     struct making *next, **back;
@@ -154,8 +154,7 @@ static struct making *making_new(struct call *c, struct wish *w, made_callback *
 /* Takes w over. */
 void kernel_make(struct call *c, struct wish *w, made_callback *done)
 {
-    const struct ask as_native = { .front = c->front, .r = c->r, .who = c->who };
-    struct create_body body = { .ask = &as_native };
+    struct box_request body = { .front = c->front, .who = &c->who, .r = c->r };
     struct kernel *existing = NULL;
     struct box *box = NULL;
     struct err e = { 0 };
@@ -168,7 +167,7 @@ void kernel_make(struct call *c, struct wish *w, made_callback *done)
         return;
     }
     if (r == 0)
-        r = settings_read(&body, w->box, &e);
+        r = box_request_read(&body, w->box, &e);
     body.settings.template = w->spec;
     struct making *m = r == 0 ? making_new(c, w, done) : NULL;
     wish_done(w);
