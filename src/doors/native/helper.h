@@ -4,7 +4,7 @@
 #define CARREL_DOORS_NATIVE_HELPER_H
 
 #include "doors/native/door.h"
-#include "files/proto.h"
+#include "proto/files.h"
 
 struct helper;
 
