@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
-#include "files/proto.h"
+#include "proto/files.h"
 
 struct box;
 struct box_files;

@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 #include "base/buf.h"
-#include "files/proto.h"
+#include "proto/files.h"
 
 /* Cuts the next entry off a frame. False at its end, or if it is malformed. */
 bool file_entry_next(const char **data, size_t *size, struct files_entry *ret, const char **ret_name,

@@ -5,8 +5,8 @@
  * KEEPER_PAYLOADS in its box. Every request is answered by one event with its serial; other events (serial 0) tell what
  * happened on its own. Strings in a request never become paths on the host: a mount's target is a path in the box,
  * roots are named by number, commands travel in a memfd that only the sealed payload reads. */
-#ifndef CARREL_KEEPER_PROTO_H
-#define CARREL_KEEPER_PROTO_H
+#ifndef CARREL_PROTO_KEEPER_H
+#define CARREL_PROTO_KEEPER_H
 
 #include <stdint.h>
 

@@ -7,8 +7,8 @@
  * rules ends the conversation.
  *
  * Paths are the box's: absolute, or relative to FILES_HOME. They are bytes without NUL, in no particular encoding. */
-#ifndef CARREL_FILES_PROTO_H
-#define CARREL_FILES_PROTO_H
+#ifndef CARREL_PROTO_FILES_H
+#define CARREL_PROTO_FILES_H
 
 #include <stdint.h>
 
