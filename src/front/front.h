@@ -10,13 +10,11 @@
 #include "front/config/config.h"
 #include "front/execs/execs.h"
 #include "http/loop.h"
-#include "http/router.h"
 #include "http/server.h"
 
 struct auth;
 struct box_files;
 struct grant;
-struct jupyter;
 struct keeper_link;
 struct service;
 struct db;
@@ -58,7 +56,6 @@ struct front {
     struct auth        *auth;
     struct keeper_link *keeper;
     struct http_server *http;
-    struct http_router *router;
     struct boxes        boxes;
     struct kernel      *kernels;        /* all of them, newest first */
     struct service     *services;       /* the same */
@@ -73,7 +70,6 @@ struct front {
     bool                was_ready;      /* it has been before */
     struct keeper_wait *waiting, **waiting_end;     /* for it; oldest first */
     struct loop_task    go_on;          /* of them */
-    struct jupyter     *jupyter;        /* the Jupyter door's own */
     struct box_files   *files;          /* conversations with file helpers (files/box_files.c) */
 };
 

@@ -27,7 +27,7 @@
 #include "front/config/config.h"
 #include "front/config/layers.h"
 #include "front/front.h"
-#include "server/supervise.h"
+#include "server/doors.h"
 
 enum { FRONT_UID_DEFAULT = 64998, RESTART_MS = 100, RETRY_S = 1, BACKLOG = 1024, ARGS_MAX = 96 };
 
@@ -81,6 +81,9 @@ static int load_config(int argc, char **argv, struct supervisor *s, struct err *
     bool without = false;
 
     config_defaults(&s->config, geteuid() == 0);
+    int r = doors_configure(server_doors, &s->config, e);
+    if (r < 0)
+        return r;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--no-config") == 0)
             without = true;

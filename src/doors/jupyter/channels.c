@@ -267,7 +267,7 @@ static void take_shutdown(struct connection *conn, const struct client_message *
     if (!conn->back)
         return;
     if (!is_restart) {
-        kernel_remove(k, "the kernel was shut down", NULL);
+        kernel_remove(conn->record->jupyter, k, "the kernel was shut down", NULL);
         return;
     }
     record_fail_pending(conn->record, "KernelRestarted", "the kernel was restarted");
@@ -448,7 +448,7 @@ void handle_channels(struct gateway_request *c)
         answer_fail(c, 400, "session_id is too long or malformed");
         return;
     }
-    struct kernel_record *record = record_of(k);
+    struct kernel_record *record = record_of(c->jupyter, k);
     struct connection *conn = record ? connection_new(c, r == 0 ? session.data : "") : NULL;
     if (!conn) {
         answer_fail(c, 503, "out of memory");
