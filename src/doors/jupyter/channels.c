@@ -222,10 +222,16 @@ static void on_stall(struct loop_timer *t)
 
 /* ---- from the client ---- */
 
+/* The parent of what is answered; as the kernel gets it, too. */
+static char *header_of(const struct client_message *p)
+{
+    return strndup(p->part[PART_HEADER].iov_base, p->part[PART_HEADER].iov_len);
+}
+
 /* An answer to the one who asked. */
 static void reply_own(struct connection *conn, const struct client_message *p, const char *type, json_t *content)
 {
-    AUTO_FREE char *header = json_dumps(p->header, JSON_COMPACT);
+    AUTO_FREE char *header = header_of(p);
     struct kernel_message *m = message_make(p->channel, type, header, content);
 
     if (m && conn->back)
@@ -281,11 +287,11 @@ static void forward(struct connection *conn, const struct client_message *p)
     struct kernel *k = conn->client.kernel;
     struct err e = { 0 };
     bool is_execution = p->channel == KERNEL_SHELL && strcmp(p->type, "execute_request") == 0;
-    AUTO_FREE char *header = is_execution ? json_dumps(p->header, JSON_COMPACT) : NULL;
+    AUTO_FREE char *header = is_execution ? header_of(p) : NULL;
     int r = kernel_send(k, p->channel, p->part, p->buffer, p->n_buffers, &e);
 
     if (r == 0 && header)
-        record_expect(record, p->id, p->session, header);
+        record_expect(record, p->id, p->session, &header);
     else if (r == -EPIPE && header)
         record_fail(record, p->id, p->session, header, "DeadKernelError",
                   k->reason[0] ? k->reason : "the kernel is dead");

@@ -149,7 +149,8 @@ struct kernel_record {
 };
 struct kernel_record *record_of(struct jupyter *j, struct kernel *k);   /* makes it; NULL: out of memory */
 void     record_await(struct kernel_record *record, struct pending_kernel *pending, uint32_t launch_ms);
-void     record_expect(struct kernel_record *record, const char *id, const char *session, const char *header);
+/* An execution whose end is to come. Takes *header over, which is JSON. */
+void     record_expect(struct kernel_record *record, const char *id, const char *session, char **header);
 /* Ends every execution that waits, as an error of this name. */
 void     record_fail_pending(struct kernel_record *record, const char *name, const char *why);
 void     record_fail(struct kernel_record *record, const char *id, const char *session, const char *header,

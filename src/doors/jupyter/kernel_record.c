@@ -208,15 +208,16 @@ struct kernel_record *record_of(struct jupyter *j, struct kernel *k)
 
 /* ---- executions ---- */
 
-void record_expect(struct kernel_record *record, const char *id, const char *session, const char *header)
+void record_expect(struct kernel_record *record, const char *id, const char *session, char **header)
 {
     if (record->n_executions == RECORD_PENDING)
         forget_pending(record, 0);
     struct pending_execution *p = &record->execution[record->n_executions];
-    *p = (struct pending_execution){ .header = strdup(header) };
+    *p = (struct pending_execution){ .header = *header };
+    *header = NULL;
     snprintf(p->id, sizeof p->id, "%s", id);
     snprintf(p->session, sizeof p->session, "%s", session);
-    record->n_executions += p->header != NULL;
+    record->n_executions++;
 }
 
 static void send_own(struct kernel_record *record, struct kernel_message *m, const char *session, const char *id)
