@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "box/command.h"
 #include "box/init.h"
 #include "box/payload.h"
+#include "proto/command.h"
 #include "sys/landlock.h"
 #include "sys/rights.h"
 

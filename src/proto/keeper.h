@@ -13,7 +13,7 @@
 #include "base/err.h"
 
 enum {
-    KEEPER_VERSION = 5,
+    KEEPER_VERSION = 6,
     KEEPER_BOXES = 4096,
     KEEPER_PAYLOADS = 64,
     KEEPER_MOUNTS = 16,
@@ -26,7 +26,8 @@ enum {
 
 enum request_type {
     REQUEST_CREATE = 1, /* fds: the mounts' sources, each in its caller's envelope (envelope.h) */
-    REQUEST_START, /* fds: command, stdio as flagged, then up to KEEPER_HELD that the keeper holds for the next front */
+    /* fds: command (command.h), stdio as flagged, then up to KEEPER_HELD that the keeper holds for the next front */
+    REQUEST_START,
     REQUEST_SIGNAL,
     REQUEST_FREEZE,
     REQUEST_THAW,
@@ -48,13 +49,6 @@ enum request_type {
 struct frame_limits {
     uint64_t memory_bytes, disk_bytes;
     uint32_t pids, cpu_milli;
-};
-
-/* What a command's memfd begins with; argv, env and working directory ("": home) follow, each with its NUL. */
-struct packed_command {
-    uint32_t argc, envc;
-    uint32_t bytes;         /* of all strings */
-    uint32_t terminal;      /* 0: none; else 1 | columns << 1 | rows << 17 */
 };
 
 struct request_head {

@@ -171,11 +171,12 @@ static int read_net(struct reader *r, const char *value, struct err *e)
 
 static int read_profile(struct reader *r, const char *value, struct err *e)
 {
-    for (int i = 0; i < PROFILE_COUNT; i++)
-        if (!strcmp(value, profile_name((enum profile)i))) {
-            r->options->box.profile = (enum profile)i;
-            return 0;
-        }
+    enum profile profile = profile_parse(value);
+
+    if (profile < PROFILE_COUNT) {
+        r->options->box.profile = profile;
+        return 0;
+    }
     return err_set(e, EINVAL, STEP_USAGE, "--profile %s: use strict, standard or system", parse_quote(value).text);
 }
 

@@ -134,14 +134,13 @@ static int take_template(const char *name, json_t *v, void *into, struct err *e)
 
 static int take_profile(const char *name, json_t *v, void *into, struct err *e)
 {
-    static const char *const profiles[] = { "strict", "standard", "system" };
     struct create_body *c = into;
+    enum profile profile = profile_parse(json_string_value(v));
 
-    for (uint32_t i = 0; i < 3; i++)
-        if (json_is_string(v) && strcmp(json_string_value(v), profiles[i]) == 0) {
-            c->settings.profile = i;
-            return 0;
-        }
+    if (profile < PROFILE_COUNT) {
+        c->settings.profile = profile;
+        return 0;
+    }
     return err_set(e, EINVAL, STEP_USAGE, "%s must be \"strict\", \"standard\" or \"system\"", name);
 }
 

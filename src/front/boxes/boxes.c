@@ -35,7 +35,7 @@ bool box_is_alive(const struct box *b)
 
 void box_settings_init(struct box_settings *s)
 {
-    *s = (struct box_settings){ .profile = 1, .uid = 1000, .gid = 1000, .hostname = "box" };
+    *s = (struct box_settings){ .profile = PROFILE_STANDARD, .uid = 1000, .gid = 1000, .hostname = "box" };
     for (int i = 0; i < KEEPER_MOUNTS; i++)
         s->mount_fd[i] = -1;
 }

@@ -26,6 +26,7 @@
 #include "front/execs/exec_private.h"
 #include "front/front.h"
 #include "front/keeper_link.h"
+#include "proto/command.h"
 
 enum {
     LOOK_MS = 1000,
@@ -238,7 +239,7 @@ static int pack_zygote(const struct front *front, uint32_t number, int *ret, str
 
     snprintf(variable, sizeof variable, "PATH=%s", config_template_path(&front->config, number, path));
     snprintf(program, sizeof program, "%s/carrel_kernel", front->config.guest);
-    return exec_pack(&(struct exec_options){ .argv = argv, .env = env }, ret, e);
+    return command_pack(&(struct command_spec){ .argv = argv, .env = env }, ret, e);
 }
 
 static void ask(struct family *f)
