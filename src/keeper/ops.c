@@ -16,6 +16,7 @@
 #include "keeper/memory.h"
 #include "keeper/network.h"
 #include "keeper/opener.h"
+#include "proto/checks.h"
 
 struct call {
     struct keeper      *keeper;
@@ -35,18 +36,6 @@ enum {
     LIVE = STATE(BOX_READY) | STATE(BOX_FROZEN),
     ANY = LIVE | STATE(BOX_MAKING),
 };
-
-static bool hostname_is_plain(const char *name, size_t size)
-{
-    size_t length = strnlen(name, size);
-    if (length == 0 || length == size)
-        return false;
-    for (size_t i = 0; i < length; i++)
-        if (!((name[i] >= 'a' && name[i] <= 'z') || (name[i] >= '0' && name[i] <= '9') ||
-              (name[i] >= 'A' && name[i] <= 'Z') || name[i] == '-' || name[i] == '.'))
-            return false;
-    return true;
-}
 
 /* source: what the spec's mounts are made of, the template's layers first. */
 static int read_spec(const struct keeper *keeper, const struct request_create *q, const int *fds, size_t n_fds,
@@ -71,7 +60,7 @@ static int read_spec(const struct keeper *keeper, const struct request_create *q
     size_t layers = keeper_add_layers(keeper, q->template, spec, source);
     spec->n_mounts = layers + q->n_mounts;
     for (size_t i = 0; i < q->n_mounts; i++) {
-        if (!keeper_target_is_plain(q->mount[i].target, sizeof q->mount[i].target))
+        if (!target_is_plain(q->mount[i].target, sizeof q->mount[i].target))
             return err_at(e, EINVAL, STEP_PROTOCOL, i, "mount target");
         spec->mount[layers + i] = (struct mount_spec){ .source = q->mount[i].target,
                                                        .target = q->mount[i].target,

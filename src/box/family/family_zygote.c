@@ -23,6 +23,7 @@
 #include "box/payload.h"
 #include "policy/policy.h"
 #include "proto/command.h"
+#include "proto/defaults.h"
 #include "sys/rights.h"
 
 static int join(const struct box *family, struct err *e)
