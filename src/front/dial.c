@@ -19,12 +19,8 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/fdpass.h"
 #include "base/title.h"
-
-union descriptor {
-    struct cmsghdr header;
-    char           space[CMSG_SPACE(sizeof(int))];
-};
 
 /* ---- the helper ---- */
 
@@ -59,23 +55,6 @@ static int lock_in(void)
                ? -errno : 0;
 }
 
-static int send_answer(int front, int code, int socket)
-{
-    union descriptor control = { 0 };
-    struct iovec part = { .iov_base = &code, .iov_len = sizeof code };
-    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
-
-    if (socket >= 0) {
-        message.msg_control = &control;
-        message.msg_controllen = sizeof control.space;
-        control.header.cmsg_level = SOL_SOCKET;
-        control.header.cmsg_type = SCM_RIGHTS;
-        control.header.cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(&control.header), &socket, sizeof socket);
-    }
-    return sendmsg(front, &message, MSG_NOSIGNAL) < 0 ? -errno : 0;
-}
-
 static _Noreturn void serve(int front, const struct sockaddr_un *address)
 {
     char byte;
@@ -87,9 +66,11 @@ static _Noreturn void serve(int front, const struct sockaddr_un *address)
     while (recv(front, &byte, sizeof byte, 0) == sizeof byte) {
         FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         int code = fd < 0 || connect(fd, (const struct sockaddr *)address, sizeof *address) < 0 ? errno : 0;
-        int r = send_answer(front, code, code ? -1 : fd);
-        if (r == -ETOOMANYREFS)     /* of this user, on their way: it will be asked again */
-            r = send_answer(front, ETOOMANYREFS, -1);
+        ssize_t r = fdpass_send(front, &code, sizeof code, &fd, code == 0, 0);
+        if (r == -ETOOMANYREFS) {       /* of this user, on their way: it will be asked again */
+            code = ETOOMANYREFS;
+            r = fdpass_send(front, &code, sizeof code, NULL, 0, 0);
+        }
         if (r < 0)
             break;
     }
@@ -125,18 +106,12 @@ int dial_ask(int helper)
 
 int dial_answer(int helper, int *ret_code, int *ret_socket)
 {
-    union descriptor control;
-    struct iovec part = { .iov_base = ret_code, .iov_len = sizeof *ret_code };
-    struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control
-    };
+    struct fdpass passed = { 0 };
 
     *ret_socket = -1;
-    ssize_t n = recvmsg(helper, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    ssize_t n = fdpass_receive(helper, ret_code, sizeof *ret_code, MSG_DONTWAIT, &passed);
     if (n < 0)
-        return errno == EINTR ? -EAGAIN : -errno;
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS)
-        memcpy(ret_socket, CMSG_DATA(header), sizeof *ret_socket);
+        return (int)n;
+    (void)!fdpass_take(&passed, ret_socket, 1);
     return n == (ssize_t)sizeof *ret_code ? 0 : -EPIPE;
 }
