@@ -6,11 +6,8 @@
 #include "front/dial.h"
 
 #include <errno.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -21,6 +18,7 @@
 #include "base/fd.h"
 #include "base/fdpass.h"
 #include "base/title.h"
+#include "policy/policy.h"
 
 /* ---- the helper ---- */
 
@@ -35,20 +33,10 @@ static void leave(void)
 
 static int lock_in(void)
 {
-    static const unsigned allowed[] = { SYS_recvfrom, SYS_sendmsg, SYS_socket, SYS_connect, SYS_close, SYS_exit_group };
-    enum { N = sizeof allowed / sizeof *allowed };
-    struct sock_filter code[N + 6];
-    struct sock_fprog program = { .filter = code };
-    unsigned n = 0;
+    const struct policy_filter *filter = policy_dialer_filter();
+    /* The kernel only reads it. */
+    struct sock_fprog program = { .len = filter->length, .filter = (struct sock_filter *)(uintptr_t)filter->code };
 
-    code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch));
-    code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 0, N + 1);
-    code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
-    for (unsigned i = 0; i < N; i++)
-        code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, allowed[i], (unsigned char)(N - i), 0);
-    code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
-    code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-    program.len = (unsigned short)n;
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
                    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 ||
                    syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0
