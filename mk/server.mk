@@ -34,7 +34,7 @@ $(BUILD)/server/obj/gen/%.o: $(BUILD)/gen/%.c | packages
 
 # --- units of the front that need no server: settings, database, who asks ---
 FRONT_OUT       := $(BUILD)/front
-FRONT_TESTED    := $(sort $(wildcard src/front/config/*.c src/front/db/*.c src/front/identity/auth*.c) src/front/identity/token.c) \
+FRONT_TESTED    := $(sort $(wildcard src/front/config/*.c src/front/db/*.c src/front/identity/auth*.c) src/front/identity/token.c src/doors/jupyter/config.c src/doors/jupyter/session_table.c) \
                    $(addprefix src/http/,arena.c fault.c parse.c text.c) $(addprefix src/base/,budget.c buf.c err.c fd.c guest.c parse.c) $(wildcard src/proto/*.c)
 FRONT_UNITS     := $(patsubst tests/front/%.c,$(FRONT_OUT)/%,$(wildcard tests/front/test_*.c))
 FRONT_OBJECTS   := $(FRONT_TESTED:%.c=$(FRONT_OUT)/obj/%.o)

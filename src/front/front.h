@@ -10,13 +10,12 @@
 #include "front/config/config.h"
 #include "front/execs/execs.h"
 #include "http/loop.h"
-#include "http/router.h"
 #include "http/server.h"
 #include "proto/names.h"
 
 struct auth;
+struct box_files;
 struct grant;
-struct jupyter;
 struct keeper_link;
 struct service;
 struct db;
@@ -56,7 +55,6 @@ struct front {
     struct auth        *auth;
     struct keeper_link *keeper;
     struct http_server *http;
-    struct http_router *router;
     struct boxes        boxes;
     struct kernel      *kernels;        /* all of them, newest first */
     struct service     *services;       /* the same */
@@ -71,7 +69,7 @@ struct front {
     bool                was_ready;      /* it has been before */
     struct keeper_wait *waiting, **waiting_end;     /* for it; oldest first */
     struct loop_task    go_on;          /* of them */
-    struct jupyter     *jupyter;        /* the Jupyter door's own */
+    struct box_files   *files;          /* conversations with file helpers (files/box_files.c) */
 };
 
 /* Whoever needs the keeper while front->ready is false waits for it, a bounded time: after a start, or while another

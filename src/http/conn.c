@@ -27,7 +27,7 @@
 
 static bool state_has_output(const struct http_request_state *q)
 {
-    return q->out_at < q->out_end || q->file_left > 0;
+    return q->out_at < q->out_end;
 }
 
 void conn_wake(struct http_conn *c)
@@ -388,7 +388,7 @@ static void conn_arm(struct http_conn *c, uint32_t fired)
     case CONN_ACTIVE:
         if (q->wants_body)
             needed |= EPOLLIN;
-        if (q->out_at < q->out_end || (q->file_left > 0 && !q->file_is_empty))
+        if (q->out_at < q->out_end)
             needed |= EPOLLOUT;
         if (q->progressed && c->wait == WAIT_SEND)
             c->wait = WAIT_NOTHING;

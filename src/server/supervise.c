@@ -27,9 +27,9 @@
 #include "front/config/config.h"
 #include "front/config/layers.h"
 #include "front/front.h"
-#include "server/supervise.h"
+#include "server/doors.h"
 
-enum { FRONT_UID_DEFAULT = 64998, RESTART_MS = 100, RETRY_S = 1, BACKLOG = 1024, ARGS_MAX = 96 };
+enum { FRONT_UID_DEFAULT = 64998, RESTART_MS = 100, RETRY_S = 1, BACKLOG = 1024, ARGS_MAX = 128 };
 
 struct supervisor {
     struct config config;
@@ -40,6 +40,7 @@ struct supervisor {
     uid_t         uid;              /* the front's */
     gid_t         gid;
     int           unix_fd, tcp_fd;
+    int           door_fd[DOORS_MOST];      /* of doors that listen by themselves, by their place in the list; or -1 */
     pid_t         keeper, front;
     int           argc;             /* --set options to hand on */
     char         *set[32];
@@ -81,6 +82,9 @@ static int load_config(int argc, char **argv, struct supervisor *s, struct err *
     bool without = false;
 
     config_defaults(&s->config, geteuid() == 0);
+    int r = doors_configure(server_doors, &s->config, e);
+    if (r < 0)
+        return r;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--no-config") == 0)
             without = true;
@@ -341,8 +345,28 @@ static void start_keeper(struct supervisor *s)
     s->keeper = spawn(argv, NULL, 0);
 }
 
+/* Where the door wants to listen by itself; "": nowhere. */
+static const char *door_address(const struct supervisor *s, const struct door *door)
+{
+    return door->listen ? door->listen(door->config ? config_section_values(&s->config, door->config) : NULL) : "";
+}
+
+static int listen_for_doors(struct supervisor *s, struct err *e)
+{
+    int r = 0;
+
+    for (size_t i = 0; server_doors[i] && r == 0; i++) {
+        const char *address = door_address(s, server_doors[i]);
+        if (address[0])
+            r = address[0] == '/' ? listen_unix(address, &s->door_fd[i], e) : listen_tcp(address, &s->door_fd[i], e);
+    }
+    return r;
+}
+
 static void start_front(struct supervisor *s)
 {
+    char door_arg[DOORS_MOST][64];
+    int keep[DOORS_MOST + 2] = { s->unix_fd, s->tcp_fd }, n_keep = 2;
     char uid[16], gid[16], owner[16], unix_arg[32], tcp_arg[32];
     char *argv[ARGS_MAX];
     int n = 0;
@@ -361,6 +385,15 @@ static void start_front(struct supervisor *s)
         argv[n++] = "--listen-fd";
         argv[n++] = tcp_arg;
     }
+    for (size_t i = 0; server_doors[i]; i++) {
+        if (s->door_fd[i] < 0)
+            continue;
+        snprintf(door_arg[i], sizeof door_arg[i], "%d:%s:%s", s->door_fd[i],
+                 door_address(s, server_doors[i])[0] == '/' ? "unix" : "tcp", server_doors[i]->name);
+        keep[n_keep++] = s->door_fd[i];
+        argv[n++] = "--listen-fd";
+        argv[n++] = door_arg[i];
+    }
     if (s->config_path) {
         argv[n++] = "--config";
         argv[n++] = (char *)(uintptr_t)s->config_path;
@@ -370,7 +403,7 @@ static void start_front(struct supervisor *s)
         argv[n++] = s->set[i];
     }
     argv[n] = NULL;
-    s->front = spawn(argv, (int[]){ s->unix_fd, s->tcp_fd }, 2);
+    s->front = spawn(argv, keep, (size_t)n_keep);
 }
 
 static void end_child(pid_t *pid)
@@ -438,7 +471,7 @@ static void greet(const struct config *c)
 
 int serve_main(int argc, char **argv)
 {
-    static struct supervisor s = { .unix_fd = -1, .tcp_fd = -1 };
+    static struct supervisor s = { .unix_fd = -1, .tcp_fd = -1, .door_fd = { [0 ... DOORS_MOST - 1] = -1 } };
     struct err e = { 0 };
 
     if (argc > 1 && strcmp(argv[1], "--help") == 0) {
@@ -464,6 +497,8 @@ int serve_main(int argc, char **argv)
         r = listen_unix(s.config.socket, &s.unix_fd, &e);
     if (r == 0 && s.config.listen[0])
         r = listen_tcp(s.config.listen, &s.tcp_fd, &e);
+    if (r == 0)
+        r = listen_for_doors(&s, &e);
     if (r < 0)
         return fail(&e);
     snprintf(s.keeper_socket, sizeof s.keeper_socket, "%s", s.keeper_path ? s.keeper_path : "");
@@ -478,6 +513,9 @@ int serve_main(int argc, char **argv)
     end_child(&s.front);
     end_child(&s.keeper);
     (void)unlink(s.config.socket);
+    for (size_t i = 0; server_doors[i]; i++)
+        if (s.door_fd[i] >= 0 && door_address(&s, server_doors[i])[0] == '/')
+            (void)unlink(door_address(&s, server_doors[i]));
     return 0;
 }
 
