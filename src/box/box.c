@@ -279,8 +279,8 @@ static void find_cause(struct box *box, int *r, struct err *e)
     }
 }
 
-int box_create(struct box_host *host, const struct plan *plan, const int *source, const struct start *start,
-               bool freezer, struct box *ret, struct err *e)
+int box_create(struct box_host *host, const struct plan *plan, const struct start *start, bool freezer,
+               struct box *ret, struct err *e)
 {
     struct box *box = ret;
     struct trees trees = { .root = -1, .scratch = -1 };
@@ -289,7 +289,7 @@ int box_create(struct box_host *host, const struct plan *plan, const int *source
 
     int r = box_begin(host, plan, box, e);
     if (r == 0)
-        r = trees_make(host, plan, &box->ids, box->keep_own, source, &trees, e);
+        r = trees_make(host, plan, &box->ids, box->keep_own, &trees, e);
     struct stat status = { 0 };
     if (r == 0 && fstat(trees.root, &status) < 0) {
         r = err_at(e, errno, STEP_ROOT, 0, "/");

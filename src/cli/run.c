@@ -67,7 +67,7 @@ static int prepare(struct run *run, struct err *e)
     if (r == 0)
         r = box_check_limits(&run->host, &run->options.box.limits, e);
     if (r == 0)
-        r = facts_read_root(&run->host.facts, run->options.box.root, e);
+        r = facts_read_root(&run->host.facts, spec_root(&run->options.box), e);
     if (r == 0)
         r = plan_make(&run->options.box, &run->host.facts, &run->plan, e);
     mark(run, "plan");
@@ -93,10 +93,9 @@ static int carry_out(struct run *run, struct err *e)
     struct start start = { .command = &run->options.command, .stdio = { s->stdio[0], s->stdio[1], s->stdio[2] } };
     struct payload *payload = run->options.zygote ? &run->payload : &run->box.first;
     if (run->options.zygote)
-        r = forkway_create(&run->way, &run->host, &run->options, &run->plan, run->sources.fd, &start, &run->box,
-                           payload, e);
+        r = forkway_create(&run->way, &run->host, &run->options, &run->plan, &start, &run->box, payload, e);
     else
-        r = box_create(&run->host, &run->plan, run->sources.fd, &start, false, &run->box, e);
+        r = box_create(&run->host, &run->plan, &start, false, &run->box, e);
     mark(run, "create");
     if (r == 0) {
         r = session_run(s, &run->box, payload, e);

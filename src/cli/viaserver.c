@@ -96,10 +96,12 @@ static const char *judge_mounts(const struct box_spec *box)
 {
     struct stat status;
 
-    if (box->n_mounts > MOUNTS_MAX)
+    if (box->n_mounts - !!spec_find(box, MOUNT_ROOT) > MOUNTS_MAX)
         return "more than 16 mounts";
     for (size_t i = 0; i < box->n_mounts; i++) {
         const struct mount_spec *m = &box->mount[i];
+        if (m->kind != MOUNT_HOST)
+            continue;
         if (!is_text(m->source) || !is_text(m->target) || strlen(m->target) > TARGET_MAX)
             return "such a --mount";
         /* The client follows links, `run` does not: so it is refused here, in its own words. */
@@ -139,7 +141,7 @@ static const char *judge(const struct run_options *o)
 {
     const struct limits *limits = &o->box.limits;
 
-    if (o->box.root)
+    if (spec_root(&o->box))
         return "a directory as --root";
     if (o->zygote)
         return "--zygote";
@@ -165,6 +167,7 @@ static const char *judge(const struct run_options *o)
 static void write_box(struct jsonout *j, const struct run_options *o)
 {
     const struct limits *limits = &o->box.limits;
+    const struct mount_spec *root = spec_find(&o->box, MOUNT_ROOT);
     char user[32];
 
     jsonout_open_object(j, "create");
@@ -179,7 +182,7 @@ static void write_box(struct jsonout *j, const struct run_options *o)
         jsonout_unsigned(j, "disk", limits->disk_bytes);
     jsonout_close(j);
     jsonout_string(j, "profile", profile_name(o->box.profile));
-    jsonout_bool(j, "writable_root", o->box.writable_root);
+    jsonout_bool(j, "writable_root", root && root->writable);
     snprintf(user, sizeof user, "%u:%u", (unsigned)o->box.uid, (unsigned)o->box.gid);
     jsonout_string(j, "user", user);
     if (o->box.hostname)
@@ -190,6 +193,8 @@ static void write_box(struct jsonout *j, const struct run_options *o)
 
     jsonout_open_array(j, "mounts");
     for (size_t i = 0; i < o->box.n_mounts; i++) {
+        if (o->box.mount[i].kind != MOUNT_HOST)
+            continue;
         jsonout_open_object(j, NULL);
         jsonout_string(j, "source", o->box.mount[i].source);
         jsonout_string(j, "target", o->box.mount[i].target);

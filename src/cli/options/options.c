@@ -141,14 +141,14 @@ static int read_root(struct reader *r, const char *value, struct err *e)
 {
     if (!value[0] || strlen(value) >= PATH_MAX)
         return err_set(e, EINVAL, STEP_USAGE, "--root: use 'host' or a directory with an unpacked root filesystem");
-    r->options->box.root = strcmp(value, "host") ? value : NULL;
+    mountarg_root(&r->options->box)->source = strcmp(value, "host") ? value : NULL;
     return 0;
 }
 
 static int read_writable_root(struct reader *r, const char *value, struct err *e)
 {
     (void)value, (void)e;
-    r->options->box.writable_root = true;
+    mountarg_root(&r->options->box)->writable = true;
     return 0;
 }
 

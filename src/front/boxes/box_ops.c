@@ -262,28 +262,39 @@ void box_raised(struct box *b, const struct err *e)
     box_wake(b, NULL);
 }
 
+/* Root, layers and place to write to, then what the caller brought: an order that every box has. */
+void box_create_frame(const struct front *front, const struct box_settings *s, uint64_t number, uint32_t family,
+                      struct request_create *ret)
+{
+    *ret = (struct request_create){
+        .head.type = REQUEST_CREATE,
+        .token = number,
+        .limits = s->limits,
+        .profile = s->profile,
+        .flags = CREATE_TERMINAL,
+        .uid = s->uid,
+        .gid = s->gid,
+        .family = family,
+    };
+    memcpy(ret->hostname, s->hostname, sizeof ret->hostname);
+    frame_mount_add(ret, MOUNT_ROOT, s->root)->writable = s->writable_root;
+    uint32_t template = families_layers(front, s);
+    if (template)
+        frame_mount_add(ret, MOUNT_LAYER, template);
+    frame_mount_add(ret, s->on_disk ? MOUNT_STORE : MOUNT_TMPFS, s->on_disk ? number : 0);
+    for (uint32_t i = 0; i < s->n_mounts; i++)
+        ret->mount[ret->n_mounts++] = s->mount[i];
+}
+
 void box_ask_keeper(struct box *b, const int *mount_fd)
 {
     const struct box_settings *s = &b->settings;
-    struct request_create q = {
-        .head = head(b, REQUEST_CREATE),
-        .token = b->number,
-        .store = s->on_disk ? b->number : 0,
-        .limits = s->limits,
-        .profile = s->profile,
-        .flags = CREATE_TERMINAL | (s->writable_root ? CREATE_WRITABLE_ROOT : 0),
-        .uid = s->uid,
-        .gid = s->gid,
-        .root = s->root,
-        .owner_uid = b->owner_uid,
-        .owner_gid = b->owner_gid,
-        .n_mounts = s->n_mounts,
-        .template = families_layers(b->front, s),
-        .family = b->family,
-    };
+    struct request_create q;
 
-    memcpy(q.hostname, s->hostname, sizeof q.hostname);
-    memcpy(q.mount, s->mount, sizeof q.mount);
+    box_create_frame(b->front, s, b->number, b->family, &q);
+    q.head.box = b->slot;
+    q.owner_uid = b->owner_uid;
+    q.owner_gid = b->owner_gid;
     struct call *c = call_new(b, NULL, NULL);
     c->in_family = b->family != 0;
     keeper_link_request(b->front->keeper, &q, sizeof q, mount_fd, s->n_mounts, on_created, c);

@@ -10,7 +10,7 @@
 
 #include "base/err.h"
 #include "http/loop.h"
-#include "proto/keeper.h"
+#include "proto/create.h"
 
 struct front;
 struct exec;

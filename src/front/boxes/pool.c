@@ -181,7 +181,7 @@ static uint32_t next_kind(const struct front *front, struct box_settings *s, uin
 static void fill(struct loop_timer *t)
 {
     struct front *front = pool.front;
-    struct request_create q = { .head.type = REQUEST_CREATE, .flags = CREATE_TERMINAL };
+    struct request_create q;
     struct box_settings s;
     uint64_t wait_ms;
 
@@ -195,17 +195,11 @@ static void fill(struct loop_timer *t)
         return;
     }
     uint32_t slot = box_free_slot(&front->boxes);
-    if (slot == BOX_NO_SLOT || getrandom(&q.token, sizeof q.token, GRND_NONBLOCK) != sizeof q.token)
+    uint64_t token;
+    if (slot == BOX_NO_SLOT || getrandom(&token, sizeof token, GRND_NONBLOCK) != sizeof token)
         return;
+    box_create_frame(front, &s, (token & (TOKEN_MARK - 1)) | TOKEN_MARK, kind, &q);
     q.head.box = slot;
-    q.token = (q.token & (TOKEN_MARK - 1)) | TOKEN_MARK;
-    q.limits = s.limits;
-    q.profile = s.profile;
-    q.uid = s.uid;
-    q.gid = s.gid;
-    q.template = families_layers(front, &s);
-    q.family = kind;
-    memcpy(q.hostname, s.hostname, sizeof q.hostname);
     front->boxes.slot_used[slot / 64] |= UINT64_C(1) << slot % 64;
     struct ready_box *made = &pool.box[pool.n++];
     *made = (struct ready_box){ .state = MAKING, .slot = slot, .kind = kind, .token = q.token };
