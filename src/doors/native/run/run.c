@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/jsonout.h"
-#include "doors/native/run.h"
+#include "doors/native/run/run.h"
 
 enum { LINE_MOST = KERNEL_MESSAGE_MOST + 4096, PENDING_MOST = 256 << 20 };
 

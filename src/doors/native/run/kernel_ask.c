@@ -8,7 +8,7 @@
 
 #include "base/list.h"
 #include "base/parse.h"
-#include "doors/native/run.h"
+#include "doors/native/run/run.h"
 
 enum { TIMEOUT_MS = 10000 };
 

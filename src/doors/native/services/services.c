@@ -8,7 +8,7 @@
 
 #include "base/list.h"
 #include "base/parse.h"
-#include "doors/native/service.h"
+#include "doors/native/services/service.h"
 
 enum { CREATE_BODY_MOST = 8 << 20, PATHS_MOST = 64, MODELS_MOST = 256 };
 

@@ -6,7 +6,7 @@
  * it, which it refuses while the process still ends; so it is asked again until it does. The box may be gone by then:
  * it is found anew by its number each time. */
 #define _GNU_SOURCE
-#include "doors/native/helper.h"
+#include "front/files/box_files.h"
 
 #include <errno.h>
 #include <fcntl.h>

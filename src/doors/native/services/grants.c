@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/parse.h"
-#include "doors/native/service.h"
+#include "doors/native/services/service.h"
 #include "front/identity/token.h"
 #include "front/services/inlets.h"
 

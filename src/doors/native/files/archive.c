@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/list.h"
-#include "doors/native/transfer.h"
+#include "doors/native/files/transfer.h"
 
 static bool begin(struct transfer *t)
 {

@@ -5,7 +5,7 @@
 
 #include "base/jsonout.h"
 #include "base/jsonscan.h"
-#include "doors/native/run.h"
+#include "doors/native/run/run.h"
 
 static struct jsonslice content(const struct kernel_message *m)
 {

@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include <string.h>
 
-#include "doors/native/service.h"
+#include "doors/native/services/service.h"
 
 enum { PRINTS_MOST = 1 << 20, PENDING_MOST = 128 << 20 };
 

@@ -1,7 +1,7 @@
 /* The keeper makes the socket in the box's network and begins to connect; loopback usually is connected by then. A
  * server may listen on 127.0.0.1 or ::1 only, so both are tried. */
 #define _GNU_SOURCE
-#include "doors/native/link.h"
+#include "front/ports/box_port.h"
 
 #include <errno.h>
 #include <poll.h>

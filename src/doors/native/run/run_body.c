@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/parse.h"
-#include "doors/native/run.h"
+#include "doors/native/run/run.h"
 
 static int take_code(const char *name, json_t *v, void *into, struct err *e)
 {

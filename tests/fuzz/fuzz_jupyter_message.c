@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-#include "doors/jupyter/parcel.c"
+#include "doors/jupyter/message.c"
 #include "front/kernels/kernel_message.c"
 
 /* What parcel.c has from the rest of the front. */

@@ -9,7 +9,7 @@
 
 #include "base/fd.h"
 #include "base/list.h"
-#include "doors/native/link.h"
+#include "front/ports/box_port.h"
 #include "front/identity/token.h"
 #include "http/proxy.h"
 

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/jsonout.h"
-#include "doors/native/transfer.h"
+#include "doors/native/files/transfer.h"
 #include "http/wsframe.h"
 
 static const char *type_name(uint32_t mode)

@@ -9,7 +9,7 @@
 
 #include "base/list.h"
 #include "base/parse.h"
-#include "doors/native/transfer.h"
+#include "doors/native/files/transfer.h"
 
 enum { LIST_DEFAULT = 1000, LIST_MAX = 10000, LIST_BYTES_MAX = 16 << 20 };
 

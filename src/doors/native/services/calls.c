@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/jsonout.h"
-#include "doors/native/service.h"
+#include "doors/native/services/service.h"
 #include "front/services/inlets.h"
 
 enum { CALL_BODY_MOST = 48 << 20, ANSWER_MOST = (64 << 20) + 4096 };

@@ -11,7 +11,7 @@
 
 #include "base/jsonout.h"
 #include "base/list.h"
-#include "doors/native/command.h"
+#include "doors/native/execs/command.h"
 #include "http/wsframe.h"
 
 enum { PIECE_MAX = 1 << 20, TURN_BYTES = 1 << 20, RESULT_MAX = 16 << 20, TEXT_MAX = 8 << 20 };

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/list.h"
-#include "doors/native/command.h"
+#include "doors/native/execs/command.h"
 
 static bool is_coming(const struct exec *x)
 {

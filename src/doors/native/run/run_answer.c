@@ -6,7 +6,7 @@
 
 #include "base/jsonout.h"
 #include "base/jsonscan.h"
-#include "doors/native/run.h"
+#include "doors/native/run/run.h"
 
 enum { ANSWER_MOST = 128 << 20 };
 

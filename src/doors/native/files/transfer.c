@@ -1,7 +1,7 @@
 /* Bytes between a client and the file helper. Nothing is kept on the way: what the client does not read is not taken
  * from the helper, what the helper does not take is not read from the client. */
 #define _GNU_SOURCE
-#include "doors/native/transfer.h"
+#include "doors/native/files/transfer.h"
 
 #include <errno.h>
 #include <string.h>

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/list.h"
-#include "doors/native/command.h"
+#include "doors/native/execs/command.h"
 #include "http/websocket.h"
 
 enum { PIECE_BYTES = 65536, TURN_PIECES = 16, MESSAGE_MAX = 1 << 20 };

@@ -8,7 +8,7 @@
 
 #include "base/list.h"
 #include "base/parse.h"
-#include "doors/native/command.h"
+#include "doors/native/execs/command.h"
 
 enum { LIST_BYTES_MAX = 64 << 20, STDIN_PIECE = SHARE_SMALL_BYTES /* what is left of one costs nothing */ };
 

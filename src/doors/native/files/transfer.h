@@ -2,7 +2,7 @@
 #ifndef CARREL_DOORS_NATIVE_TRANSFER_H
 #define CARREL_DOORS_NATIVE_TRANSFER_H
 
-#include "doors/native/helper.h"
+#include "front/files/box_files.h"
 
 struct transfer {
     struct ask          *ask;

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "doors/native/run.h"
+#include "doors/native/run/run.h"
 
 static json_t *kernel_json(const struct kernel *k)
 {

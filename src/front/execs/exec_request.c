@@ -1,7 +1,7 @@
 /* From what a caller wrote to argv and environment. The environment has three layers: what every box has, what this box
  * was given, what this command is given. */
 #define _GNU_SOURCE
-#include "doors/native/command.h"
+#include "doors/native/execs/command.h"
 
 #include <errno.h>
 #include <string.h>
