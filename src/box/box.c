@@ -30,12 +30,12 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "box/command.h"
 #include "box/family/family.h"
 #include "box/init.h"
 #include "box/making.h"
 #include "box/payload.h"
 #include "box/tree.h"
+#include "proto/command.h"
 #include "sys/mountfd.h"
 
 static const struct box empty_box = {

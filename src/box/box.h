@@ -162,7 +162,7 @@ MUST_CHECK int box_update_limits(struct box_host *host, struct box *box, const s
 void           box_usage_read(const struct box *box, struct box_usage *ret);
 /* What the end of a payload is judged and billed by: peaks, refusals and the disk. */
 void           box_peaks_read(const struct box *box, struct box_usage *ret);
-/* How a payload's end is to be called, given why it was ended (OUTCOME_OK: it was not) and what the box has met. */
+/* Classifies how a payload ended, given why it was ended (OUTCOME_NONE: it was not) and what the box has met. */
 enum outcome   box_outcome(const struct process_end *end, enum outcome cause, const struct box_usage *usage);
 
 /* Starts a helper of ours in the box's user and mount namespaces and in its cgroup, but not in its pid namespace: under

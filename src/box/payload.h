@@ -3,6 +3,7 @@
 #define CARREL_BOX_PAYLOAD_H
 
 #include "box/box.h"
+#include "policy/policy.h"
 
 /* The keeper's word to a payload. Fds travel with it. */
 struct order {

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "box/procfile.h"
+#include "proto/defaults.h"
 #include "sys/mountfd.h"
 
 /* Keeps the first error; the makers below are then called in a row without a check after each. */

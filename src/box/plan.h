@@ -14,7 +14,6 @@
 enum { PLAN_ENTRIES = 384, PLAN_MOUNTS = 160, PLAN_RULES = 80, PLAN_POOL = 24576, FACTS_TREES = 64,
        FACTS_ETC = 96, FACTS_TEXT = 65536 };
 
-#define BOX_HOME "/home/box"
 
 /* A top-level name of the root that the box is made from. */
 struct facts_tree {

@@ -13,9 +13,10 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "box/command.h"
 #include "box/init.h"
 #include "box/payload.h"
+#include "proto/command.h"
+#include "proto/defaults.h"
 #include "sys/landlock.h"
 #include "sys/rights.h"
 
@@ -166,7 +167,7 @@ void payload_reset_signals(void)
 
 int payload_exec(const struct command_spec *command, struct err *e)
 {
-    const char *name = command->argv[0], *path = "/usr/local/bin:/usr/bin:/bin";
+    const char *name = command->argv[0], *path = BOX_PATH;
     char file[4096];
     int code = ENOENT;
 

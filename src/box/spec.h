@@ -1,4 +1,5 @@
-/* What somebody asks for: the box and the command in it. Plain data; nothing here has been checked against the host. */
+/* The box that somebody asks for; the command in it is struct command_spec (proto/command.h). Plain data; nothing here
+ * has been checked against the host. */
 #ifndef CARREL_BOX_SPEC_H
 #define CARREL_BOX_SPEC_H
 
@@ -6,8 +7,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "policy/policy.h"
+#include "proto/command.h"
 #include "proto/mounts.h"
+#include "proto/names.h"
 
 enum { SPEC_MOUNTS_MAX = 64, SPEC_LIST_MAX = SPEC_MOUNTS_MAX + 1 /* the root */, SPEC_ENV_MAX = 16384 };
 
@@ -44,23 +46,5 @@ struct box_spec {
 const struct mount_spec *spec_find(const struct box_spec *spec, enum mount_kind kind);
 /* The directory that the box is made from; NULL: the host's own /usr. */
 const char              *spec_root(const struct box_spec *spec);
-
-struct command_spec {
-    char      **argv;
-    char      **env;                    /* complete, NULL-terminated */
-    const char *workdir;                /* NULL: the home directory */
-    bool        terminal;               /* a PTY of the box becomes the controlling terminal */
-    uint16_t    rows, columns;          /* of it; 0: not known */
-    uint64_t    timeout_ms;             /* 0: none */
-    uint64_t    output_bytes;           /* 0: none */
-};
-
-enum outcome {
-    OUTCOME_OK, OUTCOME_ERROR, OUTCOME_TIMEOUT, OUTCOME_OOM, OUTCOME_PIDS, OUTCOME_DISK, OUTCOME_OUTPUT, OUTCOME_KILLED,
-    OUTCOME_COUNT
-};
-
-/* "ok", "error", "timeout", "oom", "pids", "disk", "output_limit", "killed". */
-const char *outcome_name(enum outcome outcome);
 
 #endif

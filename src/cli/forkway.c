@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "proto/defaults.h"
 
 int forkway_open(struct forkway *way, const struct run_options *options, struct err *e)
 {
@@ -34,7 +35,7 @@ static int make_family(struct forkway *way, struct box_host *host, const struct 
 {
     struct box_spec spec = options->box;
     char *argv[] = { way->path, NULL };
-    char *env[] = { "PATH=" OPTIONS_PATH, "HOME=" OPTIONS_HOME, "LANG=C.UTF-8", "LC_ALL=C.UTF-8", NULL };
+    char *env[] = { "PATH=" BOX_PATH, "HOME=" BOX_HOME, "LANG=" BOX_LANG, "LC_ALL=" BOX_LANG, NULL };
     struct command_spec command = { .argv = argv, .env = env };
     struct start start = { .command = &command, .stdio = { -1, -1, log } };
 

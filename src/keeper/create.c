@@ -17,22 +17,11 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "keeper/opener.h"
-
-static bool hostname_is_plain(const char *name, size_t size)
-{
-    size_t length = strnlen(name, size);
-    if (length == 0 || length == size)
-        return false;
-    for (size_t i = 0; i < length; i++)
-        if (!((name[i] >= 'a' && name[i] <= 'z') || (name[i] >= '0' && name[i] <= '9') ||
-              (name[i] >= 'A' && name[i] <= 'Z') || name[i] == '-' || name[i] == '.'))
-            return false;
-    return true;
-}
+#include "proto/checks.h"
 
 static int read_host(const struct frame_mount *m, size_t i, int fd, struct box_spec *spec, struct err *e)
 {
-    if (!keeper_target_is_plain(m->target, sizeof m->target))
+    if (!target_is_plain(m->target, sizeof m->target))
         return err_at(e, EINVAL, STEP_PROTOCOL, i, "mount target");
     spec->mount[spec->n_mounts++] = (struct mount_spec){
         .source = m->target, .target = m->target, .writable = m->writable != 0, .is_file = m->is_file != 0, .fd = fd

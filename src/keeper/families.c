@@ -26,6 +26,7 @@
 #include "base/list.h"
 #include "keeper/later.h"
 #include "keeper/opener.h"
+#include "proto/checks.h"
 
 enum { LATE_MOST = 2 };
 enum { SWEEP_US = 1000000, SWEEP_SOON_US = 5000 };
@@ -228,7 +229,7 @@ int keeper_add_template(struct keeper *keeper, const char *text, struct err *e)
     for (char *next = at + 1; (at = strsep(&next, ":"));) {
         if (!*at)
             continue;
-        if (t->n == KEEPER_LAYERS || !keeper_target_is_plain(at, strlen(at) + 1))
+        if (t->n == KEEPER_LAYERS || !target_is_plain(at, strlen(at) + 1))
             return err_set(e, EINVAL, STEP_USAGE, "keeper: --template: %s",
                            t->n == KEEPER_LAYERS ? "too many directories" : at);
         t->fd[t->n] = open(at, O_PATH | O_DIRECTORY | O_CLOEXEC);

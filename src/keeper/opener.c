@@ -248,18 +248,3 @@ void keeper_opener_ended(struct keeper *keeper, unsigned place)
         o->process.pidfd = fd_close(o->process.pidfd);
     o->process.pid = 0;
 }
-
-/* It is never resolved on the host, but a mount point is made of it. */
-bool keeper_target_is_plain(const char *path, size_t size)
-{
-    size_t length = strnlen(path, size);
-    if (length == size || length < 2 || path[0] != '/' || path[length - 1] == '/')
-        return false;
-    for (const char *part = path; part; part = strchr(part, '/')) {
-        size_t n = strcspn(++part, "/");
-        if (n == 0 || n > 255 || (n == 1 && part[0] == '.') || (n == 2 && part[0] == '.' && part[1] == '.'))
-            return false;
-    }
-    size_t first = strcspn(path + 1, "/");
-    return !(first == 4 && memcmp(path + 1, "proc", 4) == 0) && !(first == 3 && memcmp(path + 1, "dev", 3) == 0);
-}

@@ -17,6 +17,7 @@
 #include "keeper/memory.h"
 #include "keeper/network.h"
 #include "keeper/opener.h"
+#include "proto/checks.h"
 
 struct call {
     struct keeper      *keeper;

@@ -7,10 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum profile { PROFILE_STRICT, PROFILE_STANDARD, PROFILE_SYSTEM, PROFILE_COUNT };
-
-/* "strict", "standard", "system". */
-const char *profile_name(enum profile profile);
+#include "proto/names.h"
 
 struct policy_filter {
     const struct sock_filter *code;

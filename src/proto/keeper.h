@@ -25,7 +25,8 @@ enum {
 
 enum request_type {
     REQUEST_CREATE = 1, /* fds: of each MOUNT_HOST in turn, its source in its caller's envelope (envelope.h) */
-    REQUEST_START, /* fds: command, stdio as flagged, then up to KEEPER_HELD that the keeper holds for the next front */
+    /* fds: command (command.h), stdio as flagged, then up to KEEPER_HELD that the keeper holds for the next front */
+    REQUEST_START,
     REQUEST_SIGNAL,
     REQUEST_FREEZE,
     REQUEST_THAW,
@@ -47,13 +48,6 @@ enum request_type {
 struct frame_limits {
     uint64_t memory_bytes, disk_bytes;
     uint32_t pids, cpu_milli;
-};
-
-/* What a command's memfd begins with; argv, env and working directory ("": home) follow, each with its NUL. */
-struct packed_command {
-    uint32_t argc, envc;
-    uint32_t bytes;         /* of all strings */
-    uint32_t terminal;      /* 0: none; else 1 | columns << 1 | rows << 17 */
 };
 
 struct request_head {

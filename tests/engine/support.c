@@ -17,8 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "box/command.h"
 #include "box/payload.h"
+#include "proto/command.h"
 
 struct front front = { .socket = -1 };
 const char *keeper_template;

@@ -1,5 +1,6 @@
 /* Families: a zygote's life in the keeper, boxes in it, and the ways to start a payload there. */
 #define _GNU_SOURCE
+#include "proto/command.h"
 #include "support.h"
 
 #include <errno.h>
@@ -13,7 +14,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "box/command.h"
 
 enum { SLOT = 5, TOKEN = 77 };
 

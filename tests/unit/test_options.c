@@ -342,17 +342,6 @@ static void test_nearest_word(void **state)
     assert_null(suggest_nearest("runrunrunrunrunrunrunrunrunrunrunrunrunrunrun", words, COUNT(words)));
 }
 
-static void test_outcomes_have_names(void **state)
-{
-    (void)state;
-    assert_string_equal(outcome_name(OUTCOME_OK), "ok");
-    assert_string_equal(outcome_name(OUTCOME_OUTPUT), "output_limit");
-    assert_string_equal(outcome_name(OUTCOME_KILLED), "killed");
-    assert_string_equal(outcome_name(OUTCOME_COUNT), "unknown");
-    for (int i = 0; i < OUTCOME_COUNT; i++)
-        assert_non_null(outcome_name((enum outcome)i));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -371,7 +360,6 @@ int main(void)
         cmocka_unit_test_teardown(test_a_missing_command_is_told, stop),
         cmocka_unit_test_teardown(test_impossible_values_are_told, stop),
         cmocka_unit_test_teardown(test_nearest_word, stop),
-        cmocka_unit_test_teardown(test_outcomes_have_names, stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,10 +19,11 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "box/command.h"
 #include "box/family/family_impl.h"
 #include "box/payload.h"
 #include "policy/policy.h"
+#include "proto/command.h"
+#include "proto/defaults.h"
 #include "sys/rights.h"
 
 static int join(const struct box *family, struct err *e)

@@ -15,6 +15,8 @@
 #include "cli/options/exec_limits.h"
 #include "cli/options/mountarg.h"
 #include "cli/options/suggest.h"
+#include "proto/checks.h"
+#include "proto/defaults.h"
 
 struct reader {
     struct run_options *options;
@@ -118,12 +120,7 @@ static int read_workdir(struct reader *r, const char *value, struct err *e)
 
 static int read_hostname(struct reader *r, const char *value, struct err *e)
 {
-    size_t length = strlen(value);
-    bool good = length && length <= OPTIONS_HOSTNAME_MAX && isalnum((unsigned char)value[0]);
-
-    for (size_t i = 0; good && i < length; i++)
-        good = isalnum((unsigned char)value[i]) || value[i] == '-' || value[i] == '.';
-    if (!good)
+    if (!hostname_is_plain(value, strlen(value) + 1))
         return err_set(e, EINVAL, STEP_USAGE,
                        "--hostname %s: use up to 64 letters, digits, '-' and '.', a letter or digit first",
                        parse_quote(value).text);
@@ -171,11 +168,12 @@ static int read_net(struct reader *r, const char *value, struct err *e)
 
 static int read_profile(struct reader *r, const char *value, struct err *e)
 {
-    for (int i = 0; i < PROFILE_COUNT; i++)
-        if (!strcmp(value, profile_name((enum profile)i))) {
-            r->options->box.profile = (enum profile)i;
-            return 0;
-        }
+    enum profile profile = profile_parse(value);
+
+    if (profile < PROFILE_COUNT) {
+        r->options->box.profile = profile;
+        return 0;
+    }
     return err_set(e, EINVAL, STEP_USAGE, "--profile %s: use strict, standard or system", parse_quote(value).text);
 }
 
@@ -356,14 +354,14 @@ static int set_default(struct reader *reader, const char *name, const char *valu
 /* What every box has, before anything that was asked for, which may replace it. */
 static int set_default_environment(struct reader *reader, struct err *e)
 {
-    int r = set_default(reader, "PATH", OPTIONS_PATH, e);
+    int r = set_default(reader, "PATH", BOX_PATH, e);
 
     if (r == 0)
         r = set_default(reader, "LANG", "C.UTF-8", e);
     if (r == 0)
         r = set_default(reader, "LC_ALL", "C.UTF-8", e);
     if (r == 0)
-        r = set_default(reader, "HOME", OPTIONS_HOME, e);
+        r = set_default(reader, "HOME", BOX_HOME, e);
     return r;
 }
 
@@ -392,7 +390,7 @@ static int settle_command(struct reader *reader, const char *word, char **argv, 
     if (r < 0)
         return r;
     if (!reader->has_user)
-        options->box.uid = options->box.gid = options->box.profile == PROFILE_SYSTEM ? 0 : OPTIONS_ID_DEFAULT;
+        options->box.uid = options->box.gid = options->box.profile == PROFILE_SYSTEM ? 0 : BOX_ID;
     options->command.argv = argv;
     r = envlist_finish(&reader->env, &options->command.env);
     if (r < 0)

@@ -9,14 +9,9 @@
 #include "box/spec.h"
 #include "cli/options/strings.h"
 
-#define OPTIONS_HOME "/home/box"
-#define OPTIONS_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
 enum {
     OPTIONS_PIDS_DEFAULT = 1024,
     OPTIONS_PIDS_MAX     = 4 << 20,     /* PID_MAX_LIMIT */
-    OPTIONS_ID_DEFAULT   = 1000,
-    OPTIONS_HOSTNAME_MAX = 64,          /* __NEW_UTS_LEN of Linux */
 };
 #define OPTIONS_DISK_DEFAULT (UINT64_C(512) << 20)
 #define OPTIONS_DISK_MIN     (UINT64_C(64) << 10)

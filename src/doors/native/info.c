@@ -128,8 +128,8 @@ static void kernels(struct buf *b, const struct front *front)
     metric(b, "kernels_started_total", "counter", "Kernels that were asked for.", m->kernels_started);
     metric(b, "kernels_died_total", "counter", "Kernels that ended without being asked to.", m->kernels_died);
     buf_add_text(b, "# HELP carrel_runs_total Cells that ended, by outcome.\n# TYPE carrel_runs_total counter\n");
-    for (unsigned i = 0; i < RUN_OUTCOMES; i++)
-        buf_printf(b, "carrel_runs_total{outcome=\"%s\"} %llu\n", front_run_outcomes[i],
+    for (enum outcome i = OUTCOME_OK; i < OUTCOME_COUNT; i++)
+        buf_printf(b, "carrel_runs_total{outcome=\"%s\"} %llu\n", outcome_name(i),
                    (unsigned long long)m->run_outcome[i]);
     histogram(b, "first_result_seconds", "Time from asking for a kernel, or its box, to the end of its first cell.",
               &m->first_result);
@@ -157,8 +157,8 @@ void ask_metrics(struct ask *a)
     histogram(&b, "exec_seconds", "Time that commands ran.", &m->exec);
     buf_add_text(&b, "# HELP carrel_exec_outcomes_total Commands that ended, by outcome.\n# TYPE "
                      "carrel_exec_outcomes_total counter\n");
-    for (unsigned i = 0; i < 8; i++)
-        buf_printf(&b, "carrel_exec_outcomes_total{outcome=\"%s\"} %llu\n", front_outcomes[i],
+    for (enum outcome i = OUTCOME_OK; i < OUTCOME_COMMAND_COUNT; i++)
+        buf_printf(&b, "carrel_exec_outcomes_total{outcome=\"%s\"} %llu\n", outcome_name(i),
                    (unsigned long long)m->outcome[i]);
     boxes_by_phase(&b, front, &execs);
     kernels(&b, front);

@@ -8,8 +8,6 @@
 #include "front/boxes/box_private.h"
 #include "front/front.h"
 
-static const char *const profiles[] = { "strict", "standard", "system" };
-
 static json_t *limits_json(const struct frame_limits *l, bool whole)
 {
     json_t *o = json_pack("{s:I,s:f}", "memory", (json_int_t)l->memory_bytes, "cpus", (double)l->cpu_milli / 1000);
@@ -51,7 +49,7 @@ json_t *box_json(const struct box *b)
     json_object_set_new(o, "template", template ? json_string(template->name) : json_null());
     json_object_set_new(o, "writable_root", json_boolean(s->writable_root));
     json_object_set_new(o, "store", json_string(s->on_disk ? "disk" : "memory"));
-    json_object_set_new(o, "profile", json_string(profiles[s->profile]));
+    json_object_set_new(o, "profile", json_string(profile_name(s->profile)));
     json_object_set_new(o, "hostname", json_string(s->hostname));
     json_object_set_new(o, "user", json_pack("{s:I,s:I}", "uid", (json_int_t)s->uid, "gid", (json_int_t)s->gid));
     json_object_set_new(o, "limits", limits_json(&s->limits, true));
@@ -105,9 +103,8 @@ int box_from_json(struct box *b, json_t *body, struct err *e)
     text_of(body, "message", b->message, sizeof b->message);
     text_of(body, "hostname", s->hostname, sizeof s->hostname);
     text_of(body, "profile", text, sizeof text);
-    for (uint32_t i = 0; i < 3; i++)
-        if (strcmp(profiles[i], text) == 0)
-            s->profile = i;
+    if (profile_parse(text) < PROFILE_COUNT)
+        s->profile = profile_parse(text);
     text_of(body, "root", text, sizeof text);
     for (uint32_t i = 0; i < b->front->config.n_roots; i++)
         if (strcmp(b->front->config.root_name[i], text) == 0)

@@ -10,6 +10,7 @@
 #include "base/fd.h"
 #include "base/parse.h"
 #include "doors/native/door.h"
+#include "proto/checks.h"
 
 enum { PIDS_MAX = 4194304, MEMORY_LEAST = 1 << 20 };
 #define MEMORY_ALL UINT64_MAX       /* "max": what this server may give to one box */
@@ -134,14 +135,13 @@ static int take_template(const char *name, json_t *v, void *into, struct err *e)
 
 static int take_profile(const char *name, json_t *v, void *into, struct err *e)
 {
-    static const char *const profiles[] = { "strict", "standard", "system" };
     struct create_body *c = into;
+    enum profile profile = profile_parse(json_string_value(v));
 
-    for (uint32_t i = 0; i < 3; i++)
-        if (json_is_string(v) && strcmp(json_string_value(v), profiles[i]) == 0) {
-            c->settings.profile = i;
-            return 0;
-        }
+    if (profile < PROFILE_COUNT) {
+        c->settings.profile = profile;
+        return 0;
+    }
     return err_set(e, EINVAL, STEP_USAGE, "%s must be \"strict\", \"standard\" or \"system\"", name);
 }
 
@@ -215,12 +215,10 @@ static int take_hostname(const char *name, json_t *v, void *into, struct err *e)
 
     if (r < 0)
         return r;
-    for (const char *at = text; *at; at++)
-        if (!((*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z') || (*at >= '0' && *at <= '9')
-              || (at > text && strchr(".-", *at))))
-            return err_set(e, EINVAL, STEP_USAGE, "%s may have letters, digits, - and .", name);
     if (!text[0])
         return err_set(e, EINVAL, STEP_USAGE, "%s must not be empty", name);
+    if (!hostname_is_plain(text, strlen(text) + 1))
+        return err_set(e, EINVAL, STEP_USAGE, "%s may have letters, digits, - and .", name);
     snprintf(c->settings.hostname, sizeof c->settings.hostname, "%s", text);
     return 0;
 }
@@ -265,20 +263,6 @@ static int take_target(const char *name, json_t *v, void *into, struct err *e)
 static int take_writable(const char *name, json_t *v, void *into, struct err *e)
 {
     return body_bool(name, v, &((struct mount_body *)into)->writable, e);
-}
-
-static bool is_plain(const char *path)
-{
-    if (path[0] != '/' || !path[1])
-        return false;
-    for (const char *part = path + 1;; part++) {
-        size_t n = strcspn(part, "/");
-        if (n == 0 || n > 255 || (n == 1 && part[0] == '.') || (n == 2 && part[0] == '.' && part[1] == '.'))
-            return false;
-        part += n;
-        if (!*part)
-            return true;
-    }
 }
 
 /* What is mounted was opened by the caller, under the caller's rights, and comes in an envelope (keeper/envelope.h)
@@ -333,9 +317,10 @@ static int take_mounts(const char *name, json_t *v, void *into, struct err *e)
         int r = body_fields(one, where, fields, sizeof fields / sizeof *fields, &m, e);
         if (r < 0)
             return r;
-        if (!m.source || !m.target || m.source[0] != '/' || !is_plain(m.target))
+        if (!m.source || !m.target || m.source[0] != '/' || !target_is_plain(m.target, strlen(m.target) + 1))
             return err_set(e, EINVAL, STEP_USAGE,
-                           "%s[%zu] needs source and target, both absolute paths without . and ..", name, i);
+                           "%s[%zu] needs source and target, both absolute paths without . and ..; no target "
+                           "is in /proc or /dev", name, i);
         snprintf(where, sizeof where, "%s[%zu]", name, i);
         r = open_source(c->ask, where, &m, &s->mount_fd[i], e);
         if (r < 0)

@@ -26,6 +26,8 @@
 #include "front/execs/exec_private.h"
 #include "front/front.h"
 #include "front/keeper_link.h"
+#include "proto/command.h"
+#include "proto/defaults.h"
 
 enum {
     LOOK_MS = 1000,
@@ -234,11 +236,11 @@ static int pack_zygote(const struct front *front, uint32_t number, int *ret, str
     char program[sizeof front->config.guest + 16];
     char *argv[] = { (char *)(uintptr_t)t->python,  program, "zygote", "--imports", (char *)(uintptr_t)t->imports,
                      t->startup[0] ? "--startup" : NULL, (char *)(uintptr_t)t->startup, NULL };
-    char *env[] = { variable, "LANG=C.UTF-8", "LC_ALL=C.UTF-8", "HOME=/home/box", NULL };
+    char *env[] = { variable, "LANG=" BOX_LANG, "LC_ALL=" BOX_LANG, "HOME=" BOX_HOME, NULL };
 
     snprintf(variable, sizeof variable, "PATH=%s", config_template_path(&front->config, number, path));
     snprintf(program, sizeof program, "%s/carrel_kernel", front->config.guest);
-    return exec_pack(&(struct exec_options){ .argv = argv, .env = env }, ret, e);
+    return command_pack(&(struct command_spec){ .argv = argv, .env = env }, ret, e);
 }
 
 static void ask(struct family *f)

@@ -13,6 +13,7 @@
 #include "base/parse.h"
 #include "front/config/config_private.h"
 #include "front/identity/auth_host.h"
+#include "proto/places.h"
 
 #define KIB (UINT64_C(1) << 10)
 #define MIB (UINT64_C(1) << 20)
@@ -396,8 +397,7 @@ static void put_path(char *to, size_t size, const char *directory, const char *r
 
 void config_defaults(struct config *c, bool is_root)
 {
-    char own[32];
-    const char *run = environment_path("XDG_RUNTIME_DIR"), *state = environment_path("XDG_STATE_HOME");
+    const char *state = environment_path("XDG_STATE_HOME");
     const char *home = environment_path("HOME");
 
     *c = (struct config){
@@ -416,18 +416,17 @@ void config_defaults(struct config *c, bool is_root)
         .jupyter.cull_interval_s = 300,
     };
     config_template_defaults(c);
+    if (!places_run(is_root, environment_path("XDG_RUNTIME_DIR"), c->run, sizeof c->run))
+        c->run[0] = 0;          /* config_check() says what to set */
     if (is_root) {
-        put_path(c->run, sizeof c->run, "/run/carrel", "");
         put_path(c->state, sizeof c->state, "/var/lib/carrel", "");
     } else {
-        snprintf(own, sizeof own, "/tmp/carrel-%u", (unsigned)getuid());
-        put_path(c->run, sizeof c->run, run ? run : own, run ? "/carrel" : "");
         if (state)
             put_path(c->state, sizeof c->state, state, "/carrel");
         else if (home)
             put_path(c->state, sizeof c->state, home, "/.local/state/carrel");
     }
-    put_path(c->socket, sizeof c->socket, c->run, "/carrel.sock");
+    put_path(c->socket, sizeof c->socket, c->run, "/" PLACES_SOCKET_NAME);
 }
 
 static int check_bounds(const struct config *c, struct err *e)

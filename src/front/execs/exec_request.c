@@ -8,6 +8,7 @@
 
 #include "base/parse.h"
 #include "front/boxes/families.h"
+#include "proto/defaults.h"
 
 enum { ARGS_MAX = 65536, ARG_BYTES_MAX = 131071 /* Linux' MAX_ARG_STRLEN */, TERMINAL_SIDE_MAX = 4096 };
 
@@ -232,7 +233,7 @@ static char **make_env(const struct command *c, struct arena *arena)
     char path[CONFIG_PATH_SIZE];
     uint32_t template = families_layers(front, &c->ask->box->settings);
     json_t *all = json_pack("{s:s,s:s,s:s,s:s}", "PATH", config_template_path(&front->config, template, path),
-                            "LANG", "C.UTF-8", "LC_ALL", "C.UTF-8", "HOME", "/home/box");
+                            "LANG", BOX_LANG, "LC_ALL", BOX_LANG, "HOME", BOX_HOME);
     const char *key;
     json_t *value;
     size_t n = 0;

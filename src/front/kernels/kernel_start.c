@@ -12,6 +12,7 @@
 #include "front/execs/execs.h"
 #include "front/front.h"
 #include "front/kernels/kernel_private.h"
+#include "proto/defaults.h"
 
 /* Variables that an interpreter reads when it starts: one that is forked would not heed them. */
 static bool is_early(const char *variable)
@@ -60,7 +61,7 @@ static char **make_env(const struct kernel *k, uint32_t template)
 {
     char path[CONFIG_PATH_SIZE];
     json_t *all = json_pack("{s:s,s:s,s:s,s:s}", "PATH", config_template_path(&k->front->config, template, path),
-                            "LANG", "C.UTF-8", "LC_ALL", "C.UTF-8", "HOME", "/home/box");
+                            "LANG", BOX_LANG, "LC_ALL", BOX_LANG, "HOME", BOX_HOME);
     const char *key;
     json_t *value;
     size_t n = 0;

@@ -10,6 +10,7 @@
 #include "front/execs/execs.h"
 #include "front/front.h"
 #include "front/services/service_private.h"
+#include "proto/defaults.h"
 
 enum { LOAD_MS = 600000 };
 
@@ -23,8 +24,8 @@ static void free_list(char **list)
 /* What every box has, what this box was given, what this service is given. */
 static char **make_env(const struct service *s)
 {
-    json_t *all = json_pack("{s:s,s:s,s:s,s:s}", "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-                            "LANG", "C.UTF-8", "LC_ALL", "C.UTF-8", "HOME", "/home/box");
+    json_t *all = json_pack("{s:s,s:s,s:s,s:s}", "PATH", BOX_PATH,
+                            "LANG", BOX_LANG, "LC_ALL", BOX_LANG, "HOME", BOX_HOME);
     json_t *const more[] = { s->box->settings.env, json_object_get(s->spec, "env"), s->secrets };
     const char *key;
     json_t *value;
@@ -115,7 +116,7 @@ int service_launch(struct service *s, struct err *e)
         return r;
     }
     s->exec->service = s;
-    p->end_outcome = NULL;
+    p->end_outcome = OUTCOME_NONE;
     p->load_cancelled = false;
     p->tail_size = 0;
     r = kernel_link_open(&p->link, s->exec->link, false);
