@@ -15,6 +15,7 @@
 #include "proto/names.h"
 
 struct auth;
+struct box_files;
 struct grant;
 struct jupyter;
 struct keeper_link;
@@ -72,6 +73,7 @@ struct front {
     struct keeper_wait *waiting, **waiting_end;     /* for it; oldest first */
     struct loop_task    go_on;          /* of them */
     struct jupyter     *jupyter;        /* the Jupyter door's own */
+    struct box_files   *files;          /* conversations with file helpers (files/box_files.c) */
 };
 
 /* Whoever needs the keeper while front->ready is false waits for it, a bounded time: after a start, or while another

@@ -50,7 +50,8 @@ struct http_request_state {
     size_t discarded, turn_bytes;
     char *collected;
     size_t collected_size, collected_room, collected_max;
-    void (*on_collected)(struct http_request *r, const char *data, size_t size);
+    http_collect_handler *on_collected;
+    void *collect_arg;
     struct http_request_state *next_spare;
     char id[17];
     _Alignas(16) char arena_first[ARENA_FIRST_BYTES];

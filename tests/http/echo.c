@@ -246,16 +246,20 @@ static void handle_sink(struct http_request *r, const struct http_match *m, void
     sink_on(r);
 }
 
-static void collected(struct http_request *r, const char *data, size_t size)
+static void collected(struct http_request *r, const struct http_collected *b, void *arg)
 {
-    http_reply(r, 200, "application/octet-stream", data, size);
+    (void)arg;
+    if (!b->status)
+        http_reply(r, 200, "application/octet-stream", b->data, b->size);
+    else if (http_reply_error(r, b->status, b->why) < 0)
+        http_request_abort(r);
 }
 
 static void handle_collect(struct http_request *r, const struct http_match *m, void *owner)
 {
     (void)m;
     (void)owner;
-    http_body_collect(r, query_number(r, "max", 1 << 20), collected);
+    http_body_collect(r, query_number(r, "max", 1 << 20), collected, NULL);
 }
 
 /* ---- flood: as much as is asked for ---- */

@@ -1,6 +1,6 @@
 /* Messages of WebSocket clients, both protocols, and our own.
  *
- * v1.kernel.websocket.jupyter.org is what kernels speak here, too. The older form is JSON text
+ * v1.kernel.websocket.jupyter.org is what kernels speak here, too. The default form is JSON text
  * {"header","parent_header","metadata","content","buffers","channel"} or, with buffers, a binary message: a big endian
  * u32 count, that many u32 offsets, then the JSON and the buffers. Clients leave things out: the channel (shell is
  * meant), the buffers, most of the header; dates come as numbers. Parts are cut out of what came and never written
@@ -15,7 +15,7 @@
 #include "base/fd.h"
 #include "base/jsonout.h"
 #include "base/jsonscan.h"
-#include "doors/jupyter/door.h"
+#include "doors/jupyter/message.h"
 
 enum { BUFFERS_MOST = 4096, V1_LEAST = KERNEL_PARTS + 2 };
 
@@ -29,15 +29,15 @@ static int wrong(struct err *e, const char *what)
     return err_set(e, EINVAL, STEP_PROTOCOL, "%s", what);
 }
 
-void parcel_done(struct parcel *p)
+void client_message_done(struct client_message *p)
 {
     free(p->buffer);
     free(p->header_text);
     json_decref(p->header);
-    *p = (struct parcel){ 0 };
+    *p = (struct client_message){ 0 };
 }
 
-static int find_channel(struct parcel *p, const char *name, size_t size, struct err *e)
+static int find_channel(struct client_message *p, const char *name, size_t size, struct err *e)
 {
     for (int i = 0; i < KERNEL_CHANNELS; i++)
         if (strlen(kernel_channel_names[i]) == size && memcmp(kernel_channel_names[i], name, size) == 0) {
@@ -57,9 +57,9 @@ static uint64_t u64_at(const char *data, size_t i)
     return le64toh(v);
 }
 
-int parcel_read_v1(struct parcel *p, const char *data, size_t size, struct err *e)
+int client_message_read_v1(struct client_message *p, const char *data, size_t size, struct err *e)
 {
-    *p = (struct parcel){ 0 };
+    *p = (struct client_message){ 0 };
     uint64_t n = size >= 8 ? u64_at(data, 0) : 0;
     if (n < V1_LEAST || n > V1_LEAST + BUFFERS_MOST || 8 * (n + 1) > size)
         return wrong(e, "wrong number of parts");
@@ -82,13 +82,13 @@ int parcel_read_v1(struct parcel *p, const char *data, size_t size, struct err *
     return find_channel(p, data + u64_at(data, 1), (size_t)(u64_at(data, 2) - u64_at(data, 1)), e);
 }
 
-int parcel_read_text(struct parcel *p, const char *data, size_t size, struct err *e)
+int client_message_read_text(struct client_message *p, const char *data, size_t size, struct err *e)
 {
     static const char *const names[KERNEL_PARTS] = { "header", "parent_header", "metadata", "content" };
     const struct jsonslice all = { data, size };
     char channel[16] = "shell";
 
-    *p = (struct parcel){ 0 };
+    *p = (struct client_message){ 0 };
     if (!jsonscan_is_object(data, size))
         return wrong(e, "not a JSON object");
     for (int i = 0; i < KERNEL_PARTS; i++) {
@@ -112,9 +112,9 @@ static uint32_t u32_at(const char *data, size_t i)
     return be32toh(v);
 }
 
-int parcel_read_binary(struct parcel *p, const char *data, size_t size, struct err *e)
+int client_message_read_binary(struct client_message *p, const char *data, size_t size, struct err *e)
 {
-    *p = (struct parcel){ 0 };
+    *p = (struct client_message){ 0 };
     size_t n = size >= 4 ? u32_at(data, 0) : 0;
     if (n < 1 || n > BUFFERS_MOST + 1 || 4 * (n + 1) > size)
         return wrong(e, "wrong number of buffers");
@@ -122,7 +122,7 @@ int parcel_read_binary(struct parcel *p, const char *data, size_t size, struct e
         if (u32_at(data, i) > size || u32_at(data, i) < (i == 1 ? 4 * (n + 1) : u32_at(data, i - 1)))
             return wrong(e, "wrong offsets");
     size_t end = n > 1 ? u32_at(data, 2) : size;
-    int r = parcel_read_text(p, data + u32_at(data, 1), end - u32_at(data, 1), e);
+    int r = client_message_read_text(p, data + u32_at(data, 1), end - u32_at(data, 1), e);
     if (r < 0)
         return r;
     p->n_buffers = (unsigned)n - 1;
@@ -163,7 +163,7 @@ static bool fill(json_t *header, const char *name, const char *value)
     return true;
 }
 
-int parcel_complete(struct parcel *p, const char *session, const char *user, struct err *e)
+int client_message_complete(struct client_message *p, const char *session, const char *user, struct err *e)
 {
     if (p->part[PART_HEADER].iov_len > HEADER_MOST)
         return wrong(e, "the header is too long");
@@ -276,7 +276,7 @@ static void put_u32(struct buf *b, size_t i, size_t value)
     memcpy(b->data + 4 * i, &v, 4);
 }
 
-char *message_legacy(const struct kernel_message *m, size_t *ret_size, bool *ret_is_text)
+char *message_default(const struct kernel_message *m, size_t *ret_size, bool *ret_is_text)
 {
     struct buf b;
     size_t n = m->n_buffers;

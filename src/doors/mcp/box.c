@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "doors/mcp/door.h"
-#include "doors/native/door.h"
+#include "front/boxes/box_request.h"
 
 enum { IDLE_S = 1800 };
 
@@ -23,7 +23,7 @@ struct box *mcp_find_box(struct mcp_call *c, const char *id)
 
 static void made_on_gone(struct mcp_call *c)
 {
-    struct box *box = ask_box_by_number(c->front, c->making);
+    struct box *box = boxes_by_number(c->front, c->making);
     struct err ignored;
 
     boxes_cancel(c->front, c);
@@ -46,12 +46,11 @@ static void on_made(struct box *box, const struct err *e, void *arg)
 /* asked: as the body of POST /v1/boxes. */
 static void make(struct mcp_call *c, json_t *asked)
 {
-    struct ask ask = { .front = c->front, .r = c->r, .who = c->who };
-    struct create_body body = { .ask = &ask };
+    struct box_request body = { .front = c->front, .who = &c->who, .r = c->r };
     struct box *box = NULL;
     struct err e = { 0 };
     bool existed;
-    int r = asked ? settings_read(&body, asked, &e) : err_at(&e, ENOMEM, STEP_MEMORY, 0, "a box");
+    int r = asked ? box_request_read(&body, asked, &e) : err_at(&e, ENOMEM, STEP_MEMORY, 0, "a box");
 
     if (r == 0 && body.settings.template == 0)
         body.settings.template = 1;

@@ -194,16 +194,21 @@ static bool charge(struct mcp_call *c, const char *data, size_t size)
     return true;
 }
 
-static void on_body(struct http_request *r, const char *data, size_t size)
+static void on_body(struct http_request *r, const struct http_collected *b, void *arg)
 {
     struct mcp_call *c = r->owner;
     struct mcp_fault why;
 
-    if (!charge(c, data, size)) {
+    (void)arg;
+    if (b->status) {
+        mcp_refuse(r, b->status, b->status < 429 ? MCP_INVALID_REQUEST : MCP_REFUSED, b->why, NULL);
+        return;
+    }
+    if (!charge(c, b->data, b->size)) {
         mcp_refuse(r, 429, MCP_REFUSED, SHARE_FULL, NULL);
         return;
     }
-    switch (mcp_envelope_read(&r->head, data, size, &c->m, &why)) {
+    switch (mcp_envelope_read(&r->head, b->data, b->size, &c->m, &why)) {
     case MCP_BAD:
         mcp_refuse(r, 400, why.code, why.text, c->m.id);
         break;
@@ -298,7 +303,7 @@ static bool dispatch(struct front *front, struct http_request *r)
     r->on_end = on_end;
     r->on_writable = mcp_on_writable;
     if (admit(c) && read_head(c) && (!c->service || mcp_service_check(c)))
-        http_body_collect(r, MCP_BODY_MOST, on_body);
+        http_body_collect(r, MCP_BODY_MOST, on_body, NULL);
     return true;
 }
 

@@ -8,8 +8,8 @@
 #include "base/jsonout.h"
 #include "base/jsonscan.h"
 #include "doors/mcp/door.h"
-#include "doors/native/door.h"
 #include "front/kernels/kernel_run.h"
+#include "front/request/fields.h"
 
 enum { RUN_MS = 60000, OUTPUT_BYTES = 1 << 20, IMAGES_MOST = 16 };
 

@@ -112,7 +112,6 @@ static void on_end(struct http_request *r, enum http_end how)
     front_cancel_wait(&a->wait);
     if (a->on_end)
         a->on_end(a, how);
-    free(a->body);
 }
 
 static bool refused(struct ask *a, const struct refusal *why)
@@ -212,7 +211,7 @@ static bool dispatch_inlet(struct front *front, struct http_request *r)
     else if (status == 200 && ways[m->route - routes].needs & HELD)
         ask_begin(r, m, front);
     else
-        reply_error(r, 404, "not_found", "here are only GET /v1/grant, POST /v1/grant/call and /mcp/services/NAME",
+        error_reply(r, 404, "not_found", "here are only GET /v1/grant, POST /v1/grant/call and /mcp/services/NAME",
                     NULL);
     return true;
 }
@@ -225,9 +224,9 @@ static bool dispatch(struct front *front, struct http_request *r)
     if (status == 200) {
         m->route->handle(r, m, front);
     } else if (status == 405 && http_reply_header(r, "Allow", m->allow) == 0) {
-        reply_error(r, 405, "method_not_allowed", "this path has other methods; see the field Allow", NULL);
+        error_reply(r, 405, "method_not_allowed", "this path has other methods; see the field Allow", NULL);
     } else if (status == 404) {
-        reply_error(r, 404, "not_found", "there is nothing at this path; /openapi.json describes what there is", NULL);
+        error_reply(r, 404, "not_found", "there is nothing at this path; /openapi.json describes what there is", NULL);
     } else {
         http_request_abort(r);
     }

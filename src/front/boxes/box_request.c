@@ -1,5 +1,6 @@
-/* What a caller may ask of a new box. */
 #define _GNU_SOURCE
+#include "front/boxes/box_request.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -9,7 +10,9 @@
 
 #include "base/fd.h"
 #include "base/parse.h"
-#include "doors/native/door.h"
+#include "front/front.h"
+#include "front/identity/auth.h"
+#include "front/request/fields.h"
 #include "proto/checks.h"
 
 enum { PIDS_MAX = 4194304, MEMORY_LEAST = 1 << 20 };
@@ -47,7 +50,7 @@ static const struct body_field limit_fields[] = {
     { "disk", take_disk }, { "pids", take_pids },
 };
 
-int settings_limits(const char *name, json_t *value, struct frame_limits *into, struct err *e)
+int box_request_limits(const char *name, json_t *value, struct frame_limits *into, struct err *e)
 {
     char where[32];
 
@@ -55,7 +58,7 @@ int settings_limits(const char *name, json_t *value, struct frame_limits *into, 
     return body_fields(value, where, limit_fields, strcmp(name, "requests") == 0 ? 2 : 4, into, e);
 }
 
-int settings_check_limits(const struct config *config, const struct frame_limits *l, struct err *e)
+int box_request_check_limits(const struct config *config, const struct frame_limits *l, struct err *e)
 {
     if (l->memory_bytes == MEMORY_ALL)
         return err_set(e, EINVAL, STEP_USAGE, "limits.memory may be \"max\" for a new box only");
@@ -78,19 +81,19 @@ int settings_check_limits(const struct config *config, const struct frame_limits
 
 static int take_limits(const char *name, json_t *v, void *into, struct err *e)
 {
-    return settings_limits(name, v, &((struct create_body *)into)->settings.limits, e);
+    return box_request_limits(name, v, &((struct box_request *)into)->settings.limits, e);
 }
 
 static int take_requests(const char *name, json_t *v, void *into, struct err *e)
 {
-    return settings_limits(name, v, &((struct create_body *)into)->settings.requests, e);
+    return box_request_limits(name, v, &((struct box_request *)into)->settings.requests, e);
 }
 
 /* ---- the rest ---- */
 
 static int take_name(const char *name, json_t *v, void *into, struct err *e)
 {
-    struct create_body *c = into;
+    struct box_request *c = into;
 
     if (json_is_null(v))
         return 0;
@@ -103,8 +106,8 @@ static int take_name(const char *name, json_t *v, void *into, struct err *e)
 
 static int take_root(const char *name, json_t *v, void *into, struct err *e)
 {
-    struct create_body *c = into;
-    const struct config *config = &c->ask->front->config;
+    struct box_request *c = into;
+    const struct config *config = &c->front->config;
     const char *text;
     int r = body_text(name, v, 63, &text, e);
 
@@ -121,13 +124,13 @@ static int take_root(const char *name, json_t *v, void *into, struct err *e)
 
 static int take_template(const char *name, json_t *v, void *into, struct err *e)
 {
-    struct create_body *c = into;
+    struct box_request *c = into;
     const char *text;
     int r = json_is_null(v) ? 0 : body_text(name, v, 63, &text, e);
 
     if (r < 0 || json_is_null(v))
         return r;
-    c->settings.template = config_template_find(&c->ask->front->config, text);
+    c->settings.template = config_template_find(&c->front->config, text);
     return c->settings.template ? 0
                                 : err_set(e, EINVAL, STEP_USAGE, "%s: there is no template '%s' on this server; its "
                                           "configuration names them", name, parse_quote(text).text);
@@ -135,7 +138,7 @@ static int take_template(const char *name, json_t *v, void *into, struct err *e)
 
 static int take_profile(const char *name, json_t *v, void *into, struct err *e)
 {
-    struct create_body *c = into;
+    struct box_request *c = into;
     enum profile profile = profile_parse(json_string_value(v));
 
     if (profile < PROFILE_COUNT) {
@@ -147,7 +150,7 @@ static int take_profile(const char *name, json_t *v, void *into, struct err *e)
 
 static int take_env(const char *name, json_t *v, void *into, struct err *e)
 {
-    struct create_body *c = into;
+    struct box_request *c = into;
     int r = body_env(name, v, e);
 
     if (r == 0)
@@ -157,7 +160,7 @@ static int take_env(const char *name, json_t *v, void *into, struct err *e)
 
 static int take_labels(const char *name, json_t *v, void *into, struct err *e)
 {
-    struct create_body *c = into;
+    struct box_request *c = into;
     int r = body_labels(name, v, e);
 
     if (r == 0)
@@ -177,17 +180,17 @@ static int take_seconds(const char *name, json_t *v, uint32_t *ret, struct err *
 
 static int take_ttl(const char *name, json_t *v, void *into, struct err *e)
 {
-    return take_seconds(name, v, &((struct create_body *)into)->settings.ttl_s, e);
+    return take_seconds(name, v, &((struct box_request *)into)->settings.ttl_s, e);
 }
 
 static int take_idle(const char *name, json_t *v, void *into, struct err *e)
 {
-    return take_seconds(name, v, &((struct create_body *)into)->settings.idle_s, e);
+    return take_seconds(name, v, &((struct box_request *)into)->settings.idle_s, e);
 }
 
 static int take_on_idle(const char *name, json_t *v, void *into, struct err *e)
 {
-    struct create_body *c = into;
+    struct box_request *c = into;
     const char *text = json_is_string(v) ? json_string_value(v) : "";
 
     if (strcmp(text, "pause") != 0 && strcmp(text, "delete") != 0)
@@ -198,7 +201,7 @@ static int take_on_idle(const char *name, json_t *v, void *into, struct err *e)
 
 static int take_store(const char *name, json_t *v, void *into, struct err *e)
 {
-    struct create_body *c = into;
+    struct box_request *c = into;
     const char *text = json_is_string(v) ? json_string_value(v) : "";
 
     if (strcmp(text, "memory") != 0 && strcmp(text, "disk") != 0)
@@ -209,7 +212,7 @@ static int take_store(const char *name, json_t *v, void *into, struct err *e)
 
 static int take_hostname(const char *name, json_t *v, void *into, struct err *e)
 {
-    struct create_body *c = into;
+    struct box_request *c = into;
     const char *text;
     int r = body_text(name, v, sizeof c->settings.hostname - 1, &text, e);
 
@@ -225,13 +228,13 @@ static int take_hostname(const char *name, json_t *v, void *into, struct err *e)
 
 static int take_user(const char *name, json_t *v, void *into, struct err *e)
 {
-    struct box_settings *s = &((struct create_body *)into)->settings;
+    struct box_settings *s = &((struct box_request *)into)->settings;
     return body_user(name, v, &s->uid, &s->gid, e);
 }
 
 static int take_writable_root(const char *name, json_t *v, void *into, struct err *e)
 {
-    return body_bool(name, v, &((struct create_body *)into)->settings.writable_root, e);
+    return body_bool(name, v, &((struct box_request *)into)->settings.writable_root, e);
 }
 
 /* ---- mounts ---- */
@@ -268,22 +271,24 @@ static int take_writable(const char *name, json_t *v, void *into, struct err *e)
 /* What is mounted was opened by the caller, under the caller's rights, and comes in an envelope (keeper/envelope.h)
  * with the request; else a root server would open for anybody what only root may. Only the user whom this server runs
  * as may name a path instead: its rights are the same. */
-static int open_source(const struct ask *a, const char *name, const struct mount_body *m, int *ret, struct err *e)
+static int open_source(const struct box_request *c, const char *name, const struct mount_body *m, int *ret,
+                       struct err *e)
 {
     struct ucred maker;
     socklen_t size = sizeof maker;
     FD fd = -1;
 
     if (m->has_fd) {
-        if (m->fd >= a->r->n_fds)
+        if (m->fd >= c->r->n_fds)
             return err_set(e, EINVAL, STEP_USAGE, "%s.fd: no descriptor %u came with the request", name, m->fd);
-        fd = fcntl(a->r->fds[m->fd], F_DUPFD_CLOEXEC, 3);
+        fd = fcntl(c->r->fds[m->fd], F_DUPFD_CLOEXEC, 3);
         if (fd < 0 || !fd_is_socket_pair(fd) || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &maker, &size) < 0)
             return err_set(e, EINVAL, STEP_USAGE,
                            "%s.fd must be one end of a socket pair with the opened directory in it", name);
-        if (a->who.uid == (uid_t)-1 || maker.uid != a->who.uid)
-            return err_set(e, EPERM, STEP_USAGE, "%s.fd: another user than %s made the socket pair", name, a->who.name);
-    } else if (a->who.uid != (uid_t)-1 && a->who.uid == geteuid()) {
+        if (c->who->uid == (uid_t)-1 || maker.uid != c->who->uid)
+            return err_set(e, EPERM, STEP_USAGE, "%s.fd: another user than %s made the socket pair", name,
+                           c->who->name);
+    } else if (c->who->uid != (uid_t)-1 && c->who->uid == geteuid()) {
         fd = open(m->source, O_PATH | O_CLOEXEC);
         if (fd < 0)
             return err_set(e, EINVAL, STEP_USAGE, "%s.source %s: %s", name, parse_quote(m->source).text,
@@ -292,7 +297,7 @@ static int open_source(const struct ask *a, const char *name, const struct mount
         return err_set(e, EPERM, STEP_USAGE,
                        "%s: this server cannot open a path with the rights of %s; 'carrel create --mount' and the SDK "
                        "hand the opened directory over through the unix socket",
-                       name, a->who.name);
+                       name, c->who->name);
     }
     *ret = TAKE_FD(fd);
     return 0;
@@ -303,7 +308,7 @@ static int take_mounts(const char *name, json_t *v, void *into, struct err *e)
     static const struct body_field fields[] = {
         { "source", take_source }, { "target", take_target }, { "writable", take_writable }, { "fd", take_fd }
     };
-    struct create_body *c = into;
+    struct box_request *c = into;
     struct box_settings *s = &c->settings;
     size_t i;
     json_t *one;
@@ -322,7 +327,7 @@ static int take_mounts(const char *name, json_t *v, void *into, struct err *e)
                            "%s[%zu] needs source and target, both absolute paths without . and ..; no target "
                            "is in /proc or /dev", name, i);
         snprintf(where, sizeof where, "%s[%zu]", name, i);
-        r = open_source(c->ask, where, &m, &s->mount_fd[i], e);
+        r = open_source(c, where, &m, &s->mount_fd[i], e);
         if (r < 0)
             return r;
         s->mount_source[i] = strdup(m.source);
@@ -333,7 +338,7 @@ static int take_mounts(const char *name, json_t *v, void *into, struct err *e)
     return 0;
 }
 
-int settings_read_mounts(struct create_body *c, json_t *root, struct err *e)
+int box_request_read_mounts(struct box_request *c, json_t *root, struct err *e)
 {
     static const struct body_field fields[] = { { "mounts", take_mounts } };
 
@@ -368,7 +373,7 @@ static uint64_t most_memory(const struct config *config)
              : smaller(smaller(config->max_memory_bytes, config->quota.memory_bytes), config->host_memory_bytes);
 }
 
-int settings_read(struct create_body *c, json_t *root, struct err *e)
+int box_request_read(struct box_request *c, json_t *root, struct err *e)
 {
     static const struct body_field fields[] = {
         { "name", take_name },       { "root", take_root },
@@ -380,7 +385,7 @@ int settings_read(struct create_body *c, json_t *root, struct err *e)
         { "user", take_user },       { "writable_root", take_writable_root },
         { "store", take_store },     { "template", take_template },
     };
-    const struct config *config = &c->ask->front->config;
+    const struct config *config = &c->front->config;
 
     box_settings_init(&c->settings);
     int r = body_fields(root, "", fields, sizeof fields / sizeof *fields, c, e);
@@ -389,7 +394,7 @@ int settings_read(struct create_body *c, json_t *root, struct err *e)
     if (r == 0 && c->settings.requests.memory_bytes == MEMORY_ALL)
         r = err_set(e, EINVAL, STEP_USAGE, "requests.memory cannot be \"max\"");
     if (r == 0)
-        r = settings_check_limits(config, &c->settings.limits, e);
+        r = box_request_check_limits(config, &c->settings.limits, e);
     if (r == 0)
         r = check_requests(config, &c->settings, e);
     /* What is written is kept in memory: a small box gets no more disk than memory unless it asks for it. */

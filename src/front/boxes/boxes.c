@@ -109,6 +109,14 @@ struct box *boxes_find(struct front *front, const char *owner, const char *id_or
     return dead;
 }
 
+struct box *boxes_by_number(struct front *front, uint64_t number)
+{
+    for (struct box *b = front->boxes.first; b; b = b->next)
+        if (b->number == number)
+            return b;
+    return NULL;
+}
+
 struct box *box_by_slot(struct front *front, uint32_t slot)
 {
     return slot < KEEPER_BOXES ? front->boxes.by_slot[slot] : NULL;

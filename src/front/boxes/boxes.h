@@ -136,6 +136,7 @@ void           box_settings_done(struct box_settings *s);
 /* Finds a living or dead box by id or by the owner's name for it; NULL if there is none that this owner (NULL: anybody)
  * may see. */
 struct box    *boxes_find(struct front *front, const char *owner, const char *id_or_name);
+struct box    *boxes_by_number(struct front *front, uint64_t number);      /* NULL if it is forgotten */
 
 /* Admission, quota, name and key are checked; the box is stored and the keeper asked. settings' owned parts are taken
  * over, also on failure. With a key that was used before, *ret is the earlier box and *ret_existed true. call comes

@@ -48,7 +48,7 @@ struct page {
 
 static char *event_text(struct watch *w, const struct db_event *event)
 {
-    const struct box *b = ask_box_by_number(w->ask->front, event->box);
+    const struct box *b = boxes_by_number(w->ask->front, event->box);
 
     if (!may_see(w, b))
         return NULL;

@@ -70,11 +70,3 @@ void reply_box(struct ask *a, int status, const struct box *b)
     else
         reply_fail(a, 503, "out_of_memory", "the answer cannot be put together");
 }
-
-struct box *ask_box_by_number(struct front *front, uint64_t number)
-{
-    for (struct box *b = front->boxes.first; b; b = b->next)
-        if (b->number == number)
-            return b;
-    return NULL;
-}

@@ -155,7 +155,7 @@ static void on_over(struct service_call *c)
         char text[512];
         json_t *details;
         int status = refusal(c, &code, text, sizeof text, &details);
-        reply_error(a->r, status, code, text, details);
+        error_reply(a->r, status, code, text, details);
         return;
     }
     buf_init(&out, ANSWER_MOST);
