@@ -8,18 +8,11 @@
 #include <sys/types.h>
 
 #include "proto/command.h"
+#include "proto/limits.h"
 #include "proto/mounts.h"
 #include "proto/names.h"
 
 enum { SPEC_MOUNTS_MAX = 64, SPEC_LIST_MAX = SPEC_MOUNTS_MAX + 1 /* the root */, SPEC_ENV_MAX = 16384 };
-
-/* 0 means: not asked for. */
-struct limits {
-    uint64_t memory_bytes;
-    uint64_t disk_bytes;        /* all that the box writes */
-    uint32_t pids;
-    uint32_t cpu_milli;         /* 1500 = one and a half processors */
-};
 
 struct mount_spec {
     enum mount_kind kind;

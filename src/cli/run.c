@@ -62,7 +62,7 @@ static int prepare(struct run *run, struct err *e)
         r = forkway_open(&run->way, &run->options, e);
     mark(run, "host");
     /* A default that this host cannot hold is told in the report; only what was asked for is refused. */
-    if (r == 0 && run->options.pids_by_default && !run->host.cgroups.can[CG_PIDS])
+    if (r == 0 && !run->options.given.pids && !run->host.cgroups.can[CG_PIDS])
         run->options.box.limits.pids = 0;
     if (r == 0)
         r = box_check_limits(&run->host, &run->options.box.limits, e);
@@ -206,7 +206,7 @@ int run_main(int argc, char **argv)
         return EXIT_CARREL;
     }
     if (run.options.help) {
-        fputs(run_help, stdout);
+        help_print(stdout);
         return 0;
     }
     run.report_fd = -1;
@@ -258,7 +258,7 @@ int plan_main(int argc, char **argv)
 
     int r = options_parse(argc, argv, environ, &run.options, &e);
     if (r == 0 && run.options.help) {
-        fputs(run_help, stdout);
+        help_print(stdout);
         return 0;
     }
     if (r == 0)

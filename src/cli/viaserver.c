@@ -114,7 +114,7 @@ static const char *judge(const struct run_options *o)
     if (o->trace)
         return "--trace";
     /* Its boxes keep what they write in their memory. */
-    if (!o->disk_by_default && limits->disk_bytes > limits->memory_bytes)
+    if (o->given.disk_bytes && limits->disk_bytes > limits->memory_bytes)
         return "more --disk than --memory";
     if (o->command.output_bytes > OUTPUT_MOST)
         return "so large an --output-limit";
@@ -136,14 +136,16 @@ static void write_box(struct jsonout *j, const struct run_options *o)
 
     jsonout_open_object(j, "create");
     jsonout_open_object(j, "limits");
-    if (limits->memory_bytes)
-        jsonout_unsigned(j, "memory", limits->memory_bytes);
-    if (limits->cpu_milli)
-        jsonout_decimal(j, "cpus", limits->cpu_milli, 3);
-    if (!o->pids_by_default)
-        jsonout_unsigned(j, "pids", limits->pids);
-    if (!o->disk_by_default)
-        jsonout_unsigned(j, "disk", limits->disk_bytes);
+    for (size_t i = 0; i < LIMITS; i++) {
+        const struct limit *limit = &limit_table[i];
+        uint64_t value = limit_get(limits, limit);
+        if (!limit_get(&o->given, limit))
+            continue;
+        if (limit->kind == LIMIT_CPUS)
+            jsonout_decimal(j, limit->name, value, 3);
+        else
+            jsonout_unsigned(j, limit->name, value);
+    }
     jsonout_close(j);
     jsonout_string(j, "profile", profile_name(o->box.profile));
     jsonout_bool(j, "writable_root", root && root->writable);

@@ -82,8 +82,7 @@ static int read_spec(const struct keeper *keeper, const struct request_create *q
     *spec = (struct box_spec){
         .terminal = q->flags & CREATE_TERMINAL,
         .profile = (enum profile)q->profile,
-        .limits = { .memory_bytes = q->limits.memory_bytes, .disk_bytes = q->limits.disk_bytes, .pids = q->limits.pids,
-                    .cpu_milli = q->limits.cpu_milli },
+        .limits = q->limits,
         .hostname = q->hostname,
         .uid = q->uid,
         .gid = q->gid,

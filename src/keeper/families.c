@@ -260,8 +260,7 @@ static int make_family(struct keeper *keeper, const struct request_family *q, co
 
     spec = (struct box_spec){
         .profile = (enum profile)q->profile,
-        .limits = { .memory_bytes = q->limits.memory_bytes, .disk_bytes = q->limits.disk_bytes, .pids = q->limits.pids,
-                    .cpu_milli = q->limits.cpu_milli },
+        .limits = q->limits,
         .hostname = "family",
         .uid = FAMILY_UID,
         .gid = FAMILY_UID,

@@ -162,10 +162,9 @@ static int do_thaw(struct call *c, struct err *e)
 static int do_limits(struct call *c, struct err *e)
 {
     const struct request_limits *q = c->frame;
-    struct limits limits = { .memory_bytes = q->limits.memory_bytes, .disk_bytes = q->limits.disk_bytes,
-                             .pids = q->limits.pids, .cpu_milli = q->limits.cpu_milli };
-    int r = box_check_limits(&c->keeper->host, &limits, e);
-    return r < 0 ? r : box_update_limits(&c->keeper->host, &c->box->box, &limits, e);
+    int r = box_check_limits(&c->keeper->host, &q->limits, e);
+
+    return r < 0 ? r : box_update_limits(&c->keeper->host, &c->box->box, &q->limits, e);
 }
 
 static int do_usage(struct call *c, struct err *e)

@@ -30,7 +30,7 @@ enum { CREATE_TERMINAL = 1 };
 struct request_create {
     struct request_head head;
     uint64_t            token;          /* the front's own name for the box, told again to the next front */
-    struct frame_limits limits;
+    struct limits limits;
     uint32_t            profile, flags, uid, gid;
     uint32_t            owner_uid, owner_gid;   /* filled in by the keeper: who made the envelopes */
     uint32_t            n_mounts;

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "proto/limits.h"
 
 enum {
     KEEPER_VERSION = 6,
@@ -45,11 +46,6 @@ enum request_type {
     REQUEST_COUNT
 };
 
-struct frame_limits {
-    uint64_t memory_bytes, disk_bytes;
-    uint32_t pids, cpu_milli;
-};
-
 struct request_head {
     uint16_t type;
     uint16_t payload;       /* slot */
@@ -76,7 +72,7 @@ enum start_way {
 struct request_family {
     struct request_head head;           /* box: the family's slot */
     uint64_t            token;
-    struct frame_limits limits;         /* of the zygote and what it forks before they are in their boxes */
+    struct limits limits;         /* of the zygote and what it forks before they are in their boxes */
     uint32_t            template, profile;
     uint32_t            has_stderr;
     uint32_t            reserved;
@@ -90,7 +86,7 @@ struct request_signal {
 
 struct request_limits {
     struct request_head head;
-    struct frame_limits limits;
+    struct limits limits;
 };
 
 struct request_connect {

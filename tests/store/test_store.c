@@ -407,7 +407,7 @@ static void test_a_planted_link_leads_nowhere(void **state)
 static void test_the_keeper_answers_while_a_box_is_written_back(void **state)
 {
     (void)state;
-    struct frame_limits large = usual;
+    struct limits large = usual;
     struct request_create frame = create_frame(0);
     uint64_t worst = 0, begin;
 
@@ -451,7 +451,7 @@ static void test_without_stores_it_is_refused(void **state)
         scene_start(flavours[i]);
         struct request_create frame = create_frame(0);
         frame_mount_add(&frame, MOUNT_STORE, 90);
-        frame.limits = (struct frame_limits){ .disk_bytes = 16 * MB };
+        frame.limits = (struct limits){ .disk_bytes = 16 * MB };
         struct told told = front_answer(front_send(&frame, sizeof frame, NULL, 0));
         assert_int_equal(told.event.result, -ENOTSUP);
         assert_non_null(strstr(told.event.err.what, i ? "root" : "--stores"));

@@ -49,10 +49,8 @@ static unsigned describe(const struct front *front, uint32_t kind, struct box_se
     const struct config *config = &front->config;
 
     box_settings_init(s);
-    s->limits = (struct frame_limits){ .memory_bytes = config->default_memory_bytes, .pids = config->default_pids,
-                                       .cpu_milli = config->default_cpu_milli };
+    s->limits = config->defaults;
     /* What is written is kept in memory. */
-    s->limits.disk_bytes = config->default_disk_bytes;
     if (s->limits.memory_bytes && s->limits.disk_bytes > s->limits.memory_bytes)
         s->limits.disk_bytes = s->limits.memory_bytes;
     unsigned size = kind ? families_pool_size(front, kind, s) : config->pool_size;
@@ -64,9 +62,7 @@ static bool fits(const struct front *front, const struct box_settings *s, uint32
 {
     struct box_settings wanted;
 
-    return describe(front, kind, &wanted) > 0 && s->limits.memory_bytes == wanted.limits.memory_bytes &&
-           s->limits.disk_bytes == wanted.limits.disk_bytes && s->limits.pids == wanted.limits.pids &&
-           s->limits.cpu_milli == wanted.limits.cpu_milli && s->profile == wanted.profile &&
+    return describe(front, kind, &wanted) > 0 && limits_equal(&s->limits, &wanted.limits) && s->profile == wanted.profile &&
            families_layers(front, s) == families_layers(front, &wanted) && s->root == 0 && !s->writable_root &&
            !s->on_disk && s->uid == wanted.uid && s->gid == wanted.gid && s->n_mounts == 0 &&
            strcmp(s->hostname, wanted.hostname) == 0;
