@@ -20,6 +20,7 @@
 #include "box/spec.h"
 #include "sys/cgroup.h"
 #include "sys/process.h"
+#include "sys/rights.h"
 
 struct box_host {
     struct cgroup_host cgroups;
@@ -69,6 +70,7 @@ struct box {
     int                   oom;          /* owned: readable when memory has run out (v1), or -1 */
     struct ids            ids;
     bool                  keep_own;     /* the box's user is the caller's own id */
+    struct file_limit     files;        /* of each process in it */
     int                   scratch;      /* owned: an fd on the scratch, for its usage */
     bool on_store; /* the scratch is a store: whoever closes it last writes all of it to the disk, so that must not be
                       us */

@@ -63,6 +63,7 @@ static int make_tree(struct box_host *host, const struct plan *plan, struct box 
     int r = box_begin(host, plan, box, e);
     /* Only its program may be mounted in it, and that belongs to nobody there. */
     box->keep_own = host->ids.size == 1;
+    box_settle_files(box);
     if (r == 0)
         r = trees_make(host, plan, &box->ids, box->keep_own, &trees, e);
     if (r < 0)

@@ -62,8 +62,9 @@ static bool fits(const struct front *front, const struct box_settings *s, uint32
 {
     struct box_settings wanted;
 
-    return describe(front, kind, &wanted) > 0 && limits_equal(&s->limits, &wanted.limits) && s->profile == wanted.profile &&
-           families_layers(front, s) == families_layers(front, &wanted) && s->root == 0 && !s->writable_root &&
+    return describe(front, kind, &wanted) > 0 && limits_equal(&s->limits, &wanted.limits) &&
+           s->profile == wanted.profile && families_layers(front, s) == families_layers(front, &wanted) &&
+           s->root == 0 && !s->writable_root &&
            !s->on_disk && s->uid == wanted.uid && s->gid == wanted.gid && s->n_mounts == 0 &&
            strcmp(s->hostname, wanted.hostname) == 0;
 }
