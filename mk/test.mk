@@ -97,6 +97,7 @@ lint: check-layers $(LINTED)
 check-layers:
 	@/usr/bin/python3 tests/unit/check_layers_test.py --quiet
 	@/usr/bin/python3 tools/check-layers
+	@/usr/bin/python3 tools/limits --check
 
 $(ENGINE_SOURCES:src/%.c=$(BUILD)/lint/%.ok): ANALYZE_HEADERS = $(MUSL_HEADERS)
 $(BUILD)/lint/%.ok: src/%.c $(PURE_HEADERS) | packages $(KERNEL_HEADERS)/linux

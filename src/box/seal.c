@@ -42,7 +42,7 @@ int payload_give_up_rights(const struct box *box, const struct policy_filter *fi
 
     if (setsid() < 0)
         return err_at(e, errno, STEP_RIGHTS, 0, "session");
-    if ((r = rights_limit_resources(box_shares_user(box))) < 0)
+    if ((r = rights_limit_resources(box->files)) < 0)
         return err_at(e, -r, STEP_RIGHTS, 0, "resource limits");
     if ((r = rights_become(box->uid, box->gid, box->can_setgroups)) < 0)
         return err_at(e, -r, STEP_RIGHTS, 0, "ids");

@@ -60,10 +60,12 @@ static const char *judge_mounts(const struct box_spec *box)
 {
     struct stat status;
 
-    if (box->n_mounts > KEEPER_MOUNTS)
+    if (box->n_mounts - !!spec_find(box, MOUNT_ROOT) > KEEPER_MOUNTS)
         return "so many mounts";
     for (size_t i = 0; i < box->n_mounts; i++) {
         const struct mount_spec *m = &box->mount[i];
+        if (m->kind != MOUNT_HOST)
+            continue;
         if (!is_text(m->source) || !is_text(m->target) || strlen(m->target) > BOX_TARGET_MAX)
             return "such a --mount";
         /* The client follows links, `run` does not: so it is refused here, in its own words. */
@@ -103,7 +105,7 @@ static const char *judge(const struct run_options *o)
 {
     const struct limits *limits = &o->box.limits;
 
-    if (o->box.root)
+    if (spec_root(&o->box))
         return "a directory as --root";
     if (o->zygote)
         return "--zygote";
@@ -112,7 +114,7 @@ static const char *judge(const struct run_options *o)
     if (o->trace)
         return "--trace";
     /* Its boxes keep what they write in their memory. */
-    if (!o->disk_by_default && limits->disk_bytes > limits->memory_bytes)
+    if (o->given.disk_bytes && limits->disk_bytes > limits->memory_bytes)
         return "more --disk than --memory";
     if (o->command.output_bytes > OUTPUT_MOST)
         return "so large an --output-limit";
@@ -129,21 +131,24 @@ static const char *judge(const struct run_options *o)
 static void write_box(struct jsonout *j, const struct run_options *o)
 {
     const struct limits *limits = &o->box.limits;
+    const struct mount_spec *root = spec_find(&o->box, MOUNT_ROOT);
     char user[32];
 
     jsonout_open_object(j, "create");
     jsonout_open_object(j, "limits");
-    if (limits->memory_bytes)
-        jsonout_unsigned(j, "memory", limits->memory_bytes);
-    if (limits->cpu_milli)
-        jsonout_decimal(j, "cpus", limits->cpu_milli, 3);
-    if (!o->pids_by_default)
-        jsonout_unsigned(j, "pids", limits->pids);
-    if (!o->disk_by_default)
-        jsonout_unsigned(j, "disk", limits->disk_bytes);
+    for (size_t i = 0; i < LIMITS; i++) {
+        const struct limit *limit = &limit_table[i];
+        uint64_t value = limit_get(limits, limit);
+        if (!limit_get(&o->given, limit))
+            continue;
+        if (limit->kind == LIMIT_CPUS)
+            jsonout_decimal(j, limit->name, value, 3);
+        else
+            jsonout_unsigned(j, limit->name, value);
+    }
     jsonout_close(j);
     jsonout_string(j, "profile", profile_name(o->box.profile));
-    jsonout_bool(j, "writable_root", o->box.writable_root);
+    jsonout_bool(j, "writable_root", root && root->writable);
     snprintf(user, sizeof user, "%u:%u", (unsigned)o->box.uid, (unsigned)o->box.gid);
     jsonout_string(j, "user", user);
     if (o->box.hostname)
@@ -154,6 +159,8 @@ static void write_box(struct jsonout *j, const struct run_options *o)
 
     jsonout_open_array(j, "mounts");
     for (size_t i = 0; i < o->box.n_mounts; i++) {
+        if (o->box.mount[i].kind != MOUNT_HOST)
+            continue;
         jsonout_open_object(j, NULL);
         jsonout_string(j, "source", o->box.mount[i].source);
         jsonout_string(j, "target", o->box.mount[i].target);

@@ -3,7 +3,7 @@
 #ifndef CARREL_PROTO_DEFAULTS_H
 #define CARREL_PROTO_DEFAULTS_H
 
-#include "proto/keeper.h"
+#include "proto/create.h"
 
 #define BOX_HOME "/home/box"
 #define BOX_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

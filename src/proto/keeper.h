@@ -11,12 +11,12 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "proto/limits.h"
 
 enum {
     KEEPER_VERSION = 6,
     KEEPER_BOXES = 4096,
     KEEPER_PAYLOADS = 64,
-    KEEPER_MOUNTS = 16,
     KEEPER_FDS = 24,
     KEEPER_HELD = 3,
     KEEPER_FAMILIES = 64,
@@ -25,7 +25,7 @@ enum {
 };
 
 enum request_type {
-    REQUEST_CREATE = 1, /* fds: the mounts' sources, each in its caller's envelope (envelope.h) */
+    REQUEST_CREATE = 1, /* fds: of each MOUNT_HOST in turn, its source in its caller's envelope (envelope.h) */
     /* fds: command (command.h), stdio as flagged, then up to KEEPER_HELD that the keeper holds for the next front */
     REQUEST_START,
     REQUEST_SIGNAL,
@@ -45,42 +45,12 @@ enum request_type {
     REQUEST_COUNT
 };
 
-struct frame_limits {
-    uint64_t memory_bytes, disk_bytes;
-    uint32_t pids, cpu_milli;
-};
-
 struct request_head {
     uint16_t type;
     uint16_t payload;       /* slot */
     uint32_t box;           /* slot */
     uint32_t serial;        /* not 0 */
     uint32_t reserved;
-};
-
-struct frame_mount {
-    char    target[247];    /* absolute, NUL-terminated */
-    uint8_t writable;
-    uint8_t is_file;        /* filled in by the keeper */
-};
-
-enum { CREATE_WRITABLE_ROOT = 1, CREATE_TERMINAL = 2 };
-
-struct request_create {
-    struct request_head head;
-    uint64_t            token;          /* the front's own name for the box, told again to the next front */
-    uint64_t store; /* 0: what the box writes is memory and ends with it; else the number of the store that holds it,
-                       made if there is none */
-    struct frame_limits limits;
-    uint32_t            profile, flags, uid, gid;
-    uint32_t            root;           /* 0: the host's /usr; else a root that the keeper's configuration names */
-    uint32_t            owner_uid, owner_gid;   /* filled in by the keeper: who made the envelopes */
-    uint32_t            n_mounts;
-    uint32_t template; /* 0: none; else one that the keeper's configuration names: its layers are there */
-    uint32_t            family;         /* 0: none; else a family's slot + 1: the first payload is forked and waits */
-    char                hostname[65];
-    uint8_t             reserved[7];
-    struct frame_mount  mount[KEEPER_MOUNTS];
 };
 
 struct request_start {
@@ -101,7 +71,7 @@ enum start_way {
 struct request_family {
     struct request_head head;           /* box: the family's slot */
     uint64_t            token;
-    struct frame_limits limits;         /* of the zygote and what it forks before they are in their boxes */
+    struct limits limits;         /* of the zygote and what it forks before they are in their boxes */
     uint32_t            template, profile;
     uint32_t            has_stderr;
     uint32_t            reserved;
@@ -115,7 +85,7 @@ struct request_signal {
 
 struct request_limits {
     struct request_head head;
-    struct frame_limits limits;
+    struct limits limits;
 };
 
 enum socket_use {

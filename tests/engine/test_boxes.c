@@ -279,10 +279,10 @@ static void test_usage_and_limits_of_a_live_box(void **state)
     struct request_limits q = { .head = { .type = REQUEST_LIMITS }, .limits = { .pids = 5 } };
     assert_int_equal(front_answer(front_send(&q, sizeof q, NULL, 0)).event.result, 0);
     assert_int_equal(box_sh(0, 1, "sleep 0.01 & exit 1", NULL, 0).outcome, OUTCOME_PIDS);
-    q.limits = (struct frame_limits){ .pids = 50, .memory_bytes = 200 << 20 };
+    q.limits = (struct limits){ .pids = 50, .memory_bytes = 200 << 20 };
     assert_int_equal(front_answer(front_send(&q, sizeof q, NULL, 0)).event.result, 0);
     assert_int_equal(box_sh(0, 1, "head -c 120m /dev/zero | tail >/dev/null", NULL, 0).outcome, OUTCOME_OK);
-    q.limits = (struct frame_limits){ .disk_bytes = 1 << 20 };
+    q.limits = (struct limits){ .disk_bytes = 1 << 20 };
     assert_int_equal(front_answer(front_send(&q, sizeof q, NULL, 0)).event.result, -ENOTSUP);
     close(out[0]);
     close(out[1]);

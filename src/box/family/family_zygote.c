@@ -50,7 +50,7 @@ static int give_up_rights(const struct box *family, int keeper, struct err *e)
 
     if (setsid() < 0)
         return err_at(e, errno, STEP_RIGHTS, 0, "session");
-    if ((r = rights_limit_resources(box_shares_user(family))) < 0)
+    if ((r = rights_limit_resources(family->files)) < 0)
         return err_at(e, -r, STEP_RIGHTS, 0, "resource limits");
     if ((r = rights_become(family->uid, family->gid, family->can_setgroups)) < 0)
         return err_at(e, -r, STEP_RIGHTS, 0, "ids");

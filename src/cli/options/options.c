@@ -6,6 +6,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,26 +32,13 @@ struct rule {
     int       (*read)(struct reader *reader, const char *value, struct err *e);
 };
 
-static int read_cpus(struct reader *r, const char *value, struct err *e)
+static int read_limit(struct reader *r, const struct limit *limit, const char *value, struct err *e)
 {
-    return parse_cpus("--cpus", value, &r->options->box.limits.cpu_milli, e);
-}
+    char option[40];
 
-static int read_memory(struct reader *r, const char *value, struct err *e)
-{
-    return parse_size("--memory", value, OPTIONS_MEMORY_MIN, &r->options->box.limits.memory_bytes, e);
-}
-
-static int read_pids(struct reader *r, const char *value, struct err *e)
-{
-    r->options->pids_by_default = false;
-    return parse_count("--pids", value, 1, OPTIONS_PIDS_MAX, &r->options->box.limits.pids, e);
-}
-
-static int read_disk(struct reader *r, const char *value, struct err *e)
-{
-    r->options->disk_by_default = false;
-    return parse_size("--disk", value, OPTIONS_DISK_MIN, &r->options->box.limits.disk_bytes, e);
+    snprintf(option, sizeof option, "--%s", limit->name);
+    limit_set(&r->options->given, limit, 1);
+    return limit_parse(limit, option, value, &r->options->box.limits, e);
 }
 
 static int read_timeout(struct reader *r, const char *value, struct err *e)
@@ -138,14 +126,14 @@ static int read_root(struct reader *r, const char *value, struct err *e)
 {
     if (!value[0] || strlen(value) >= PATH_MAX)
         return err_set(e, EINVAL, STEP_USAGE, "--root: use 'host' or a directory with an unpacked root filesystem");
-    r->options->box.root = strcmp(value, "host") ? value : NULL;
+    mountarg_root(&r->options->box)->source = strcmp(value, "host") ? value : NULL;
     return 0;
 }
 
 static int read_writable_root(struct reader *r, const char *value, struct err *e)
 {
     (void)value, (void)e;
-    r->options->box.writable_root = true;
+    mountarg_root(&r->options->box)->writable = true;
     return 0;
 }
 
@@ -244,10 +232,6 @@ static int read_help(struct reader *r, const char *value, struct err *e)
 }
 
 static const struct rule rules[] = {
-    { "--cpus", "1.5", read_cpus },
-    { "--memory", "512M", read_memory },
-    { "--pids", "100", read_pids },
-    { "--disk", "256M", read_disk },
     { "--timeout", "30s", read_timeout },
     { "--output-limit", "10M", read_output_limit },
     { "--env", "NAME=VALUE", read_env },
@@ -284,12 +268,16 @@ static const struct rule *find_rule(const char *name, size_t length)
 
 static int refuse_unknown(const char *word, size_t length, struct err *e)
 {
-    const char *names[sizeof rules / sizeof rules[0]];
-    char name[64];
+    const char *names[LIMITS + sizeof rules / sizeof rules[0]];
+    char name[64], limits[LIMITS][32];
     size_t n = 0, kept = length < sizeof name ? length : sizeof name - 1;
 
     for (const struct rule *rule = rules; rule->name; rule++)
         names[n++] = rule->name;
+    for (size_t i = 0; i < LIMITS; i++) {
+        snprintf(limits[i], sizeof limits[i], "--%s", limit_table[i].name);
+        names[n++] = limits[i];
+    }
     memcpy(name, word, kept);
     name[kept] = 0;
     const char *nearest = suggest_nearest(name, names, n);
@@ -329,9 +317,10 @@ static int read_option(struct reader *reader, const char *word, const char *next
     size_t length = strcspn(word, "=");
     const char *value = word[length] ? word + length + 1 : NULL;
     const struct rule *rule = find_rule(word, length);
-    if (!rule)
+    const struct limit *limit = rule ? NULL : limit_find(word + 2, length - 2);
+    if (!rule && !limit)
         return refuse_unknown(word, length, e);
-    if (!rule->example) {
+    if (rule && !rule->example) {
         if (value)
             return err_set(e, EINVAL, STEP_USAGE, "%s takes no value", rule->name);
         r = rule->read(reader, NULL, e);
@@ -341,8 +330,9 @@ static int read_option(struct reader *reader, const char *word, const char *next
     if (separate)
         value = next && strcmp(next, "--") ? next : "";
     if (!value[0])
-        return err_set(e, EINVAL, STEP_USAGE, "%s needs a value, e.g. %s %s", rule->name, rule->name, rule->example);
-    r = rule->read(reader, value, e);
+        return err_set(e, EINVAL, STEP_USAGE, "%.*s needs a value, e.g. %.*s %s", (int)length, word, (int)length, word,
+                       rule ? rule->example : limit->example);
+    r = rule ? rule->read(reader, value, e) : read_limit(reader, limit, value, e);
     return r < 0 ? r : separate ? 2 : 1;
 }
 
@@ -428,9 +418,8 @@ int options_parse(int argc, char **argv, char *const *environment, struct run_op
 
     *ret = (struct run_options){ 0 };
     ret->box.profile = PROFILE_STANDARD;
-    ret->box.limits.pids = OPTIONS_PIDS_DEFAULT;
-    ret->pids_by_default = ret->disk_by_default = true;
-    ret->box.limits.disk_bytes = OPTIONS_DISK_DEFAULT;
+    for (size_t i = 0; i < LIMITS; i++)
+        limit_set(&ret->box.limits, &limit_table[i], limit_table[i].run_usual);
     envlist_init(&reader.env, &ret->pool);
     int r = read_words(&reader, argc, argv, e);
     envlist_done(&reader.env);

@@ -17,7 +17,7 @@ enum { METRICS_MAX = 65536 };
 void ask_info(struct ask *a)
 {
     const struct config *c = &a->front->config;
-    const struct frame_limits left = boxes_left(a->front);
+    const struct limits left = boxes_left(a->front);
     json_t *roots = json_array(), *templates = json_array();
     char started[32];
 
@@ -29,16 +29,14 @@ void ask_info(struct ask *a)
                                                    c->template[i].python));
     front_time_text(a->front->started_ms, started);
     reply_json(a, 200,
-               json_pack("{s:s,s:s,s:b,s:o,s:o,s:{s:I,s:f,s:i},s:{s:I,s:f,s:I},s:{s:I,s:f,s:I,s:I},s:{s:I,s:I}}",
+               json_pack("{s:s,s:s,s:b,s:o,s:o,s:{s:I,s:f,s:i},s:{s:I,s:f,s:I},s:o,s:o}",
                          "version", CARREL_VERSION, "started_at", started, "ready", a->front->ready, "roots", roots,
                          "templates", templates, "host",
                          "memory", (json_int_t)c->host_memory_bytes, "cpus", (double)c->host_cpu_milli / 1000, "boxes",
                          KEEPER_BOXES, "free", "memory", (json_int_t)left.memory_bytes, "cpus",
                          (double)left.cpu_milli / 1000, "boxes",
-                         (json_int_t)(KEEPER_BOXES - a->front->boxes.alive), "defaults", "memory",
-                         (json_int_t)c->default_memory_bytes, "cpus", (double)c->default_cpu_milli / 1000, "disk",
-                         (json_int_t)c->default_disk_bytes, "pids", (json_int_t)c->default_pids, "max", "memory",
-                         (json_int_t)c->max_memory_bytes, "disk", (json_int_t)c->max_disk_bytes));
+                         (json_int_t)(KEEPER_BOXES - a->front->boxes.alive), "defaults",
+                         limits_json(&c->defaults, 0), "max", limits_json(&c->most, 0)));
 }
 
 void ask_health(struct ask *a)

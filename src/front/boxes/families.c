@@ -262,10 +262,10 @@ static void ask(struct family *f)
         return;
     }
     /* A limit that this host cannot hold is none. */
-    q.limits = (struct frame_limits){ .memory_bytes = c->default_memory_bytes,
+    q.limits = (struct limits){ .memory_bytes = c->defaults.memory_bytes,
                                       .disk_bytes = ZYGOTE_DISK,
-                                      .pids = c->default_pids ? ZYGOTE_PIDS : 0,
-                                      .cpu_milli = c->default_cpu_milli };
+                                      .pids = c->defaults.pids ? ZYGOTE_PIDS : 0,
+                                      .cpu_milli = c->defaults.cpu_milli };
     if (q.limits.memory_bytes && q.limits.memory_bytes < zygote_memory_least)
         q.limits.memory_bytes = zygote_memory_least;
     if (q.limits.cpu_milli && q.limits.cpu_milli < 1000)
