@@ -30,12 +30,12 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "box/command.h"
 #include "box/family/family.h"
 #include "box/init.h"
 #include "box/making.h"
 #include "box/payload.h"
 #include "box/tree.h"
+#include "proto/command.h"
 #include "sys/mountfd.h"
 
 static const struct box empty_box = {
@@ -221,6 +221,19 @@ int box_init_report(struct box *box, bool block, struct err *e)
     return r;
 }
 
+/* Sockets have buffers that no cgroup counts, so descriptors are few. Descriptors that are on their way in messages are
+ * counted per user, and whoever has less than that as his limit cannot send any (ETOOMANYREFS). Who has 1,024, as is
+ * usual, must be able to, however many a box of his has on their way: what it may, and one message of 253 beyond. */
+enum { FILES_USUAL = 1024, FILES_MOST = 4096, FILES_SHARED = 512 };
+
+void box_settle_files(struct box *box)
+{
+    bool is_shared = box_shares_user(box);
+
+    box->files.usual = is_shared ? FILES_SHARED : FILES_USUAL;
+    box->files.most = is_shared ? FILES_SHARED : FILES_MOST;
+}
+
 int box_begin(struct box_host *host, const struct plan *plan, struct box *ret, struct err *e)
 {
     struct box *box = ret;
@@ -245,6 +258,7 @@ int box_begin(struct box_host *host, const struct plan *plan, struct box *ret, s
     int r = take_rules(box, plan, e);
     if (r == 0)
         r = ids_take(&host->ids, &box->ids, e);
+    box_settle_files(box);
     if (r == 0 && !(ids_holds(&box->ids, plan->uid) && ids_holds(&box->ids, plan->gid)))
         r = err_set(e, EINVAL, STEP_USAGE,
                     "an ordinary user's box has the ids 0 to %u and 65534; --user %u:%u is not among them",
@@ -279,8 +293,8 @@ static void find_cause(struct box *box, int *r, struct err *e)
     }
 }
 
-int box_create(struct box_host *host, const struct plan *plan, const int *source, const struct start *start,
-               bool freezer, struct box *ret, struct err *e)
+int box_create(struct box_host *host, const struct plan *plan, const struct start *start, bool freezer,
+               struct box *ret, struct err *e)
 {
     struct box *box = ret;
     struct trees trees = { .root = -1, .scratch = -1 };
@@ -289,7 +303,7 @@ int box_create(struct box_host *host, const struct plan *plan, const int *source
 
     int r = box_begin(host, plan, box, e);
     if (r == 0)
-        r = trees_make(host, plan, &box->ids, box->keep_own, source, &trees, e);
+        r = trees_make(host, plan, &box->ids, box->keep_own, &trees, e);
     struct stat status = { 0 };
     if (r == 0 && fstat(trees.root, &status) < 0) {
         r = err_at(e, errno, STEP_ROOT, 0, "/");
