@@ -4,8 +4,9 @@ TEST_TARGETS   += front
 
 SERVER          := $(BUILD)/carrel-server
 SERVER_DIRS     := base proto http server front front/* doors/* doors/*/* client client/* files zmtp
-SERVER_SOURCES  := $(sort $(foreach d,$(SERVER_DIRS),$(wildcard src/$(d)/*.c)))
-SERVER_OBJECTS  := $(SERVER_SOURCES:src/%.c=$(BUILD)/server/obj/%.o)
+# Of the engine only what the front and its dialer lock themselves in with.
+SERVER_SOURCES  := $(sort $(foreach d,$(SERVER_DIRS),$(wildcard src/$(d)/*.c)) src/policy/policy.c src/sys/landlock.c)
+SERVER_OBJECTS  := $(SERVER_SOURCES:src/%.c=$(BUILD)/server/obj/%.o) $(POLICY_GENERATED:$(BUILD)/gen/%.c=$(BUILD)/server/obj/gen/%.o)
 SERVER_CFLAGS    = -O2 -g $(COMMON) $(HARDENING) -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -fstack-clash-protection -fcf-protection -fPIE
 SERVER_LDFLAGS  := -pie -Wl,-z,noexecstack,-z,relro,-z,now,--as-needed
 SERVER_LIBS     := -lsqlite3 -ljansson -lcrypto -lyaml
@@ -25,12 +26,16 @@ $(BUILD)/server/obj/%.o: src/%.c | packages
 	@mkdir -p $(@D)
 	$(call say,cc,$<)$(HOSTCC) $(SERVER_CFLAGS) -MMD -MP -c -o $@ $<
 
+$(BUILD)/server/obj/gen/%.o: $(BUILD)/gen/%.c | packages
+	@mkdir -p $(@D)
+	$(call say,cc,$<)$(HOSTCC) $(SERVER_CFLAGS) -MMD -MP -c -o $@ $<
+
 -include $(SERVER_OBJECTS:.o=.d)
 
 # --- units of the front that need no server: settings, database, who asks ---
 FRONT_OUT       := $(BUILD)/front
-FRONT_TESTED    := $(sort $(wildcard src/front/config/*.c src/front/db/*.c src/front/identity/auth*.c) src/front/identity/token.c src/doors/jupyter/config.c src/doors/jupyter/session_table.c) \
-                   $(addprefix src/http/,arena.c fault.c parse.c text.c) $(addprefix src/base/,budget.c buf.c err.c fd.c guest.c parse.c)
+FRONT_TESTED    := $(sort $(wildcard src/front/config/*.c src/front/db/*.c src/front/identity/auth*.c) src/front/identity/token.c src/doors/jupyter/config.c src/doors/jupyter/session_table.c src/server/children.c src/front/front.c) \
+                   $(addprefix src/http/,arena.c fault.c parse.c text.c) $(addprefix src/base/,budget.c buf.c err.c fd.c guest.c jsonout.c parse.c) $(wildcard src/proto/*.c)
 FRONT_UNITS     := $(patsubst tests/front/%.c,$(FRONT_OUT)/%,$(wildcard tests/front/test_*.c))
 FRONT_OBJECTS   := $(FRONT_TESTED:%.c=$(FRONT_OUT)/obj/%.o)
 FRONT_CFLAGS     = -O1 -g $(COMMON) $(SANITIZE) -D_FORTIFY_SOURCE=0 -Itests
@@ -44,7 +49,7 @@ $(FRONT_OUT)/libfront.a: $(FRONT_OBJECTS)
 	@ar rcs $@ $^
 
 $(FRONT_OUT)/test_%: $(FRONT_OUT)/obj/tests/front/test_%.o $(FRONT_OUT)/libfront.a
-	$(call say,link,$@)$(HOSTCC) $(SANITIZE) -o $@ $^ -lcmocka -lsqlite3 -lcrypto -lyaml
+	$(call say,link,$@)$(HOSTCC) $(SANITIZE) -o $@ $^ -ljansson -lcmocka -lsqlite3 -lcrypto -lyaml
 
 -include $(FRONT_OBJECTS:.o=.d) $(FRONT_UNITS:$(FRONT_OUT)/%=$(FRONT_OUT)/obj/tests/front/%.d)
 

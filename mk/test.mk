@@ -4,7 +4,7 @@ include $(filter-out mk/setup.mk mk/build.mk mk/policy.mk mk/test.mk mk/proof.mk
 SANITIZE     := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 # What can be tested without a box: everything in base and policy, the pure parts of the rest.
 PURE_SOURCES := $(sort $(wildcard src/base/*.c src/proto/*.c src/policy/*.c) $(POLICY_GENERATED) $(PURE_EXTRA) \
-                $(addprefix src/box/,spec.c plan.c plan_print.c procfile.c command.c) \
+                $(addprefix src/box/,plan.c plan_print.c procfile.c) \
                 $(addprefix src/cli/options/,envfile.c envlist.c exec_limits.c mountarg.c options.c strings.c suggest.c))
 PURE_HEADERS := $(wildcard src/*/*.h src/*/*/*.h)
 
@@ -97,6 +97,7 @@ lint: check-layers $(LINTED)
 check-layers:
 	@/usr/bin/python3 tests/unit/check_layers_test.py --quiet
 	@/usr/bin/python3 tools/check-layers
+	@/usr/bin/python3 tools/limits --check
 
 $(ENGINE_SOURCES:src/%.c=$(BUILD)/lint/%.ok): ANALYZE_HEADERS = $(MUSL_HEADERS)
 $(BUILD)/lint/%.ok: src/%.c $(PURE_HEADERS) | packages $(KERNEL_HEADERS)/linux

@@ -5,12 +5,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysinfo.h>
@@ -31,6 +29,7 @@
 #include "front/services/grants.h"
 #include "front/services/inlets.h"
 #include "front/services/services.h"
+#include "server/confine.h"
 #include "server/doors.h"
 
 enum {
@@ -151,19 +150,6 @@ static void raise_descriptors(void)
         limit.rlim_cur = limit.rlim_max;
         (void)!setrlimit(RLIMIT_NOFILE, &limit);
     }
-}
-
-static int become(uint32_t uid, uint32_t gid, struct err *e)
-{
-    if (geteuid() == uid)
-        return 0;
-    if (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
-        return err_set(e, errno, STEP_RIGHTS, "becoming uid %u", uid);
-    /* The kernel forgets this when the user changes. Without it a front whose supervisor was killed would sit on the
-     * sockets for ever. */
-    if (prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0) < 0)
-        return err_set(e, errno, STEP_RIGHTS, "the end of the parent");
-    return 0;
 }
 
 static int open_state(struct front *front, struct err *e)
@@ -300,9 +286,9 @@ static int open_all(struct server *server, const struct front_options *o, struct
     config_template_fill(&front->config, o->python ? o->python : "/usr/bin/python3");
     int r = config_check(&front->config, e);
     if (r == 0)
-        r = front_leave_network(e);
+        r = confine_network("front", e);
     if (r == 0)
-        r = become(o->uid, o->gid, e);
+        r = confine_user(o->uid, o->gid, e);
     if (r == 0)
         r = dial_start(o->keeper, &helper, e);      /* early: it has a copy of what this process knows */
     if (r == 0)
@@ -341,7 +327,7 @@ static int open_all(struct server *server, const struct front_options *o, struct
         .on_event = on_keeper_event, .on_synced = on_synced, .on_lost = on_lost, .arg = front
     };
     r = keeper_link_new(front->loop, TAKE_FD(helper), o->keeper, o->owner_uid, &handlers, &front->keeper, e);
-    return r < 0 ? r : front_confine(front->config.state, e);
+    return r < 0 ? r : confine_process("front", front->config.state, policy_front_filter(), e);
 }
 
 int front_main(int argc, char **argv)

@@ -90,13 +90,13 @@ static void test_whole_file(void **state)
     assert_int_equal(config.n_roots, 2);
     assert_string_equal(config.root_name[1], "alpine-3.19");
     assert_string_equal(config.root_path[1], "/srv/al pine");
-    assert_int_equal(config.default_memory_bytes, 256 << 20);
-    assert_int_equal(config.default_pids, 99);
-    assert_int_equal(config.default_cpu_milli, 1500);
+    assert_int_equal(config.defaults.memory_bytes, 256 << 20);
+    assert_int_equal(config.defaults.pids, 99);
+    assert_int_equal(config.defaults.cpu_milli, 1500);
     assert_int_equal(config.output_limit_bytes, 5 << 20);
     assert_int_equal(config.ttl_s, 3600);
     assert_int_equal(config.idle_s, 0);
-    assert_true(config.max_memory_bytes == UINT64_C(4) << 30);
+    assert_true(config.most.memory_bytes == UINT64_C(4) << 30);
     assert_int_equal(config.host_memory_bytes, 0);
     assert_int_equal(config.host_cpu_milli, 3000);
     assert_int_equal(config.quota.boxes, 12);

@@ -97,14 +97,14 @@ static void reply_made(struct mcp_call *c, struct box *box)
 /* The names that a model is likely to use, as the native API has them. */
 static json_t *create_settings(json_t *arguments)
 {
-    static const char *const limits[] = { "memory", "cpus", "disk", "pids", NULL };
     json_t *root = json_deep_copy(arguments), *in = json_object();
 
-    for (size_t i = 0; limits[i]; i++) {
-        json_t *value = json_object_get(root, limits[i]);
+    for (size_t i = 0; i < LIMITS; i++) {
+        const char *name = limit_table[i].name;
+        json_t *value = json_object_get(root, name);
         if (value) {
-            (void)!json_object_set(in, limits[i], value);
-            (void)!json_object_del(root, limits[i]);
+            (void)!json_object_set(in, name, value);
+            (void)!json_object_del(root, name);
         }
     }
     if (json_object_size(in) > 0)

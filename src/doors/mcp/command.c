@@ -40,7 +40,7 @@ static json_t *text_json(const struct buf *b)
 static void answer(struct mcp_call *c, const struct exec *x)
 {
     struct buf out[2], all;
-    bool failed = !x->outcome || strcmp(x->outcome, "ok") != 0;
+    bool failed = x->outcome != OUTCOME_OK;
 
     buf_init(&out[0], SHOWN_BYTES);
     buf_init(&out[1], SHOWN_BYTES);
@@ -54,14 +54,15 @@ static void answer(struct mcp_call *c, const struct exec *x)
     else if (json_is_integer(code) && failed)
         buf_printf(&all, "%s[exit code %d]", all.length ? "\n" : "", (int)json_integer_value(code));
     else if (failed)
-        buf_printf(&all, "%s[ended: %s]", all.length ? "\n" : "", x->outcome);
+        buf_printf(&all, "%s[ended: %s]", all.length ? "\n" : "", outcome_name(x->outcome));
     if (!whole)
         buf_add_text(&all, "\n[some of the output is lost]");
     json_t *text = text_json(&all);
     json_t *structured =
-        json_pack("{s:s,s:s,s:O,s:o,s:o,s:O}", "box", x->box->id, "outcome", x->outcome ? x->outcome : "not_started",
-                  "exit_code", code ? code : json_null(), "stdout", text_json(&out[0]), "stderr", text_json(&out[1]),
-                  "wall_ms", json_object_get(shown, "wall_ms"));
+        json_pack("{s:s,s:s,s:O,s:o,s:o,s:O}", "box", x->box->id, "outcome",
+                  x->outcome ? outcome_name(x->outcome) : "not_started", "exit_code", code ? code : json_null(),
+                  "stdout", text_json(&out[0]), "stderr", text_json(&out[1]), "wall_ms",
+                  json_object_get(shown, "wall_ms"));
     mcp_tool_result(c, json_string_value(text), structured, failed);
     json_decref(text);
     json_decref(shown);

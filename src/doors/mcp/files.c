@@ -12,6 +12,7 @@
 #include "front/files/box_files.h"
 #include "front/files/file_entry.h"
 #include "http/wsframe.h"
+#include "proto/defaults.h"
 
 enum { READ_MOST = 8 << 20, LIST_MOST = 1000, PIECE = 1 << 18 };
 
@@ -78,7 +79,7 @@ static void answer_file(struct mcp_call *c, struct working *w)
         } else {
             buf_add_text(&out, "\"content\":[{\"type\":\"resource\",\"resource\":{\"uri\":");
             char *uri =
-                arena_printf(&c->r->arena, "box://%s%s%s", w->box, w->path[0] == '/' ? "" : "/home/box/", w->path);
+                arena_printf(&c->r->arena, "box://%s%s%s", w->box, w->path[0] == '/' ? "" : BOX_HOME "/", w->path);
             jsonout_init(&j, &out);
             jsonout_string(&j, NULL, uri);
             if (jsonout_finish(&j) < 0 && !out.failure)

@@ -83,7 +83,7 @@ void reply_fail(struct ask *a, int status, const char *code, const char *format,
 
 static json_t *free_json(const struct front *front)
 {
-    const struct frame_limits left = boxes_left(front);
+    const struct limits left = boxes_left(front);
 
     return json_pack("{s:{s:I,s:f}}", "free", "memory", (json_int_t)left.memory_bytes, "cpus",
                      (double)left.cpu_milli / 1000);

@@ -21,8 +21,11 @@ struct box_request {
 MUST_CHECK int box_request_read(struct box_request *c, json_t *root, struct err *e);
 /* A body in which only mounts may be. What was read is the caller's to drop, also on failure. */
 MUST_CHECK int box_request_read_mounts(struct box_request *c, json_t *root, struct err *e);
-/* Limits alone, for PATCH: those that are not told stay 0. */
-MUST_CHECK int box_request_limits(const char *name, json_t *value, struct frame_limits *into, struct err *e);
-MUST_CHECK int box_request_check_limits(const struct config *config, const struct frame_limits *limits, struct err *e);
+/* Limits alone, by the table of proto/limits.h: those that are not told stay 0. name: "limits" or "requests". */
+MUST_CHECK int box_request_limits(const char *name, json_t *value, struct limits *into, struct err *e);
+MUST_CHECK int box_request_check_limits(const struct config *config, const struct limits *limits, struct err *e);
+/* Both for a box that is there already: only what may be changed then. */
+MUST_CHECK int box_request_live_limits(const struct config *config, json_t *value, struct limits *into,
+                                       struct err *e);
 
 #endif

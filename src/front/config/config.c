@@ -13,12 +13,17 @@
 #include "base/parse.h"
 #include "front/config/config_private.h"
 #include "front/identity/auth_host.h"
+#include "proto/places.h"
 
 #define KIB (UINT64_C(1) << 10)
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
 
 #define AT(member) CONFIG_AT(struct config, member)
+#define DEFAULT_KEY(field, type, name, kind, least, most, run, server, server_most, flags, ...) \
+    { "defaults." name, KIND_##kind, AT(defaults.field), least, most, (flags) & LIMIT_AUTO ? "auto" : NULL },
+#define MOST_KEY(field, type, name, kind, least, most_of_all, ...) \
+    { "limits." name, KIND_##kind, AT(most.field), least, most_of_all, "none" },
 static const struct config_key keys[] = {
     { "listen", KIND_LISTEN, AT(listen), 0, 0, NULL },
     { "socket", KIND_PATH, AT(socket), 0, 0, NULL },
@@ -29,16 +34,11 @@ static const struct config_key keys[] = {
     { "log_level", KIND_LEVEL, AT(log_level), 0, 0, NULL },
     { "origins", KIND_ORIGINS, 0, 0, 0, 0, NULL },
     { "roots", KIND_ROOTS, 0, 0, 0, 0, NULL },
-    { "defaults.memory", KIND_SIZE, AT(default_memory_bytes), 1 * MIB, 0, NULL },
-    { "defaults.disk", KIND_SIZE, AT(default_disk_bytes), 64 * KIB, 0, NULL },
-    { "defaults.pids", KIND_COUNT, AT(default_pids), 1, 1 << 22, NULL },
-    { "defaults.cpus", KIND_CPUS, AT(default_cpu_milli), 0, 0, NULL },
+    LIMIT_ROWS(DEFAULT_KEY)
+    LIMIT_ROWS(MOST_KEY)
     { "defaults.output", KIND_SIZE, AT(output_limit_bytes), 1 * KIB, 0, NULL },
     { "defaults.ttl", KIND_SECONDS, AT(ttl_s), 0, 0, "none" },
     { "defaults.idle", KIND_SECONDS, AT(idle_s), 0, 0, "none" },
-    { "limits.memory", KIND_SIZE, AT(max_memory_bytes), 1 * MIB, 0, NULL },
-    { "limits.disk", KIND_SIZE, AT(max_disk_bytes), 64 * KIB, 0, NULL },
-    { "limits.pids", KIND_COUNT, AT(max_pids), 1, 1 << 22, NULL },
     { "limits.output", KIND_SIZE, AT(max_output_bytes), 1 * KIB, 0, NULL },
     { "host.memory", KIND_SIZE, AT(host_memory_bytes), 16 * MIB, 0, "auto" },
     { "host.cpus", KIND_CPUS, AT(host_cpu_milli), 0, 0, "auto" },
@@ -440,56 +440,51 @@ static void put_path(char *to, size_t size, const char *directory, const char *r
 
 void config_defaults(struct config *c, bool is_root)
 {
-    char own[32];
-    const char *run = environment_path("XDG_RUNTIME_DIR"), *state = environment_path("XDG_STATE_HOME");
+    const char *state = environment_path("XDG_STATE_HOME");
     const char *home = environment_path("HOME");
 
     *c = (struct config){
         .output_limit_bytes = 10 * MIB,
-        .default_memory_bytes = 512 * MIB,
-        .default_disk_bytes = 1 * GIB,
-        .max_memory_bytes = 8 * GIB,
-        .max_disk_bytes = 32 * GIB,
         .max_output_bytes = 4 * GIB,
         .quota.buffer_bytes = 256 * MIB,
-        .default_pids = 256,
-        .max_pids = 4096,
-        .default_cpu_milli = 1000,
         .pool_size = 2,
         .log_level = "info",
     };
+    for (size_t i = 0; i < LIMITS; i++) {
+        limit_set(&c->defaults, &limit_table[i], limit_table[i].server_usual);
+        limit_set(&c->most, &limit_table[i], limit_table[i].server_most);
+    }
     config_template_defaults(c);
+    if (!places_run(is_root, environment_path("XDG_RUNTIME_DIR"), c->run, sizeof c->run))
+        c->run[0] = 0;          /* config_check() says what to set */
     if (is_root) {
-        put_path(c->run, sizeof c->run, "/run/carrel", "");
         put_path(c->state, sizeof c->state, "/var/lib/carrel", "");
     } else {
-        snprintf(own, sizeof own, "/tmp/carrel-%u", (unsigned)getuid());
-        put_path(c->run, sizeof c->run, run ? run : own, run ? "/carrel" : "");
         if (state)
             put_path(c->state, sizeof c->state, state, "/carrel");
         else if (home)
             put_path(c->state, sizeof c->state, home, "/.local/state/carrel");
     }
-    put_path(c->socket, sizeof c->socket, c->run, "/carrel.sock");
+    put_path(c->socket, sizeof c->socket, c->run, "/" PLACES_SOCKET_NAME);
 }
 
 static int check_bounds(const struct config *c, struct err *e)
 {
-    if (c->default_memory_bytes > c->max_memory_bytes)
-        return err_set(e, EINVAL, STEP_USAGE, "defaults.memory is more than limits.memory");
-    if (c->default_disk_bytes > c->max_disk_bytes)
-        return err_set(e, EINVAL, STEP_USAGE, "defaults.disk is more than limits.disk");
-    if (c->default_pids > c->max_pids)
-        return err_set(e, EINVAL, STEP_USAGE, "defaults.pids is more than limits.pids");
+    for (size_t i = 0; i < LIMITS; i++) {
+        const struct limit *limit = &limit_table[i];
+        uint64_t most = limit_get(&c->most, limit);
+        if (most && limit_get(&c->defaults, limit) > most)
+            return err_set(e, EINVAL, STEP_USAGE, "defaults.%s is more than limits.%s", limit->name, limit->name);
+    }
     if (c->output_limit_bytes > c->max_output_bytes)
         return err_set(e, EINVAL, STEP_USAGE, "defaults.output is more than limits.output");
-    if (c->quota.memory_bytes && c->default_memory_bytes > c->quota.memory_bytes)
+    if (c->quota.memory_bytes && c->defaults.memory_bytes > c->quota.memory_bytes)
         return err_set(e, EINVAL, STEP_USAGE, "defaults.memory is more than quota.memory: nobody could make a box");
-    if (c->quota.cpu_milli && c->default_cpu_milli > c->quota.cpu_milli)
+    if (c->quota.cpu_milli && c->defaults.cpu_milli > c->quota.cpu_milli)
         return err_set(e, EINVAL, STEP_USAGE, "defaults.cpus is more than quota.cpus: nobody could make a box");
-    if (c->host_memory_bytes && c->default_memory_bytes > c->host_memory_bytes)
+    if (c->host_memory_bytes && c->defaults.memory_bytes > c->host_memory_bytes)
         return err_set(e, EINVAL, STEP_USAGE, "defaults.memory is more than host.memory: nobody could make a box");
-    if (c->host_cpu_milli && c->default_cpu_milli > c->host_cpu_milli)
+    if (c->host_cpu_milli && c->defaults.cpu_milli > c->host_cpu_milli)
         return err_set(e, EINVAL, STEP_USAGE, "defaults.cpus is more than host.cpus: nobody could make a box");
     return 0;
 }

@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "front/config/config_key.h"
+#include "proto/limits.h"
 
 struct config_quota {
     uint32_t boxes;             /* 0: no limit */
@@ -43,8 +44,7 @@ struct config {
     bool     allow_anonymous;           /* TCP without a token, on loopback only */
     uint64_t output_limit_bytes;        /* default of an exec */
     uint64_t max_output_bytes;          /* the most that it may ask for, and what a terminal has */
-    uint64_t default_memory_bytes, default_disk_bytes, max_memory_bytes, max_disk_bytes;
-    uint32_t default_pids, max_pids, default_cpu_milli;
+    struct limits defaults, most;       /* of a box that does not say otherwise, and of any; 0: none */
     uint64_t host_memory_bytes;         /* what boxes may request in all; 0: what the host has, less an eighth */
     uint32_t host_cpu_milli;            /* 0: all processors */
     uint32_t ttl_s, idle_s;             /* defaults; 0: none */

@@ -9,6 +9,7 @@
 
 #include "base/parse.h"
 #include "front/config/config_private.h"
+#include "proto/defaults.h"
 
 enum { POOL_DEFAULT = 2 };
 
@@ -195,12 +196,12 @@ const struct config_template *config_template(const struct config *c, uint32_t n
 
 const char *config_template_path(const struct config *c, uint32_t number, char room[CONFIG_PATH_SIZE])
 {
-    static const char usual[] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
     const struct config_template *t = config_template(c, number);
     int length = t ? (int)(strrchr(t->python, '/') - t->python) : 0;
     bool is_usual = length == 0 || strncmp(t->python, "/usr/bin/", (size_t)length + 1) == 0;
 
-    snprintf(room, CONFIG_PATH_SIZE, "%.*s%s%s", is_usual ? 0 : length, t ? t->python : "", is_usual ? "" : ":", usual);
+    snprintf(room, CONFIG_PATH_SIZE, "%.*s%s%s", is_usual ? 0 : length, t ? t->python : "", is_usual ? "" : ":",
+             BOX_PATH);
     return room;
 }
 

@@ -6,6 +6,7 @@
 
 #include "front/boxes/boxes.h"
 #include "front/front.h"
+#include "proto/defaults.h"
 
 void exec_env_free(char **env)
 {
@@ -36,7 +37,7 @@ char **exec_env_make(const struct box *box, uint32_t template, json_t *const *mo
 {
     char path[CONFIG_PATH_SIZE];
     json_t *all = json_pack("{s:s,s:s,s:s,s:s}", "PATH", config_template_path(&box->front->config, template, path),
-                            "LANG", "C.UTF-8", "LC_ALL", "C.UTF-8", "HOME", "/home/box");
+                            "LANG", BOX_LANG, "LC_ALL", BOX_LANG, "HOME", BOX_HOME);
     int r = all ? json_object_update(all, box->settings.env) : -1;
 
     for (size_t i = 0; i < n_more && r == 0; i++)

@@ -199,7 +199,7 @@ static void on_message(struct kernel_link *l, struct kernel_message *m)
         kernel_tell(k, m);
 }
 
-void kernel_condemn(struct kernel *k, const char *outcome, const char *why)
+void kernel_condemn(struct kernel *k, enum outcome outcome, const char *why)
 {
     struct kernel_private *p = kernel_private(k);
     struct err ignored;
@@ -212,7 +212,7 @@ void kernel_condemn(struct kernel *k, const char *outcome, const char *why)
         (void)!exec_signal(k->exec, SIGKILL, &ignored);
 }
 
-static void on_broken(struct kernel_link *l, const char *outcome, const char *why)
+static void on_broken(struct kernel_link *l, enum outcome outcome, const char *why)
 {
     struct kernel_private *p = container_of(l, struct kernel_private, link);
     char text[160];
@@ -230,7 +230,7 @@ static void on_close_timer(struct loop_timer *t)
 {
     struct kernel_private *p = container_of(t, struct kernel_private, close_timer);
 
-    kernel_condemn(p->kernel, "error", "the kernel was ended because it closed its link");
+    kernel_condemn(p->kernel, OUTCOME_ERROR, "the kernel was ended because it closed its link");
 }
 
 void kernels_before_output(struct exec *x)
@@ -436,7 +436,7 @@ void kernels_adopt(struct exec *x)
     k->state = KERNEL_BUSY;     /* until it says otherwise */
     kernel_private(k)->asked_us = 0;
     if (x->link < 0 || kernel_link_open(&kernel_private(k)->link, x->link, false) < 0)
-        kernel_condemn(k, "error", "the kernel's link was lost");
+        kernel_condemn(k, OUTCOME_ERROR, "the kernel's link was lost");
     else
         kernel_ask_info(k);
 }

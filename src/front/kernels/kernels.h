@@ -17,6 +17,7 @@
 #include <sys/uio.h>
 
 #include "base/err.h"
+#include "proto/names.h"
 
 struct box;
 struct exec;
@@ -92,7 +93,7 @@ struct kernel {
     enum kernel_way       way;
     unsigned              restarts;
     bool                  is_adopted;           /* an earlier front has started it */
-    const char           *outcome;              /* of a dead one: one of front_outcomes */
+    enum outcome          outcome;              /* of a dead one */
     char                  reason[200];          /* in words */
     int64_t               started_ms, activity_ms;
     unsigned              n_clients, connections;       /* connections: counted by the doors */

@@ -8,8 +8,9 @@
 #include <string.h>
 
 #include "base/parse.h"
+#include "proto/defaults.h"
 
-enum { LABELS_MAX = 64, ENV_MAX = 1024, ENV_BYTES_MAX = 1 << 20, VALUE_MAX = 131000 };
+enum { LABELS_MAX = 64 };
 
 /* ---- members ---- */
 
@@ -180,7 +181,7 @@ static bool is_env_name(const char *name)
     for (; name[n]; n++)
         if (!is_letter(name[n]) && !(name[n] >= '0' && name[n] <= '9') && !strchr("_.-", name[n]))
             return false;
-    return n <= 255;
+    return n <= ENV_NAME_MAX;
 }
 
 int body_env(const char *name, json_t *value, struct err *e)
@@ -197,12 +198,13 @@ int body_env(const char *name, json_t *value, struct err *e)
                            parse_quote(key).text);
         if (!json_is_string(one))
             return err_set(e, EINVAL, STEP_USAGE, "%s.%s must be a string", name, parse_quote(key).text);
-        if (json_string_length(one) > VALUE_MAX)
-            return err_set(e, EINVAL, STEP_USAGE, "%s.%s may have %d bytes", name, parse_quote(key).text, VALUE_MAX);
+        if (json_string_length(one) > ENV_VALUE_MAX)
+            return err_set(e, EINVAL, STEP_USAGE, "%s.%s may have %d bytes", name, parse_quote(key).text,
+                           ENV_VALUE_MAX);
         bytes += strlen(key) + json_string_length(one) + 2;
     }
-    if (json_object_size(value) > ENV_MAX || bytes > ENV_BYTES_MAX)
-        return err_set(e, EINVAL, STEP_USAGE, "%s may have %d variables of %d bytes in all", name, ENV_MAX,
+    if (json_object_size(value) > ENV_VARIABLES_MAX || bytes > ENV_BYTES_MAX)
+        return err_set(e, EINVAL, STEP_USAGE, "%s may have %d variables of %d bytes in all", name, ENV_VARIABLES_MAX,
                        ENV_BYTES_MAX);
     return 0;
 }

@@ -54,7 +54,9 @@ static void on_answer(const struct event *event, int *fds, size_t n_fds, void *a
 
 int inlet_open(struct box *box, inlet_callback *call, void *arg)
 {
-    struct request_head q = { .type = REQUEST_INLET, .box = box->slot };
+    struct request_socket q = { .head = { .type = REQUEST_SOCKET, .box = box->slot },
+                                .use = SOCKET_LISTEN,
+                                .port = KEEPER_INLET_PORT };
 
     if (box->has_inlet)
         return 1;

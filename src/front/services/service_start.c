@@ -90,7 +90,7 @@ int service_launch(struct service *s, struct err *e)
         return r;
     }
     s->exec->service = s;
-    p->end_outcome = NULL;
+    p->end_outcome = OUTCOME_NONE;
     p->load_cancelled = false;
     p->tail_size = 0;
     r = kernel_link_open(&p->link, s->exec->link, false);

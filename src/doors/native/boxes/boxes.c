@@ -207,7 +207,7 @@ void ask_box_get(struct ask *a)
 
 struct patch {
     const struct ask   *ask;
-    struct frame_limits limits;
+    struct limits limits;
     bool                has_limits, has_ttl, has_idle;
     json_t             *labels;     /* borrowed */
     uint32_t            ttl_s, idle_s;
@@ -217,11 +217,9 @@ static int patch_limits(const char *name, json_t *v, void *into, struct err *e)
 {
     struct patch *p = into;
 
+    (void)name;
     p->has_limits = true;
-    int r = box_request_limits(name, v, &p->limits, e);
-    if (r == 0 && p->limits.disk_bytes)
-        r = err_set(e, EINVAL, STEP_USAGE, "limits.disk cannot be changed once the box is there");
-    return r < 0 ? r : box_request_check_limits(&p->ask->front->config, &p->limits, e);
+    return box_request_live_limits(&p->ask->front->config, v, &p->limits, e);
 }
 
 static int patch_labels(const char *name, json_t *v, void *into, struct err *e)

@@ -11,7 +11,7 @@ enum { SHOWN = 4096 };
 struct look {
     uint64_t            number;
     int64_t             changed_ms, ready_ms, expires_ms;
-    struct frame_limits limits;
+    struct limits limits;
     uint64_t            phase;
     uint32_t            ttl_s, idle_s;
     uint64_t            running;

@@ -278,7 +278,7 @@ static void on_state(struct service_watcher *watcher, struct service *s)
                  said ? said : s->reason);
         json_t *details = json_incref(s->error);
         if (s->outcome && json_is_object(details))
-            json_object_set_new(details, "outcome", json_string(s->outcome));
+            json_object_set_new(details, "outcome", json_string(outcome_name(s->outcome)));
         service_unwatch(watcher);
         service_delete(s, "it could not be loaded");
         fail(w, 422, "load_failed", text, details);
