@@ -1,4 +1,5 @@
 """What a door is made of: routes, settings, tables, an event stream and a listener of its own."""
+import http.client
 import json
 
 import server as servers
@@ -75,7 +76,7 @@ def test_its_stream_tells_of_each_ring(server):
 def test_its_listener_has_this_door_only(make_server, tmp_path):
     tmp_path.chmod(0o755)
     place = str(tmp_path / "bell.sock")
-    server = make_server("--set", f"bell.listen={place}")
+    server = make_server("--set", f"bell.socket={place}")
 
     def ask(path):
         connection = servers.Connection(place)
@@ -94,3 +95,22 @@ def test_its_listener_has_this_door_only(make_server, tmp_path):
     assert server.request("GET", "/v1/boxes")[0] == 200
     server.end()
     assert not (tmp_path / "bell.sock").exists()
+
+
+def test_its_listener_may_be_tcp_with_the_usual_identities(make_server):
+    port = servers.free_port()
+    make_server("--set", f"bell.listen=127.0.0.1:{port}")
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=servers.DEADLINE)
+    connection.request("GET", "/bell")
+    response = connection.getresponse()
+    assert response.status == 401
+    connection.close()
+
+
+def test_strangers_are_let_in_on_loopback_only(server):
+    """allow_anonymous beside a listener that other machines reach would be a server for everybody."""
+    answer = server.carrel("serve", "--socket", server.socket + "2", "--state", server.directory / "2", "--run",
+                           server.directory / "2", "--set", "allow_anonymous=true", "--set",
+                           f"bell.listen=0.0.0.0:{servers.free_port()}")
+    assert answer.returncode == 125
+    assert "allow_anonymous" in answer.stderr
