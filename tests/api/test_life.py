@@ -67,14 +67,14 @@ def test_uploads_into_a_box_that_goes_are_refused(alice, make_box):
 
     def upload():
         try:
-            result.append(alice.put(path + "/files/tmp/u", pieces()).status)
+            result.append(alice.put(path + "/files/tmp/own/u?parents=true", pieces()).status)
         except OSError as e:
             result.append(e)
 
     t = threading.Thread(target=upload)
     t.start()
     assert begun.wait(60)
-    assert wait_for(lambda: alice.get(path + "/files/tmp").json["entries"])
+    assert wait_for(lambda: alice.get(path + "/files/tmp/own").json.get("entries"))
     alice.delete(path)
     gone.set()
     t.join(120)

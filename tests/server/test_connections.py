@@ -119,16 +119,17 @@ def sleeper(folder):
 
 
 def test_half_open_connections_end_and_leave_nothing(server, alice, box):
+    run(alice, box, "mkdir /tmp/own")
     fds = len(descriptors(server.front()))
     for i in range(100):
         s = alice.raw_socket()
-        s.sendall([head(alice, "GET", "/v1/me")[:20], head(alice, "PUT", box + "/files/tmp/x", "Content-Length: 100") + b"half",
+        s.sendall([head(alice, "GET", "/v1/me")[:20], head(alice, "PUT", box + "/files/tmp/own/x", "Content-Length: 100") + b"half",
                    head(alice, "POST", "/v1/boxes", "Transfer-Encoding: chunked") + b"5\r\n{", b""][i % 4])
         if i % 3 == 0:
             s.shutdown(socket.SHUT_WR)
         s.close()
     assert wait_for(lambda: len(descriptors(server.front())) <= fds + 12)
-    assert run(alice, box, "ls -A /tmp")["stdout"] == ""
+    assert run(alice, box, "ls -A /tmp/own")["stdout"] == ""
 
 
 def test_many_requests_at_once_on_one_connection(alice):

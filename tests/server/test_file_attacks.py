@@ -114,10 +114,10 @@ def test_a_fifo_in_the_way_of_every_action(alice, box):
 
 
 EVIL = [
-    [("../escaped", tarfile.REGTYPE, b"x")], [("a/../../escaped", tarfile.REGTYPE, b"x")], [("/tmp/escaped", tarfile.REGTYPE, b"x")],
+    [("../escaped", tarfile.REGTYPE, b"x")], [("a/../../escaped", tarfile.REGTYPE, b"x")], [("/tmp/own/escaped", tarfile.REGTYPE, b"x")],
     [("/etc/cron.d/escaped", tarfile.REGTYPE, b"x")], [("l", tarfile.SYMTYPE, ".."), ("l/escaped", tarfile.REGTYPE, b"x")],
-    [("l", tarfile.SYMTYPE, "/tmp"), ("l/escaped", tarfile.REGTYPE, b"x")], [("l", tarfile.SYMTYPE, "/tmp/escaped"), ("l", tarfile.REGTYPE, b"x")],
-    [("h", tarfile.LNKTYPE, "../victim"), ("h", tarfile.REGTYPE, b"overwritten")], [("h", tarfile.LNKTYPE, "/tmp/victim"), ("h", tarfile.REGTYPE, b"overwritten")],
+    [("l", tarfile.SYMTYPE, "/tmp/own"), ("l/escaped", tarfile.REGTYPE, b"x")], [("l", tarfile.SYMTYPE, "/tmp/own/escaped"), ("l", tarfile.REGTYPE, b"x")],
+    [("h", tarfile.LNKTYPE, "../victim"), ("h", tarfile.REGTYPE, b"overwritten")], [("h", tarfile.LNKTYPE, "/tmp/own/victim"), ("h", tarfile.REGTYPE, b"overwritten")],
     [("l", tarfile.SYMTYPE, ".."), ("h", tarfile.LNKTYPE, "l/victim"), ("h", tarfile.REGTYPE, b"overwritten")],
     [("dev", tarfile.CHRTYPE, ""), ("blk", tarfile.BLKTYPE, ""), ("fifo", tarfile.FIFOTYPE, ""), ("ok", tarfile.REGTYPE, b"x")],
     [("d", tarfile.DIRTYPE, ""), ("d", tarfile.SYMTYPE, ".."), ("d/escaped", tarfile.REGTYPE, b"x")],
@@ -127,10 +127,10 @@ EVIL = [
 
 @pytest.mark.parametrize("entries", EVIL, ids=range(len(EVIL)))
 def test_a_tar_stays_in_its_folder(alice, box, entries):
-    run(alice, box, "mkdir -p /tmp/in; echo safe >/tmp/victim")
-    answer = in_time(lambda: alice.put(box + "/archive?path=/tmp/in", tar(*entries)))
+    run(alice, box, "mkdir -p /tmp/own/in; echo safe >/tmp/own/victim")
+    answer = in_time(lambda: alice.put(box + "/archive?path=/tmp/own/in", tar(*entries)))
     assert answer.status in (200, 400, 403, 404, 409, 422), answer.body
-    seen = run(alice, box, "cat /tmp/victim; ls /tmp; find /tmp/in -type b -o -type c; test -e /etc/cron.d/escaped && echo escaped; true")["stdout"].split()
+    seen = run(alice, box, "cat /tmp/own/victim; ls /tmp/own; find /tmp/own/in -type b -o -type c; test -e /etc/cron.d/escaped && echo escaped; true")["stdout"].split()
     assert seen == ["safe", "in", "victim"], seen
 
 
@@ -171,13 +171,13 @@ def test_a_hundred_megabytes_into_a_small_box_cost_only_the_box(server, alice, n
     watcher = threading.Thread(target=look, daemon=True)
     watcher.start()
     try:
-        assert alice.put(box + "/files/tmp/big", iter([b"x" * MIB] * 100)).status == 507
+        assert alice.put(box + "/files/tmp/own/big?parents=true", iter([b"x" * MIB] * 100)).status == 507
     except (BrokenPipeError, ConnectionResetError):
         pass        # refused while it was sent
     over.set()
     watcher.join()
     assert highest[0] - before[0] < 8 * MIB and highest[1] - before[1] < 2 * MIB, (before, highest)
-    assert wait_for(lambda: run(alice, box, "ls -A /tmp")["stdout"] == "")
+    assert wait_for(lambda: run(alice, box, "ls -A /tmp/own")["stdout"] == "")
     assert alice.get(box).json["phase"] == "running"
 
 
@@ -265,11 +265,12 @@ def test_one_gigabyte_each_way_in_constant_memory(server, alice, new_box):
 
 
 def test_uploads_that_break_off_leave_nothing(alice, box):
+    run(alice, box, "mkdir /tmp/own")
     for i in range(20):
         s = alice.raw_socket()
-        s.sendall(f"PUT {box}/files/tmp/broken HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {alice.token}\r\nContent-Length: 1000000\r\n\r\n".encode() + b"x" * (i * 1000))
+        s.sendall(f"PUT {box}/files/tmp/own/broken HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {alice.token}\r\nContent-Length: 1000000\r\n\r\n".encode() + b"x" * (i * 1000))
         if i % 2:
             s.shutdown(socket.SHUT_WR)
         s.close()
-    assert wait_for(lambda: run(alice, box, "ls -A /tmp")["stdout"] == "")
-    assert alice.put(box + "/files/tmp/whole", b"whole").status < 300
+    assert wait_for(lambda: run(alice, box, "ls -A /tmp/own")["stdout"] == "")
+    assert alice.put(box + "/files/tmp/own/whole", b"whole").status < 300
