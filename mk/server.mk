@@ -1,6 +1,7 @@
 # The server: everything unprivileged in one program against glibc and Debian's libraries. New files in the folders below are found by themselves.
 PACKAGES       += libsqlite3-dev libjansson-dev libssl-dev libyaml-dev
 TEST_TARGETS   += front
+TEST_PARTS     += front-unit
 
 SERVER          := $(BUILD)/carrel-server
 SERVER_SOURCES  := $(sort $(wildcard src/base/*.c src/http/*.c src/server/*.c src/front/*.c src/front/*/*.c src/doors/*/*.c src/client/*.c src/client/*/*.c src/files/*.c src/zmtp/*.c))
@@ -31,21 +32,13 @@ FRONT_OUT       := $(BUILD)/front
 FRONT_TESTED    := $(sort $(wildcard src/front/config/*.c src/front/db/*.c src/front/identity/auth*.c) src/front/identity/token.c) \
                    $(addprefix src/http/,arena.c fault.c parse.c text.c) $(addprefix src/base/,budget.c buf.c err.c fd.c guest.c parse.c)
 FRONT_UNITS     := $(patsubst tests/front/%.c,$(FRONT_OUT)/%,$(wildcard tests/front/test_*.c))
-FRONT_OBJECTS   := $(FRONT_TESTED:%.c=$(FRONT_OUT)/obj/%.o)
-FRONT_CFLAGS     = -O1 -g $(COMMON) $(SANITIZE) -D_FORTIFY_SOURCE=0 -Itests
 
-$(FRONT_OUT)/obj/%.o: %.c | packages
-	@mkdir -p $(@D)
-	$(call say,cc,$<)$(HOSTCC) $(FRONT_CFLAGS) -MMD -MP -c -o $@ $<
-
-$(FRONT_OUT)/libfront.a: $(FRONT_OBJECTS)
-	@rm -f $@
+$(FRONT_OUT)/libfront.a: $(call asan_objects,$(FRONT_TESTED))
+	@mkdir -p $(@D) && rm -f $@
 	@ar rcs $@ $^
 
-$(FRONT_OUT)/test_%: $(FRONT_OUT)/obj/tests/front/test_%.o $(FRONT_OUT)/libfront.a
+$(FRONT_OUT)/test_%: $(BUILD)/asan/obj/tests/front/test_%.o $(FRONT_OUT)/libfront.a
 	$(call say,link,$@)$(HOSTCC) $(SANITIZE) -o $@ $^ -lcmocka -lsqlite3 -lcrypto -lyaml
-
--include $(FRONT_OBJECTS:.o=.d) $(FRONT_UNITS:$(FRONT_OUT)/%=$(FRONT_OUT)/obj/tests/front/%.d)
 
 ## front: the server's settings, database and authentication
 front: front-unit
