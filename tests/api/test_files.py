@@ -5,7 +5,7 @@ import tarfile
 
 import pytest
 
-from conftest import wait_for
+from support.waiting import wait_for
 
 MIB = 1 << 20
 
@@ -64,7 +64,7 @@ def test_a_write_that_breaks_off_changes_nothing(alice, box):
     s.sendall(b"n" * 5000)
     s.close()
     names = lambda: [e["name"] for e in alice.get(box + "/files/tmp/own").json["entries"]]
-    assert wait_for(lambda: names() == ["keep"])
+    wait_for(lambda: names() == ["keep"])
     assert alice.get(box + "/files/tmp/own/keep").body == b"old"
 
 
@@ -138,9 +138,9 @@ def test_the_box_pays_for_its_files(server, alice, make_box):
     except (BrokenPipeError, ConnectionResetError):
         pass        # refused while it was sent
     assert server.front_bytes() - before < 8 * MIB
-    assert wait_for(lambda: alice.get(small + "/usage").json["disk_bytes"] < 33 * MIB)
+    wait_for(lambda: alice.get(small + "/usage").json["disk_bytes"] < 33 * MIB)
     assert alice.post(small + "/exec", {"argv": ["true"]}).json["outcome"] == "ok"
-    assert wait_for(lambda: alice.get(small + "/files/tmp/own").json["entries"] == [])
+    wait_for(lambda: alice.get(small + "/files/tmp/own").json["entries"] == [])
 
 
 def test_a_large_file_both_ways_in_constant_memory(server, alice, make_box):
@@ -170,7 +170,7 @@ def test_a_slow_reader_does_not_fill_the_server(server, alice, make_box):
         r.connection.close()
     # Their helpers are given back.
     for _ in range(10):
-        assert wait_for(lambda: alice.get(path + "/files/tmp?limit=1").status == 200)
+        wait_for(lambda: alice.get(path + "/files/tmp?limit=1").status == 200)
 
 
 def test_tar_both_ways(alice, box, run):
