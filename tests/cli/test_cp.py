@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from server import wait_for
+from support.waiting import wait_for
 
 
 def tree(path):

@@ -11,7 +11,9 @@ import urllib.parse
 
 import pytest
 
-from support import amount, resident_bytes, run, wait_for
+from support.processes import resident_bytes
+from support.waiting import wait_for
+from traces import amount, run
 
 MIB = 1 << 20
 ROOMY = {"memory": "512M", "disk": "128M", "pids": 64}
@@ -79,7 +81,7 @@ def test_an_exchange_of_a_folder_for_a_link_is_never_followed_out(alice, box, ca
     swapper = ("import ctypes,os\nc=ctypes.CDLL(None)\nos.chdir('/tmp')\nos.makedirs('d',exist_ok=True)\nos.symlink('%s','l')\n"
                "while True: c.renameat2(-100,b'd',-100,b'l',2)\n" % canary.parent)
     x = alice.post(box + "/exec", {"argv": ["python3", "-c", swapper], "background": True}).json
-    assert wait_for(lambda: alice.get(box + "/files/tmp/d").status in (200, 400, 404))
+    wait_for(lambda: alice.get(box + "/files/tmp/d").status in (200, 400, 404))
     for i in range(amount(60, 3000)):
         alice.put(box + "/files/tmp/d/" + canary.name, b"overwritten")
         got = alice.get(box + "/files/tmp/d/" + canary.name)
@@ -152,7 +154,7 @@ def test_a_tar_bomb_ends_at_the_limits_of_the_box(server, alice, new_box):
     many = tar(*[(f"d{i}/f", tarfile.REGTYPE, b"") for i in range(20000)])
     answer = in_time(lambda: alice.put(box + "/archive?path=/tmp/many", many), 60)
     assert answer.status in (200, 400, 507), answer.body
-    assert wait_for(lambda: alice.post(box + "/exec", {"argv": ["true"]}).status == 200)
+    wait_for(lambda: alice.post(box + "/exec", {"argv": ["true"]}).status == 200)
     after = resident_bytes(server.front()), resident_bytes(server.keeper())
     assert after[0] - before[0] < 16 * MIB and after[1] - before[1] < 4 * MIB
 
@@ -177,7 +179,7 @@ def test_a_hundred_megabytes_into_a_small_box_cost_only_the_box(server, alice, n
     over.set()
     watcher.join()
     assert highest[0] - before[0] < 8 * MIB and highest[1] - before[1] < 2 * MIB, (before, highest)
-    assert wait_for(lambda: run(alice, box, "ls -A /tmp/own")["stdout"] == "")
+    wait_for(lambda: run(alice, box, "ls -A /tmp/own")["stdout"] == "")
     assert alice.get(box).json["phase"] == "running"
 
 
@@ -198,7 +200,7 @@ def test_a_file_of_an_exbibyte(server, alice, box):
     assert response.status == 206 and response.read(10) == b"\0"
     response.connection.close()
     assert alice.get(box + "/files/tmp/").status == 200
-    assert wait_for(lambda: alice.post(box + "/exec", {"argv": ["true"]}).status == 200)
+    wait_for(lambda: alice.post(box + "/exec", {"argv": ["true"]}).status == 200)
 
 
 def test_a_hundred_thousand_entries_come_in_pages(server, alice, new_box):
@@ -272,5 +274,5 @@ def test_uploads_that_break_off_leave_nothing(alice, box):
         if i % 2:
             s.shutdown(socket.SHUT_WR)
         s.close()
-    assert wait_for(lambda: run(alice, box, "ls -A /tmp/own")["stdout"] == "")
+    wait_for(lambda: run(alice, box, "ls -A /tmp/own")["stdout"] == "")
     assert alice.put(box + "/files/tmp/own/whole", b"whole").status < 300

@@ -38,8 +38,11 @@ class Server:
         self.port = free_port()
         self.tcp = ("127.0.0.1", self.port)
         self.admin = Client(self.socket)
-        if user:
+        if isinstance(user, int):
+            self.variables = {"HOME": str(self.folder), **self.variables}
+        elif user:
             make_user(user)
+        if user:
             shutil.chown(self.folder, user, user)
         self.start(ready)
 

@@ -16,11 +16,14 @@ def make_user(name=ORDINARY):
 
 
 def as_user(name, **variables):
-    """What Popen needs to start something as that user (None: as who we are): nothing of root's, and nothing of a session of theirs."""
+    """What Popen needs to start something as that user: nothing of root's, and nothing of a session of theirs. None: as who we are. A number: somebody who
+    needs no entry in /etc/passwd."""
     if not name:
         return {"env": {**os.environ, **variables}}
-    them = make_user(name)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("XDG_")}
+    if isinstance(name, int):
+        return {"user": name, "group": name, "extra_groups": [], "env": {**environment, **variables}}
+    them = make_user(name)
     return {"user": them.pw_uid, "group": them.pw_gid, "extra_groups": [], "cwd": "/",
             "env": {**environment, "HOME": them.pw_dir, "USER": name, "LOGNAME": name, **variables}}
 
