@@ -9,7 +9,7 @@
 #include "base/jsonout.h"
 #include "base/list.h"
 #include "doors/mcp/door.h"
-#include "doors/native/transfer.h"
+#include "doors/native/files/transfer.h"
 #include "http/wsframe.h"
 
 enum { READ_MOST = 8 << 20, LIST_MOST = 1000, PIECE = 1 << 18 };
