@@ -28,10 +28,9 @@ $(BUILD)/server/obj/%.o: src/%.c | packages
 
 -include $(SERVER_OBJECTS:.o=.d)
 
-# --- units of the front that need no server: settings, database, who asks ---
+# --- units of the front that need no server: settings, database, who asks, and its state machines ---
 FRONT_OUT       := $(BUILD)/front
-FRONT_TESTED    := $(sort $(wildcard src/front/config/*.c src/front/db/*.c src/front/identity/auth*.c) src/front/identity/token.c) \
-                   $(addprefix src/http/,arena.c fault.c parse.c text.c) $(addprefix src/base/,budget.c buf.c err.c fd.c guest.c parse.c)
+FRONT_TESTED    := $(wildcard src/front/*.c src/front/*/*.c src/http/*.c src/base/*.c src/files/*.c src/zmtp/*.c)
 FRONT_UNITS     := $(patsubst tests/front/%.c,$(FRONT_OUT)/%,$(wildcard tests/front/test_*.c))
 
 $(FRONT_OUT)/libfront.a: $(call asan_objects,$(FRONT_TESTED))
@@ -39,15 +38,17 @@ $(FRONT_OUT)/libfront.a: $(call asan_objects,$(FRONT_TESTED))
 	@ar rcs $@ $^
 
 $(FRONT_OUT)/test_%: $(BUILD)/asan/obj/tests/front/test_%.o $(FRONT_OUT)/libfront.a
-	$(call say,link,$@)$(HOSTCC) $(SANITIZE) -o $@ $^ -lcmocka -lsqlite3 -lcrypto -lyaml
+	$(call say,link,$@)$(HOSTCC) $(SANITIZE) -o $@ $^ -lcmocka -lsqlite3 -ljansson -lcrypto -lyaml
+# A keeper that is a table, for the front's state machines.
+$(FRONT_OUT)/test_machines: $(BUILD)/asan/obj/tests/front/fake_keeper.o
 
-## front: the server's settings, database and authentication
+## front: the server's settings, database and authentication; its boxes and commands with a keeper that dies at every frame
 front: front-unit
 
 front-unit: $(FRONT_UNITS)
 	@failed=0; \
 	for t in $(FRONT_UNITS); do \
-	    if CMOCKA_MESSAGE_OUTPUT=stdout timeout 300 $$t >$$t.log 2>&1; \
+	    if CMOCKA_MESSAGE_OUTPUT=stdout timeout 600 $$t >$$t.log 2>&1; \
 	    then echo "  $${t##*/}: $$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test(s).*/\1 passed/p' $$t.log)"; \
 	    else cat $$t.log; echo "  $${t##*/}: FAILED"; failed=1; fi; \
 	done; exit $$failed
