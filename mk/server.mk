@@ -40,7 +40,7 @@ $(FRONT_OUT)/libfront.a: $(call asan_objects,$(FRONT_TESTED))
 $(FRONT_OUT)/test_%: $(BUILD)/asan/obj/tests/front/test_%.o $(FRONT_OUT)/libfront.a
 	$(call say,link,$@)$(HOSTCC) $(SANITIZE) -o $@ $^ -lcmocka -lsqlite3 -ljansson -lcrypto -lyaml
 # A keeper that is a table, for the front's state machines.
-$(FRONT_OUT)/test_machines: $(BUILD)/asan/obj/tests/front/fake_keeper.o
+$(FRONT_OUT)/test_machines: $(call asan_objects,tests/front/fake_keeper.c tests/front/stage.c)
 
 ## front: the server's settings, database and authentication; its boxes and commands with a keeper that dies at every frame
 front: front-unit
