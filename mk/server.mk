@@ -35,7 +35,7 @@ $(BUILD)/server/obj/gen/%.o: $(BUILD)/gen/%.c | packages
 # --- units of the front that need no server: settings, database, who asks ---
 FRONT_OUT       := $(BUILD)/front
 FRONT_TESTED    := $(sort $(wildcard src/front/config/*.c src/front/db/*.c src/front/identity/auth*.c) src/front/identity/token.c src/doors/jupyter/config.c src/doors/jupyter/session_table.c src/server/children.c src/front/front.c) \
-                   $(addprefix src/http/,arena.c fault.c parse.c text.c) $(addprefix src/base/,budget.c buf.c err.c fd.c guest.c jsonout.c parse.c) $(wildcard src/proto/*.c)
+                   $(addprefix src/http/,fault.c parse.c text.c) $(addprefix src/base/,arena.c budget.c buf.c err.c fd.c guest.c jsonout.c parse.c) $(wildcard src/proto/*.c)
 FRONT_UNITS     := $(patsubst tests/front/%.c,$(FRONT_OUT)/%,$(wildcard tests/front/test_*.c))
 FRONT_OBJECTS   := $(FRONT_TESTED:%.c=$(FRONT_OUT)/obj/%.o)
 FRONT_CFLAGS     = -O1 -g $(COMMON) $(SANITIZE) -D_FORTIFY_SOURCE=0 -Itests
