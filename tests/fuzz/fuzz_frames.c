@@ -13,6 +13,8 @@
 #include "keeper/deadlines.c"
 #include "keeper/families.c"
 #include "keeper/later.c"
+#include "keeper/memory.c"
+#include "keeper/network.c"
 #include "keeper/ops.c"
 
 static uint8_t whim;        /* of the pretended box layer, from the input */
@@ -72,7 +74,7 @@ int box_create(struct box_host *host, const struct plan *plan, const struct star
             HOLDS(fcntl(plan->mount[i].fd, F_GETFD) >= 0);
     }
     memset(ret, 0, sizeof *ret);
-    ret->oom = ret->abandoned.pidfd = -1;
+    ret->oom = ret->inlet = ret->abandoned.pidfd = -1;
     if (whim % 8 == 7)
         return err_at(e, EMFILE, STEP_CLONE, 0, "namespaces");
     ret->state = BOX_MAKING;
@@ -198,7 +200,7 @@ void family_sweep_unknown(bool (*known)(pid_t pid, void *arg), void *arg)
 
 void box_clear(struct box *ret)
 {
-    *ret = (struct box){ .init.pidfd = -1, .link = -1, .oom = -1, .abandoned.pidfd = -1,
+    *ret = (struct box){ .init.pidfd = -1, .link = -1, .oom = -1, .inlet = -1, .abandoned.pidfd = -1,
                          .first = { .process.pidfd = -1, .link = -1, .terminal = -1 } };
 }
 
@@ -366,6 +368,40 @@ void cgroup_kill_members(const struct cgroup *leaf)
     (void)leaf;
 }
 
+bool cgroup_is_empty(const struct cgroup *leaf)
+{
+    (void)leaf;
+    return whim & 1;
+}
+
+bool cgroup_kills_together(const struct cgroup *leaf)
+{
+    (void)leaf;
+    return whim & 2;
+}
+
+void cgroup_refusals_read(const struct cgroup *leaf, uint64_t *ret_oom_kills, uint64_t *ret_pids_refused)
+{
+    (void)leaf;
+    *ret_oom_kills = whim % 4;
+    *ret_pids_refused = 0;
+}
+
+void box_reap_init(struct box *box, struct process_end *ret)
+{
+    (void)!process_reap(&box->init, 1, ret);
+}
+
+int box_open_inlet(struct box *box, uint16_t port, struct err *e)
+{
+    HOLDS(box->state == BOX_READY && port == KEEPER_INLET_PORT);
+    if (whim % 8 == 7)
+        return err_at(e, EADDRINUSE, STEP_NETWORK, 0, "inlet");
+    if (box->inlet < 0)
+        box->inlet = new_fd();
+    return 0;
+}
+
 void box_usage_read(const struct box *box, struct box_usage *ret)
 {
     (void)box;
@@ -455,6 +491,7 @@ void box_release(struct box_host *host, struct box *box)
     HOLDS(box->init.pidfd < 0);
     payload_done(&box->first);
     box->link = fd_close(box->link);
+    box->inlet = fd_close(box->inlet);
     box->state = BOX_DEAD;
 }
 
