@@ -1,6 +1,7 @@
 # The server: everything unprivileged in one program against glibc and Debian's libraries. New files in the folders below are found by themselves.
 PACKAGES       += libsqlite3-dev libjansson-dev libssl-dev libyaml-dev
 TEST_TARGETS   += front
+TEST_PARTS     += front-unit
 
 SERVER          := $(BUILD)/carrel-server
 SERVER_DIRS     := base proto http server front front/* doors/* doors/*/* client client/* files zmtp
@@ -32,34 +33,28 @@ $(BUILD)/server/obj/gen/%.o: $(BUILD)/gen/%.c | packages
 
 -include $(SERVER_OBJECTS:.o=.d)
 
-# --- units of the front that need no server: settings, database, who asks ---
+# --- units of the front that need no server: settings, database, who asks, and its state machines ---
 FRONT_OUT       := $(BUILD)/front
-FRONT_TESTED    := $(sort $(wildcard src/front/config/*.c src/front/db/*.c src/front/identity/auth*.c) src/front/identity/token.c src/doors/jupyter/config.c src/doors/jupyter/session_table.c src/server/children.c src/front/front.c) \
-                   $(addprefix src/http/,fault.c parse.c text.c) $(addprefix src/base/,arena.c budget.c buf.c err.c fd.c guest.c jsonout.c parse.c) $(wildcard src/proto/*.c)
+# All of the server but its command line and what puts it together.
+FRONT_TESTED    := $(filter-out src/client/% src/server/%,$(SERVER_SOURCES)) src/server/children.c $(POLICY_GENERATED)
 FRONT_UNITS     := $(patsubst tests/front/%.c,$(FRONT_OUT)/%,$(wildcard tests/front/test_*.c))
-FRONT_OBJECTS   := $(FRONT_TESTED:%.c=$(FRONT_OUT)/obj/%.o)
-FRONT_CFLAGS     = -O1 -g $(COMMON) $(SANITIZE) -D_FORTIFY_SOURCE=0 -Itests
 
-$(FRONT_OUT)/obj/%.o: %.c | packages
-	@mkdir -p $(@D)
-	$(call say,cc,$<)$(HOSTCC) $(FRONT_CFLAGS) -MMD -MP -c -o $@ $<
-
-$(FRONT_OUT)/libfront.a: $(FRONT_OBJECTS)
-	@rm -f $@
+$(FRONT_OUT)/libfront.a: $(call asan_objects,$(FRONT_TESTED))
+	@mkdir -p $(@D) && rm -f $@
 	@ar rcs $@ $^
 
-$(FRONT_OUT)/test_%: $(FRONT_OUT)/obj/tests/front/test_%.o $(FRONT_OUT)/libfront.a
-	$(call say,link,$@)$(HOSTCC) $(SANITIZE) -o $@ $^ -ljansson -lcmocka -lsqlite3 -lcrypto -lyaml
+$(FRONT_OUT)/test_%: $(BUILD)/asan/obj/tests/front/test_%.o $(FRONT_OUT)/libfront.a
+	$(call say,link,$@)$(HOSTCC) $(SANITIZE) -o $@ $^ -lcmocka -lsqlite3 -ljansson -lcrypto -lyaml
+# A keeper that is a table, for the front's state machines.
+$(FRONT_OUT)/test_machines: $(call asan_objects,tests/front/fake_keeper.c tests/front/stage.c)
 
--include $(FRONT_OBJECTS:.o=.d) $(FRONT_UNITS:$(FRONT_OUT)/%=$(FRONT_OUT)/obj/tests/front/%.d)
-
-## front: the server's settings, database and authentication
+## front: the server's settings, database and authentication; its boxes and commands with a keeper that dies at every frame
 front: front-unit
 
 front-unit: $(FRONT_UNITS)
 	@failed=0; \
 	for t in $(FRONT_UNITS); do \
-	    if CMOCKA_MESSAGE_OUTPUT=stdout timeout 300 $$t >$$t.log 2>&1; \
+	    if CMOCKA_MESSAGE_OUTPUT=stdout timeout 600 $$t >$$t.log 2>&1; \
 	    then echo "  $${t##*/}: $$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test(s).*/\1 passed/p' $$t.log)"; \
 	    else cat $$t.log; echo "  $${t##*/}: FAILED"; failed=1; fi; \
 	done; exit $$failed

@@ -22,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -232,6 +233,24 @@ void box_settle_files(struct box *box)
 
     box->files.usual = is_shared ? FILES_SHARED : FILES_USUAL;
     box->files.most = is_shared ? FILES_SHARED : FILES_MOST;
+    if (box->limits.nofile)
+        box->files.usual = box->files.most = box->limits.nofile;
+}
+
+/* Limits are only ever lowered: a box's processes come from this one. */
+static int check_files(const struct box *box, struct err *e)
+{
+    struct rlimit own = { .rlim_max = 0 };
+
+    if (box_shares_user(box) && box->limits.nofile > FILES_SHARED)
+        return err_set(e, ENOTSUP, STEP_USAGE,
+                       "nofile may be %d here: the box's user is the caller's own, and what it sends counts for both",
+                       FILES_SHARED);
+    if (box->limits.nofile && (getrlimit(RLIMIT_NOFILE, &own) < 0 || box->limits.nofile > own.rlim_max))
+        return err_set(e, ENOTSUP, STEP_USAGE,
+                       "nofile may be %llu: carrel itself has no more (ulimit -Hn, LimitNOFILE= of a service)",
+                       (unsigned long long)own.rlim_max);
+    return 0;
 }
 
 int box_begin(struct box_host *host, const struct plan *plan, struct box *ret, struct err *e)
@@ -259,6 +278,8 @@ int box_begin(struct box_host *host, const struct plan *plan, struct box *ret, s
     if (r == 0)
         r = ids_take(&host->ids, &box->ids, e);
     box_settle_files(box);
+    if (r == 0)
+        r = check_files(box, e);
     if (r == 0 && !(ids_holds(&box->ids, plan->uid) && ids_holds(&box->ids, plan->gid)))
         r = err_set(e, EINVAL, STEP_USAGE,
                     "an ordinary user's box has the ids 0 to %u and 65534; --user %u:%u is not among them",

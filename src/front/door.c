@@ -1,6 +1,7 @@
 #include "front/door.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "front/front.h"
 #include "front/request/error.h"
@@ -69,10 +70,23 @@ bool door_route(struct open_door *d, struct http_request *r)
     return true;
 }
 
+static bool is_under(const struct door *door, struct http_text path)
+{
+    bool is_it = !door->under;
+
+    for (const char *const *root = door->under; root && *root && !is_it; root++) {
+        size_t n = strlen(*root);
+        is_it = path.size >= n && memcmp(path.data, *root, n) == 0 && (path.size == n || path.data[n] == '/');
+    }
+    return is_it;
+}
+
 static bool dispatch(struct open_door *d, struct http_request *r, bool is_inlet)
 {
     const struct door *door = d->door;
 
+    if (!is_under(door, r->head.path))
+        return false;
     if (is_inlet)
         return door->dispatch_inlet && door->dispatch_inlet(d, r);
     return door->dispatch ? door->dispatch(d, r) : d->router && door_route(d, r);

@@ -17,6 +17,7 @@ struct open_door;
 
 struct door {
     const char                  *name;
+    const char *const           *under;     /* its paths are these and what is below them; ends with NULL. NULL: any */
     const struct config_section *config;    /* its settings */
     const struct db_schema      *schema;    /* its tables */
     const struct http_route     *routes;    /* its paths; a handler's owner is the open door */
@@ -26,8 +27,8 @@ struct door {
     const char *(*listen)(const void *config);
     /* Before the first request, once there is a loop. */
     int  (*open)(struct open_door *d, struct err *e);
-    /* False: the path is none of its own, and nothing was done. Else the request is answered, now or later.
-     * NULL: door_route() does it. */
+    /* Of a path under one of the above. False: it is none of its own after all, and nothing was done. Else the request
+     * is answered, now or later. NULL: door_route() does it. */
     bool (*dispatch)(struct open_door *d, struct http_request *r);
     /* The same for a request that came over a box's inlet (inlets.h); NULL: nothing of this door is there. */
     bool (*dispatch_inlet)(struct open_door *d, struct http_request *r);

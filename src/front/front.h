@@ -16,6 +16,7 @@
 struct auth;
 struct box_files;
 struct grant;
+struct inlet_opening;
 struct keeper_link;
 struct service;
 struct db;
@@ -69,6 +70,8 @@ struct front {
     bool                was_ready;      /* it has been before */
     struct keeper_wait *waiting, **waiting_end;     /* for it; oldest first */
     struct loop_task    go_on;          /* of them */
+    uint64_t            ring_bytes;     /* in all kernels' rings */
+    struct inlet_opening *inlet_openings;       /* that the keeper was asked for */
     struct box_files   *files;          /* conversations with file helpers (files/box_files.c) */
 };
 

@@ -41,7 +41,12 @@ enum {
     ROW(cpu_milli, uint32_t, "cpus", CPUS, 10, 10000000, \
         0, 1000, 0, LIMIT_REQUEST | LIMIT_LIVE, "1.5", \
         "processors", \
-        "the box is slowed down. The number of processors that `nproc` shows does not change")
+        "the box is slowed down. The number of processors that `nproc` shows does not change") \
+    ROW(nofile, uint32_t, "nofile", COUNT, 16, 1 << 20, \
+        0, 0, 0, LIMIT_AUTO, "4096", \
+        "descriptors that one process may have open", \
+        "open fails with EMFILE. Without it: 1024, up to 4096 if a process asks for them; 512 where the box's user " \
+        "is the caller's own")
 /* clang-format on */
 
 /* 0 means: not asked for. */

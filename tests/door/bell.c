@@ -226,8 +226,11 @@ static void close_bell(struct open_door *d)
     free(d->state);
 }
 
+static const char *const under[] = { "/bell", NULL };
+
 const struct door bell_door = {
     .name = "bell",
+    .under = under,
     .config = &settings,
     .schema = &schema,
     .routes = routes,

@@ -227,8 +227,6 @@ struct kernel *gateway_kernel(struct gateway_request *c)
 
 static bool dispatch(struct open_door *d, struct http_request *r)
 {
-    if (!is_below(r->head.path, "/api") && !is_below(r->head.path, "/kernelspecs"))
-        return false;
     if (http_text_is(r->head.method, "OPTIONS")) {
         preflight(d->front, r);
         return true;
@@ -270,8 +268,11 @@ static void close_jupyter(struct open_door *d)
     free(j);
 }
 
+static const char *const under[] = { "/api", "/kernelspecs", NULL };
+
 const struct door jupyter_door = {
     .name = "jupyter",
+    .under = under,
     .config = &jupyter_settings,
     .schema = &session_schema,
     .routes = routes,

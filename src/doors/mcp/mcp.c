@@ -323,6 +323,13 @@ static void close_mcp(struct open_door *d)
     free(d->state);
 }
 
+static const char *const under[] = { PATH, NULL };
+
 const struct door mcp_door = {
-    .name = "mcp", .open = open_mcp, .dispatch = dispatch, .dispatch_inlet = dispatch_inlet, .close = close_mcp
+    .name = "mcp",
+    .under = under,
+    .open = open_mcp,
+    .dispatch = dispatch,
+    .dispatch_inlet = dispatch_inlet,
+    .close = close_mcp,
 };
