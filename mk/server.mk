@@ -5,8 +5,9 @@ TEST_PARTS     += front-unit
 
 SERVER          := $(BUILD)/carrel-server
 SERVER_DIRS     := base proto http server front front/* doors/* doors/*/* client client/* files zmtp
-SERVER_SOURCES  := $(sort $(foreach d,$(SERVER_DIRS),$(wildcard src/$(d)/*.c)))
-SERVER_OBJECTS  := $(SERVER_SOURCES:src/%.c=$(BUILD)/server/obj/%.o)
+# Of the engine only what the front and its dialer lock themselves in with.
+SERVER_SOURCES  := $(sort $(foreach d,$(SERVER_DIRS),$(wildcard src/$(d)/*.c)) src/policy/policy.c src/sys/landlock.c)
+SERVER_OBJECTS  := $(SERVER_SOURCES:src/%.c=$(BUILD)/server/obj/%.o) $(POLICY_GENERATED:$(BUILD)/gen/%.c=$(BUILD)/server/obj/gen/%.o)
 SERVER_CFLAGS    = -O2 -g $(COMMON) $(HARDENING) -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -fstack-clash-protection -fcf-protection -fPIE
 SERVER_LDFLAGS  := -pie -Wl,-z,noexecstack,-z,relro,-z,now,--as-needed
 SERVER_LIBS     := -lsqlite3 -ljansson -lcrypto -lyaml
@@ -26,11 +27,16 @@ $(BUILD)/server/obj/%.o: src/%.c | packages
 	@mkdir -p $(@D)
 	$(call say,cc,$<)$(HOSTCC) $(SERVER_CFLAGS) -MMD -MP -c -o $@ $<
 
+$(BUILD)/server/obj/gen/%.o: $(BUILD)/gen/%.c | packages
+	@mkdir -p $(@D)
+	$(call say,cc,$<)$(HOSTCC) $(SERVER_CFLAGS) -MMD -MP -c -o $@ $<
+
 -include $(SERVER_OBJECTS:.o=.d)
 
 # --- units of the front that need no server: settings, database, who asks, and its state machines ---
 FRONT_OUT       := $(BUILD)/front
-FRONT_TESTED    := $(wildcard src/front/*.c src/front/*/*.c src/http/*.c src/base/*.c src/files/*.c src/zmtp/*.c)
+# All of the server but its command line and what puts it together.
+FRONT_TESTED    := $(filter-out src/client/% src/server/%,$(SERVER_SOURCES)) src/server/children.c $(POLICY_GENERATED)
 FRONT_UNITS     := $(patsubst tests/front/%.c,$(FRONT_OUT)/%,$(wildcard tests/front/test_*.c))
 
 $(FRONT_OUT)/libfront.a: $(call asan_objects,$(FRONT_TESTED))

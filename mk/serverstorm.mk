@@ -25,5 +25,5 @@ server-asan: $(SERVER_ASAN) $(BUILD)/carrel venv
 	@cp -f $(BUILD)/carrel $(BUILD)/asan/carrel
 	@$(call SERVER_STORM,1200,$(BUILD)/asan)
 
-$(SERVER_ASAN): $(call asan_objects,$(SERVER_SOURCES))
+$(SERVER_ASAN): $(call asan_objects,$(SERVER_SOURCES) $(POLICY_GENERATED))
 	$(call say,link,$@)$(HOSTCC) -pie $(SANITIZE) -o $@ $^ $(SERVER_LIBS)

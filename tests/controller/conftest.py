@@ -18,13 +18,13 @@ CONTROLLER = os.environ["CARREL_CONTROLLER"]
 class Controller:
     running = []            # whatever a test has started ends with it
 
-    def __init__(self, server, folder, *flags, kubeconfig=None):
+    def __init__(self, server, folder, *flags, kubeconfig=None, before=()):
         self.server, self.folder, self.port = server, folder, free_port()
         self.config = folder / ("kubeconfig-%d" % self.port)
         self.config.write_text(kubeconfig or server.kubeconfig())
         self.log_path = folder / ("log-%d" % self.port)
         address = "127.0.0.1:%d" % self.port
-        self.args = [CONTROLLER, "--kubeconfig", str(self.config), "--metrics-bind-address", address,
+        self.args = [*before, CONTROLLER, "--kubeconfig", str(self.config), "--metrics-bind-address", address,
                      "--health-probe-bind-address", address, "--zap-log-level=debug", *flags]
         self.start()
 

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "proto/create.h"
+#include "proto/names.h"
 #include "unit/unit.h"
 
 /* ---- the table ---- */
@@ -185,13 +187,14 @@ static void create(struct fake_keeper *k, const struct request_create *q)
     while (b < k->box + FAKE_BOXES && b->there)
         b++;
     assert_true(b < k->box + FAKE_BOXES);
+    uint64_t store = frame_mount_number(q, MOUNT_STORE);
     *b = (struct fake_box){
-        .there = true, .slot = q->head.box, .token = q->token, .store = q->store, .family = q->family
+        .there = true, .slot = q->head.box, .token = q->token, .store = store, .family = q->family
     };
     for (int i = 0; i < FAKE_PAYLOADS; i++)
         b->payload[i].out = -1;
-    if (q->store)
-        note_store(k, q->store, true);
+    if (store)
+        note_store(k, store, true);
     tell(k, (struct event){ .type = EVENT_READY, .box = b->slot, .token = b->token, .serial = q->head.serial }, NULL,
          0);
 }
@@ -200,7 +203,8 @@ static void ended(struct fake_keeper *k, const struct fake_box *b, uint16_t slot
 {
     p->out = fd_close(p->out);
     p->end = (struct event){ .type = EVENT_ENDED, .box = b->slot, .payload = slot, .token = p->token,
-                             .signal = sig, .code = sig ? -1 : 0, .outcome = sig ? 2 : 0, .wall_us = 1000 };
+                             .signal = sig, .code = sig ? -1 : 0, .wall_us = 1000,
+                             .outcome = sig ? OUTCOME_KILLED : OUTCOME_OK };
     tell(k, p->end, NULL, 0);
 }
 

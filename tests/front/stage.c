@@ -253,7 +253,7 @@ int act_delete(struct box *b, struct wish *w, struct err *e)
 
 int act_limits(struct box *b, struct wish *w, struct err *e)
 {
-    const struct frame_limits limits = { .memory_bytes = UINT64_C(1) << 30 };
+    const struct limits limits = { .memory_bytes = UINT64_C(1) << 30 };
     return box_update(b, &limits, NULL, NULL, NULL, on_answer, w, e);
 }
 
@@ -299,7 +299,7 @@ int command(const char *id, bool fork)
     }
     if (x->state != EXEC_ENDED)
         return 0;
-    return x->failure.code ? x->failure.code : strcmp(x->outcome, "ok") == 0 ? 0 : EINTR;
+    return x->failure.code ? x->failure.code : x->outcome == OUTCOME_OK ? 0 : EINTR;
 }
 
 int kill_all(const char *id)

@@ -1,6 +1,5 @@
-/* Layout: struct header, then argc + envc + 1 strings, each with its NUL: argv, env, workdir ("" = none). */
 #define _GNU_SOURCE
-#include "box/command.h"
+#include "proto/command.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,14 +9,6 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-
-struct header {
-    uint32_t argc, envc;
-    uint32_t bytes;         /* of all strings */
-    uint32_t terminal;      /* COMMAND_TERMINAL() */
-};
-
-enum { STRINGS_MAX = 65536 };
 
 static size_t count(char *const *list, size_t *bytes)
 {
@@ -42,20 +33,21 @@ int command_pack(const struct command_spec *command, int *ret, struct err *e)
 
     if (argc == 0)
         return err_set(e, EINVAL, STEP_USAGE, "the command is empty");
-    if (bytes > COMMAND_BYTES_MAX || argc + envc > STRINGS_MAX)
+    if (bytes > COMMAND_BYTES_MAX || argc + envc > COMMAND_STRINGS_MAX)
         return err_set(e, E2BIG, STEP_USAGE,
                        "the command has %zu strings of %zu bytes in all; at most %d and %d are taken", argc + envc,
-                       bytes, STRINGS_MAX, COMMAND_BYTES_MAX);
+                       bytes, COMMAND_STRINGS_MAX, COMMAND_BYTES_MAX);
 
     FD fd = memfd_create("command", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    size_t size = sizeof(struct header) + bytes;
+    size_t size = sizeof(struct packed_command) + bytes;
     if (fd < 0 || ftruncate(fd, (off_t)size) < 0)
         return err_at(e, errno, STEP_MEMORY, 0, "command memfd");
     char *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED)
         return err_at(e, errno, STEP_MEMORY, 0, "command memfd");
-    struct header header = { .argc = (uint32_t)argc, .envc = (uint32_t)envc, .bytes = (uint32_t)bytes,
-                             .terminal = COMMAND_TERMINAL(command->terminal, command->rows, command->columns) };
+    struct packed_command header = { .argc = (uint32_t)argc, .envc = (uint32_t)envc, .bytes = (uint32_t)bytes };
+    if (command->terminal)
+        header.terminal = 1u | (uint32_t)command->columns << 1 | ((uint32_t)command->rows & 0x7fff) << 17;
     memcpy(map, &header, sizeof header);
     char *at = map + sizeof header;
     for (size_t i = 0; i < argc; i++)
@@ -73,7 +65,7 @@ int command_pack(const struct command_spec *command, int *ret, struct err *e)
 int command_unpack(int memfd, struct command_spec *ret)
 {
     struct stat status;
-    struct header header;
+    struct packed_command header;
 
     if (fstat(memfd, &status) < 0)
         return -errno;
@@ -85,7 +77,7 @@ int command_unpack(int memfd, struct command_spec *ret)
         return -errno;
     memcpy(&header, map, sizeof header);
     if (header.bytes != size - sizeof header || header.bytes == 0 || map[size - 1] != '\0' || header.argc == 0
-        || header.argc > STRINGS_MAX || header.envc > STRINGS_MAX)
+        || header.argc > COMMAND_STRINGS_MAX || header.envc > COMMAND_STRINGS_MAX)
         return -EPROTO;
 
     size_t pointers = (size_t)header.argc + header.envc + 2;
