@@ -8,6 +8,7 @@
 #include "base/list.h"
 #include "doors/mcp/door.h"
 #include "doors/native/command.h"
+#include "front/kernels/kernels.h"
 
 enum { RUN_S = 60, SHOWN_BYTES = 1 << 20 };
 
@@ -96,6 +97,24 @@ static void on_change(struct exec_follower *f)
     answer(w->call, w->exec);
 }
 
+/* At /mcp/boxes/NAME a command runs as one that the box's kernel starts: in its directory, with its environment. */
+static void use_kernels_place(const struct mcp_call *c, struct box *box, json_t *body)
+{
+    const struct kernel *k = mcp_kernel_of(c, box);
+    json_t *env = k ? json_object() : NULL;
+
+    for (char **v = k ? k->env : NULL; v && *v; v++) {
+        const char *equals = strchr(*v, '=');
+        char *name = equals ? arena_copy(&c->r->arena, *v, (size_t)(equals - *v)) : NULL;
+        if (name)
+            (void)!json_object_set_new(env, name, json_string(equals + 1));
+    }
+    if (env)
+        (void)!json_object_set_new(body, "env", env);
+    if (k && k->cwd && !json_object_get(body, "cwd"))
+        (void)!json_object_set_new(body, "cwd", json_string(k->cwd));
+}
+
 static void go(struct mcp_call *c, struct box *box)
 {
     struct running *w = c->work;
@@ -103,6 +122,7 @@ static void go(struct mcp_call *c, struct box *box)
     struct command command = { .ask = &ask };
     struct err e = { 0 };
 
+    use_kernels_place(c, box, w->body);
     int r = command_read(&command, w->body, &e);
     if (r == 0)
         r = command_start(&command, &w->exec, &e);
