@@ -4,7 +4,7 @@ PURE_EXTRA   += $(wildcard src/files/*.c) src/box/link.c src/box/plan.c
 
 FILES_TEST_SOURCES  := $(wildcard tests/files/*.c)
 ENGINE_TEST_SOURCES := $(wildcard tests/engine/*.c) tests/files/client.c src/box/link.c src/box/command.c src/box/spec.c src/base/fd.c src/base/err.c
-ENGINE_TEST_HEADERS := $(wildcard tests/engine/*.h tests/files/*.h src/base/*.h src/box/*.h src/box/*/*.h src/keeper/*.h src/files/*.h)
+ENGINE_TEST_HEADERS := $(wildcard tests/engine/*.h tests/files/*.h src/base/*.h src/box/*.h src/box/*/*.h src/keeper/*.h src/files/*.h src/proto/*.h)
 
 .PHONY: engine files
 

@@ -3,7 +3,8 @@ PACKAGES       += libsqlite3-dev libjansson-dev libssl-dev libyaml-dev
 TEST_TARGETS   += front
 
 SERVER          := $(BUILD)/carrel-server
-SERVER_SOURCES  := $(sort $(wildcard src/base/*.c src/http/*.c src/server/*.c src/front/*.c src/front/*/*.c src/doors/*/*.c src/client/*.c src/client/*/*.c src/files/*.c src/zmtp/*.c))
+SERVER_DIRS     := base proto http server front front/* doors/* doors/*/* client client/* files zmtp
+SERVER_SOURCES  := $(sort $(foreach d,$(SERVER_DIRS),$(wildcard src/$(d)/*.c)))
 SERVER_OBJECTS  := $(SERVER_SOURCES:src/%.c=$(BUILD)/server/obj/%.o)
 SERVER_CFLAGS    = -O2 -g $(COMMON) $(HARDENING) -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -fstack-clash-protection -fcf-protection -fPIE
 SERVER_LDFLAGS  := -pie -Wl,-z,noexecstack,-z,relro,-z,now,--as-needed

@@ -3,7 +3,7 @@ include $(filter-out mk/setup.mk mk/build.mk mk/policy.mk mk/test.mk mk/proof.mk
 
 SANITIZE     := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 # What can be tested without a box: everything in base and policy, the pure parts of the rest.
-PURE_SOURCES := $(sort $(wildcard src/base/*.c src/policy/*.c) $(POLICY_GENERATED) $(PURE_EXTRA) \
+PURE_SOURCES := $(sort $(wildcard src/base/*.c src/proto/*.c src/policy/*.c) $(POLICY_GENERATED) $(PURE_EXTRA) \
                 $(addprefix src/box/,spec.c plan.c plan_print.c procfile.c command.c) \
                 $(addprefix src/cli/options/,envfile.c envlist.c exec_limits.c mountarg.c options.c strings.c suggest.c))
 PURE_HEADERS := $(wildcard src/*/*.h src/*/*/*.h)

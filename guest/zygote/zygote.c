@@ -28,9 +28,9 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "box/family/zygote_proto.h"
 #include "box/init.h"
 #include "box/payload.h"
+#include "proto/zygote.h"
 #include "sys/rights.h"
 
 enum { STACK_BYTES = 256 << 10 };
@@ -47,8 +47,8 @@ static int take_request(struct err *e)
 {
     const char *path = request.paths, *end = request.paths + sizeof request.paths;
 
-    if (request.version != ZYGOTE_VERSION || request.profile >= PROFILE_COUNT || request.n_rules > PLAN_RULES
-        || request.n_tasks > CG_CONTROLLERS || fds[ZYGOTE_LINK] < 0)
+    if (request.version != ZYGOTE_VERSION || request.profile >= PROFILE_COUNT || request.n_rules > ZYGOTE_RULES
+        || request.n_tasks > ZYGOTE_CONTROLLERS || fds[ZYGOTE_LINK] < 0)
         return err_at(e, EPROTO, STEP_PROTOCOL, 0, "request to the zygote");
     box = (struct box){
         .profile = (enum profile)request.profile,

@@ -1,4 +1,4 @@
-/* The keeper: the privileged process that makes and ends boxes for a front. See proto.h for what it understands. */
+/* The keeper: the privileged process that makes and ends boxes for a front. It speaks proto/keeper.h. */
 #ifndef CARREL_KEEPER_KEEPER_H
 #define CARREL_KEEPER_KEEPER_H
 
@@ -9,7 +9,7 @@
 #include "box/box.h"
 #include "box/family/family.h"
 #include "box/store.h"
-#include "keeper/proto.h"
+#include "proto/keeper.h"
 
 enum { KEEPER_ROOTS = 64, KEEPER_LAYERS = 16, KEEPER_OPENERS = 1024 };
 /* How a payload came to be; EVENT_STARTED tells it in code. */

@@ -4,7 +4,7 @@
 
 #include "base/err.h"
 #include "box/box.h"
-#include "keeper/proto.h"
+#include "proto/keeper.h"
 
 /* Each returns a descriptor of the caller's, or -errno. */
 MUST_CHECK int keeper_connect(const struct box *box, const struct request_connect *q, struct err *e);

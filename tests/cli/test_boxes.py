@@ -225,3 +225,12 @@ def test_hints_fit(server, box):
         server.carrel("stop", "kept")
         told = server.carrel("exec", "kept", "true").stderr
         assert "carrel start" in told and "resume" not in told, told
+
+
+@pytest.mark.skipif(os.path.exists("/sys/fs/cgroup/cgroup.controllers"), reason="an ordinary user may have cgroups of v2")
+def test_who_has_no_cgroups_is_told_what_pausing_needs(make_server):
+    theirs = make_server(user=USER)
+    assert theirs.carrel("create", "--name", "plain", user=USER).returncode == 0
+    refused = theirs.carrel("pause", "plain", user=USER)
+    assert refused.returncode and "carrel doctor" in refused.stderr, refused.stderr
+    assert theirs.carrel("ps", user=USER).stdout.splitlines()[1].split()[5:7] == ["-", "-"]

@@ -17,7 +17,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "box/spec.h"
-#include "keeper/proto.h"
+#include "proto/keeper.h"
 
 enum { DEADLINE_MS = 60000, QUEUE = 1024 };    /* waiting for what must come: a slow machine takes its time */
 

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "box/family/zygote_proto.h"
+#include "proto/zygote.h"
 #include "box/init.h"
 #include "box/payload.h"
 #include "sys/rights.h"

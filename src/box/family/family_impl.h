@@ -3,8 +3,13 @@
 #define CARREL_BOX_FAMILY_FAMILY_IMPL_H
 
 #include "box/family/family.h"
-#include "box/family/zygote_proto.h"
 #include "box/init.h"
+#include "box/plan.h"
+#include "proto/zygote.h"
+#include "sys/cgroup.h"
+
+_Static_assert((int)ZYGOTE_RULES == (int)PLAN_RULES && (int)ZYGOTE_CONTROLLERS == (int)CG_CONTROLLERS,
+               "the zygote's frame holds a plan");
 
 struct zygote_job {
     const struct box   *family;

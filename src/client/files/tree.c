@@ -15,7 +15,7 @@
 
 #include "base/fd.h"
 #include "client/files/transfer.h"
-#include "files/proto.h"
+#include "proto/files.h"
 #include "files/serve.h"
 
 struct helper {

@@ -7,7 +7,7 @@
 
 #include "base/list.h"
 #include "doors/mcp/door.h"
-#include "doors/native/command.h"
+#include "doors/native/execs/command.h"
 #include "front/kernels/kernels.h"
 
 enum { RUN_S = 60, SHOWN_BYTES = 1 << 20 };

@@ -9,7 +9,7 @@
 #include "base/jsonout.h"
 #include "base/list.h"
 #include "doors/mcp/door.h"
-#include "doors/native/transfer.h"
+#include "doors/native/files/transfer.h"
 #include "front/kernels/kernels.h"
 #include "http/wsframe.h"
 

@@ -298,11 +298,16 @@ void box_unhold(struct box *b, uint32_t family)
     box_ask_keeper(b, b->settings.mount_fd);
 }
 
+static int no_keeper(struct err *e)
+{
+    return err_set(e, ECONNREFUSED, STEP_HOST, "the keeper is not there; try again in a moment");
+}
+
 static int admit(struct front *front, const char *owner, const char *name, struct box_settings *s, struct err *e)
 {
     fill_defaults(&front->config, s);
     if (!keeper_link_is_up(front->keeper))
-        return err_set(e, ECONNREFUSED, STEP_HOST, "the keeper is not there; try again in a moment");
+        return no_keeper(e);
     if (s->on_disk && !front->boxes.can_store)
         return err_set(e, ENOTSUP, STEP_USAGE, "%s", front->boxes.why_no_store.what);
     if (!s->on_disk && s->limits.disk_bytes > s->limits.memory_bytes && s->limits.memory_bytes)
@@ -324,7 +329,7 @@ int box_admit_again(struct box *b, uint32_t *ret_slot, struct err *e)
     struct front *front = b->front;
 
     if (!keeper_link_is_up(front->keeper))
-        return err_set(e, ECONNREFUSED, STEP_HOST, "the keeper is not there; try again in a moment");
+        return no_keeper(e);
     *ret_slot = box_free_slot(&front->boxes);
     if (*ret_slot == BOX_NO_SLOT)
         return err_set(e, ENOSPC, STEP_USAGE, "this server holds %d boxes and that is all it can", KEEPER_BOXES);
@@ -519,6 +524,9 @@ int box_delete(struct box *b, const char *reason, box_callback *call, void *arg,
     int r = check_phase(b, ~IN(PHASE_DELETED), e);
     if (r < 0)
         return r;
+    /* The files of a stopped box wait for the next keeper; whoever asks must not, because there may never be one. */
+    if (call && b->phase == PHASE_STOPPED && !keeper_link_is_up(b->front->keeper))
+        return no_keeper(e);
     box_wait(b, call, arg);
     if (b->phase == PHASE_FAILED) {     /* nothing is left of it but its row */
         box_set_phase(b, PHASE_DELETED, reason, NULL);

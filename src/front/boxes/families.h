@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "keeper/proto.h"
+#include "proto/keeper.h"
 
 struct box;
 struct box_settings;

@@ -1,5 +1,5 @@
-/* A command on its way to the keeper: the layout is that of struct packed_command in proto.h, then argv, env and cwd,
- * each with its NUL. Only the sealed payload reads it. */
+/* A command on its way to the keeper: the layout is that of struct packed_command in proto/keeper.h, then argv, env and
+ * cwd, each with its NUL. Only the sealed payload reads it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

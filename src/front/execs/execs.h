@@ -12,7 +12,7 @@
 
 #include "base/err.h"
 #include "http/loop.h"
-#include "keeper/proto.h"
+#include "proto/keeper.h"
 
 struct box;
 struct front;
