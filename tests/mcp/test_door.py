@@ -79,6 +79,14 @@ def test_commands_in_one_box_run_where_its_kernel_does(server, box):
     assert Door(server).call("run_command", command="pwd; echo $COLOUR", box=box)["structuredContent"]["stdout"] == "/home/box\n\n"
 
 
+def test_bytes_that_are_no_text_are_shown_as_far_as_they_are(door, box):
+    result = door.call("run_command", command=r"printf 'a\377b\303'; printf 'c\000\303\251' >&2", box=box)
+    assert result["structuredContent"]["stdout"] == "a\ufffdb\ufffd" and result["structuredContent"]["stderr"] == "c\0\u00e9"
+    assert result["content"][0]["text"] == "a\ufffdb\ufffdc\0\u00e9"
+    long = door.call("run_command", command="python3 -c 'print(\"a\" + \"\u00e9\" * 600000)'", box=box)["structuredContent"]["stdout"]
+    assert long == "a" + "\u00e9" * ((1 << 19) - 1) + "\ufffd"
+
+
 @pytest.mark.parametrize("change, code", [
     ({"MCP-Protocol-Version": "2099-01-01"}, -32020), ({"Mcp-Method": "tools/call"}, -32020), ({"Mcp-Method": ""}, -32020)])
 def test_fields_and_body_must_agree(door, change, code):

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/jsonout.h"
 #include "base/list.h"
 #include "doors/mcp/door.h"
 #include "doors/native/execs/command.h"
@@ -45,12 +46,22 @@ static bool read_output(const struct exec *x, struct buf out[2])
     return n == 0;
 }
 
-/* Bytes that are not UTF-8 become U+FFFD: jansson takes no others. */
+/* Bytes that are not UTF-8, also of a character that was cut at the end, become U+FFFD: jansson takes no others. */
 static json_t *text_json(const struct buf *b)
 {
     json_t *text = json_stringn(buf_string(b), b->length);
+    struct jsonout j;
+    struct buf mended;
 
-    return text ? text : json_string("(not UTF-8; write it to a file, and read that)");
+    if (text)
+        return text;
+    buf_init(&mended, 6 * b->length + 16);
+    jsonout_init(&j, &mended);
+    jsonout_bytes(&j, NULL, buf_string(b), b->length);
+    if (jsonout_finish(&j) == 0)
+        text = json_loadb(mended.data, mended.length, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    buf_done(&mended);
+    return text ? text : json_string("");
 }
 
 static void answer(struct mcp_call *c, const struct exec *x)
@@ -78,8 +89,7 @@ static void answer(struct mcp_call *c, const struct exec *x)
         json_pack("{s:s,s:s,s:O,s:o,s:o,s:O}", "box", x->box->id, "outcome", x->outcome ? x->outcome : "not_started",
                   "exit_code", code ? code : json_null(), "stdout", text_json(&out[0]), "stderr", text_json(&out[1]),
                   "wall_ms", json_object_get(shown, "wall_ms"));
-    mcp_tool_result(c, json_string_value(text), structured, failed);
-    json_decref(text);
+    mcp_tool_text(c, text, structured, failed);
     json_decref(shown);
     buf_done(&out[0]);
     buf_done(&out[1]);

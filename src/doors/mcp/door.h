@@ -74,6 +74,7 @@ void mcp_on_tick(struct loop_timer *t);
 /* --- a tool's result --- */
 /* One text, and as structured content an object (taken over; NULL: none). */
 void mcp_tool_result(struct mcp_call *c, const char *text, json_t *structured, bool is_error);
+void mcp_tool_text(struct mcp_call *c, json_t *text, json_t *structured, bool is_error);     /* both taken over */
 void mcp_tool_fail(struct mcp_call *c, const char *format, ...) PRINTF_LIKE(2, 3);
 void mcp_tool_err(struct mcp_call *c, const struct err *e);
 
