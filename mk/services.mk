@@ -10,8 +10,10 @@ services: all | $(VENV)/bin/pytest
 $(BUILD)/fuzz/fuzz_service: FUZZ_LIBS := -ljansson
 
 .PHONY: bench-services
-## bench-services: calls of an echo function, beside a warm cell and an http.server with JSON
+## bench-services: calls of an echo function, beside a warm cell, an http.server with JSON and MCP's own server; after `make pages-model` also the start with a model
 bench-services: all | venv-kernel $(VENV)/bin/pytest
-	timeout 600 /usr/bin/python3 bench/services/run.py $(BUILD) --python $(abspath $(KERNEL_PYTHON)) --requests $(abspath $(VENV)/bin/python) --json $(BUILD)/bench-services.json
+	timeout 900 /usr/bin/python3 bench/services/run.py $(BUILD) --python $(abspath $(KERNEL_PYTHON)) --requests $(abspath $(VENV)/bin/python) \
+	    --mcp $(abspath $(KERNEL_PYTHON)) $(if $(wildcard $(PAGES_MODEL)/config.json),--model $(abspath $(PAGES_MODEL)) --model-python $(abspath $(PAGES_PYTHON))) \
+	    --json $(BUILD)/bench-services.json
 
 bench: bench-services

@@ -169,11 +169,11 @@ def test_services_come_back_or_say_why_not(stormy):
     assert wait_for(stormy.is_ready, 120)
     own = settled(client, "own")
     if own and own["state"] == "dead":
-        assert "too often" in own["reason"], own
-        assert client.post("/v1/services/own/restart").status in (200, 202, 409)
-    elif own:
-        assert client.post("/v1/services/own/call", {"function": "echo", "kwargs": {"text": "x"}}).json["result"] == "x"
+        assert "too often" in own["reason"] or "replaced" in own["reason"] or "status 3" in own["reason"], own
+        restarted = client.post("/v1/services/own/restart")
+        assert restarted.status == 200, restarted.body
     assert own, [line for line in stormy.log_text().splitlines() if '"own"' in line][-5:]
+    assert client.post("/v1/services/own/call", {"function": "echo", "kwargs": {"text": "x"}}).json["result"] == "x"
     print(f"{sum(c.answered for c in callers)} calls answered, {keepers} keepers killed, own was started {own['restarts']} times anew")
     # Nothing is left: every service and box can be deleted, and no worker outlives that.
     for service in client.get("/v1/services").json["services"]:

@@ -15,7 +15,7 @@ enum { DEAD_KEPT = 1000, DEAD_AGE_MS = 10000, SWEEP_MS = 100, SWEEP_MOST = 64 };
 
 static bool in_use(const struct box *b)
 {
-    if (b->waiters || box_has_calls(b))
+    if (b->waiters || box_has_calls(b) || services_need_box(b))
         return true;
     for (struct exec *x = b->execs; x; x = x->next)
         if (x->followers)

@@ -160,6 +160,14 @@ void services_on_box_end(struct box *box, enum phase phase, const char *reason)
     }
 }
 
+bool services_need_box(const struct box *box)
+{
+    for (const struct service *s = box->front->services; s; s = s->next)
+        if (s->box == box && s->own_box)
+            return true;
+    return false;
+}
+
 void services_on_box_forget(struct box *box)
 {
     for (struct service *s = box->front->services, *next; s; s = next) {

@@ -449,10 +449,15 @@ void services_on_exec_end(struct exec *x)
 
 int service_restart(struct service *s, struct err *e)
 {
-    if (s->box->phase != PHASE_RUNNING)
-        return err_set(e, EBUSY, STEP_USAGE, "the box is %s", phase_names[s->box->phase]);
     if (s->has_secrets && !s->secrets)
         return err_set(e, EPIPE, STEP_USAGE, "its secrets are not kept over a restart of the server; create it again");
+    if (s->box->phase == PHASE_FAILED && s->own_box && !s->private->wants_box) {
+        s->private->n_recent = 0;
+        service_rebox(s, "a restart was asked for");
+        return 0;
+    }
+    if (s->box->phase != PHASE_RUNNING)
+        return err_set(e, EBUSY, STEP_USAGE, "the box is %s", phase_names[s->box->phase]);
     s->restarts++;
     s->private->restart_wanted = true;
     s->private->n_recent = 0;

@@ -149,6 +149,8 @@ void           services_on_output(struct exec *x, unsigned stream, const char *d
 void           services_adopt(struct exec *x);
 void           services_on_box_end(struct box *box, enum phase phase, const char *reason);
 void           services_on_box_forget(struct box *box);
+/* Whether a service that had the dead box for itself may still want another like it. */
+bool           services_need_box(const struct box *box);
 void           services_on_synced(struct front *front);
 void           services_free(struct front *front);
 
