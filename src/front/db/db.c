@@ -101,7 +101,7 @@ static const char *const queries[QUERY_COUNT] = {
     [QUERY_SESSION_DELETE] = "DELETE FROM sessions WHERE id = ?1",
     [QUERY_SESSIONS] = "SELECT id, owner, kernel, path, name, type FROM sessions ORDER BY number",
     [QUERY_SERVICE_PUT] = "INSERT INTO services (id, owner, name, box, body) VALUES (?1, ?2, ?3, ?4, ?5)"
-                          " ON CONFLICT (id) DO UPDATE SET body = ?5",
+                          " ON CONFLICT (id) DO UPDATE SET box = ?4, body = ?5",
     [QUERY_SERVICE_DELETE] = "DELETE FROM services WHERE id = ?1",
     [QUERY_SERVICES] = "SELECT id, owner, name, box, body FROM services ORDER BY number",
     [QUERY_GRANT_INSERT] =

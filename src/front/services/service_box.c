@@ -47,6 +47,12 @@ static void on_box(struct box *box, const struct err *e, void *arg)
     }
 }
 
+void service_await_box(struct service *s)
+{
+    boxes_cancel(s->front, s);
+    box_wait(s->box, on_box, s);
+}
+
 static void like(const struct box *old, struct box_settings *ret)
 {
     *ret = old->settings;

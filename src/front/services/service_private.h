@@ -71,6 +71,8 @@ bool service_may_restart(struct service *s);
 
 /* --- service_box.c --- */
 void service_box_init(struct service *s);
+/* Its box is being made; it starts when that is done. */
+void service_await_box(struct service *s);
 /* Its box has ended by itself: another is asked for, or it is dead. */
 void service_rebox(struct service *s, const char *reason);
 

@@ -532,10 +532,12 @@ void services_on_synced(struct front *front)
         next = s->next;
         if (s->private->wants_box)
             loop_task_add(front->loop, &s->private->box_task);
-        if (s->exec || s->state != SERVICE_LOADING || s->private->wants_box || s->box->phase == PHASE_CREATING)
+        if (s->exec || s->state != SERVICE_LOADING || s->private->wants_box)
             continue;
         if (s->box->phase == PHASE_RUNNING) {
             service_start_anew(s);
+        } else if (s->box->phase == PHASE_CREATING) {
+            service_await_box(s);
         } else if (s->box->phase == PHASE_FAILED) {
             service_rebox(s, s->box->reason[0] ? s->box->reason : "keeper_lost");
         } else {
