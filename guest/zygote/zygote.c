@@ -52,7 +52,7 @@ static int take_request(struct err *e)
         return err_at(e, EPROTO, STEP_PROTOCOL, 0, "request to the zygote");
     box = (struct box){
         .profile = (enum profile)request.profile,
-        .shares = request.shares != 0, .keep_own = request.shares_user != 0,
+        .shares = request.shares != 0, .files = { request.files_usual, request.files_most },
         .uid = request.uid, .gid = request.gid, .n_rules = request.n_rules,
         .can_setgroups = request.can_setgroups != 0, .landlock_abi = request.landlock_abi, .keeper = fds[ZYGOTE_LINK],
     };

@@ -105,7 +105,7 @@ enum outcome box_outcome(const struct process_end *end, enum outcome cause, cons
 {
     bool failed = end->signal != 0 || end->code != 0;
 
-    if (cause != OUTCOME_OK)
+    if (cause != OUTCOME_NONE)
         return cause;
     if (usage->cgroup.oom_kills > 0)
         return OUTCOME_OOM;

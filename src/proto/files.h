@@ -6,13 +6,13 @@
  * next request may follow. Numbers are in the byte order of the machine: it is one machine. A frame that breaks these
  * rules ends the conversation.
  *
- * Paths are the box's: absolute, or relative to FILES_HOME. They are bytes without NUL, in no particular encoding. */
+ * Paths are the box's: absolute, or relative to BOX_HOME. They are bytes without NUL, in no particular encoding. */
 #ifndef CARREL_PROTO_FILES_H
 #define CARREL_PROTO_FILES_H
 
 #include <stdint.h>
 
-#define FILES_HOME "/home/box"
+#include "proto/defaults.h"
 
 enum {
     FILES_PATH_MAX = 4095,          /* bytes of a path, without NUL */
@@ -71,7 +71,7 @@ struct files_request {
     uint64_t offset;
     uint64_t length;
     uint32_t limit;
-    uint16_t path_size;     /* bytes of the path, which follows; 0: FILES_HOME */
+    uint16_t path_size;     /* bytes of the path, which follows; 0: BOX_HOME */
     uint16_t other_size;    /* of the second path, which follows the first */
 };
 

@@ -11,12 +11,12 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "proto/limits.h"
 
 enum {
-    KEEPER_VERSION = 5,
+    KEEPER_VERSION = 6,
     KEEPER_BOXES = 4096,
     KEEPER_PAYLOADS = 64,
-    KEEPER_MOUNTS = 16,
     KEEPER_FDS = 24,
     KEEPER_HELD = 3,
     KEEPER_FAMILIES = 64,
@@ -25,14 +25,15 @@ enum {
 };
 
 enum request_type {
-    REQUEST_CREATE = 1, /* fds: the mounts' sources, each in its caller's envelope (envelope.h) */
-    REQUEST_START, /* fds: command, stdio as flagged, then up to KEEPER_HELD that the keeper holds for the next front */
+    REQUEST_CREATE = 1, /* fds: of each MOUNT_HOST in turn, its source in its caller's envelope (envelope.h) */
+    /* fds: command (command.h), stdio as flagged, then up to KEEPER_HELD that the keeper holds for the next front */
+    REQUEST_START,
     REQUEST_SIGNAL,
     REQUEST_FREEZE,
     REQUEST_THAW,
     REQUEST_LIMITS,
     REQUEST_USAGE,
-    REQUEST_CONNECT,     /* a TCP connection to a port of the box; the event carries the socket */
+    REQUEST_SOCKET,      /* a socket made in the network of the box; the answer carries it */
     REQUEST_FILES,       /* fd: the socket that the file helper speaks on; it takes a payload's slot */
     REQUEST_CLOSE_INPUT, /* the end of a payload's standard input: what is held of it is let go */
     REQUEST_FORGET,      /* the front has noted a payload's end; its slot is free again */
@@ -40,21 +41,8 @@ enum request_type {
     REQUEST_STORE_REMOVE, /* about no box: its slot means nothing */
     REQUEST_FAMILY,       /* about a family's slot, in head.box; fds: the zygote's command, then its stderr if there */
     REQUEST_FAMILY_END,
-    REQUEST_INLET, /* a listener on KEEPER_INLET_PORT of the box, kept for the next front; the answer carries it */
     REQUEST_METER,        /* files that count the box's use; the answer's code says which: enum meter */
     REQUEST_COUNT
-};
-
-struct frame_limits {
-    uint64_t memory_bytes, disk_bytes;
-    uint32_t pids, cpu_milli;
-};
-
-/* What a command's memfd begins with; argv, env and working directory ("": home) follow, each with its NUL. */
-struct packed_command {
-    uint32_t argc, envc;
-    uint32_t bytes;         /* of all strings */
-    uint32_t terminal;      /* 0: none; else 1 | columns << 1 | rows << 17 */
 };
 
 struct request_head {
@@ -63,31 +51,6 @@ struct request_head {
     uint32_t box;           /* slot */
     uint32_t serial;        /* not 0 */
     uint32_t reserved;
-};
-
-struct frame_mount {
-    char    target[247];    /* absolute, NUL-terminated */
-    uint8_t writable;
-    uint8_t is_file;        /* filled in by the keeper */
-};
-
-enum { CREATE_WRITABLE_ROOT = 1, CREATE_TERMINAL = 2 };
-
-struct request_create {
-    struct request_head head;
-    uint64_t            token;          /* the front's own name for the box, told again to the next front */
-    uint64_t store; /* 0: what the box writes is memory and ends with it; else the number of the store that holds it,
-                       made if there is none */
-    struct frame_limits limits;
-    uint32_t            profile, flags, uid, gid;
-    uint32_t            root;           /* 0: the host's /usr; else a root that the keeper's configuration names */
-    uint32_t            owner_uid, owner_gid;   /* filled in by the keeper: who made the envelopes */
-    uint32_t            n_mounts;
-    uint32_t template; /* 0: none; else one that the keeper's configuration names: its layers are there */
-    uint32_t            family;         /* 0: none; else a family's slot + 1: the first payload is forked and waits */
-    char                hostname[65];
-    uint8_t             reserved[7];
-    struct frame_mount  mount[KEEPER_MOUNTS];
 };
 
 struct request_start {
@@ -108,7 +71,7 @@ enum start_way {
 struct request_family {
     struct request_head head;           /* box: the family's slot */
     uint64_t            token;
-    struct frame_limits limits;         /* of the zygote and what it forks before they are in their boxes */
+    struct limits limits;         /* of the zygote and what it forks before they are in their boxes */
     uint32_t            template, profile;
     uint32_t            has_stderr;
     uint32_t            reserved;
@@ -122,13 +85,20 @@ struct request_signal {
 
 struct request_limits {
     struct request_head head;
-    struct frame_limits limits;
+    struct limits limits;
 };
 
-struct request_connect {
+enum socket_use {
+    SOCKET_CONNECT,     /* a TCP connection, perhaps not complete yet, to a port of the box's loopback */
+    SOCKET_LISTEN,      /* the box's inlet: a listener on KEEPER_INLET_PORT, made once and kept for the next front */
+};
+
+struct request_socket {
     struct request_head head;
+    uint32_t            use;            /* enum socket_use */
     uint32_t            port;
-    uint32_t            ipv6;
+    uint32_t            ipv6;           /* of SOCKET_CONNECT */
+    uint32_t            reserved;
 };
 
 struct request_store {

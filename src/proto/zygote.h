@@ -7,7 +7,7 @@
 
 enum {
     ZYGOTE_CONTROL = 3,
-    ZYGOTE_VERSION = 2,
+    ZYGOTE_VERSION = 3,
     ZYGOTE_RULES = 80,          /* a plan's */
     ZYGOTE_PATHS = 8192,
     ZYGOTE_CONTROLLERS = 5,     /* cgroup v1: `tasks` files, one for each controller */
@@ -23,7 +23,7 @@ struct zygote_request {
     uint32_t version;
     uint32_t profile;
     uint32_t shares;        /* a folder of the caller's is mounted for writing */
-    uint32_t shares_user;           /* the box's user is the caller's own, outside */
+    uint32_t files_usual, files_most;   /* struct file_limit */
     uint32_t uid, gid;              /* in the box */
     uint32_t can_setgroups;
     int32_t  landlock_abi;

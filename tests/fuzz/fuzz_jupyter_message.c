@@ -1,7 +1,7 @@
 /* What a WebSocket client may say to a kernel, in both protocols and in the form that some relays send by mistake.
  * Whatever it is, nothing is read beyond it; what comes through has parts that lie in it, a header that says type, id
- * and session, and can be written in the old protocol's form, which reads as the same again. The first byte chooses the
- * protocol and how the rest is packed, so that whole messages are found soon. */
+ * and session, and can be written in the default protocol's form, which reads as the same again. The first byte chooses
+ * the protocol and how the rest is packed, so that whole messages are found soon. */
 #include "fuzz.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "doors/jupyter/message.c"
 #include "front/kernels/kernel_message.c"
 
-/* What parcel.c has from the rest of the front. */
+/* What message.c has from the rest of the front. */
 int64_t front_now_ms(void)
 {
     return 1767225600000;
@@ -31,7 +31,7 @@ static bool lies_in(const struct iovec *v, const char *data, size_t size)
     return at >= data && at <= data + size && v->iov_len <= (size_t)(data + size - at);
 }
 
-static void check_parts(const struct parcel *p, const char *data, size_t size)
+static void check_parts(const struct client_message *p, const char *data, size_t size)
 {
     HOLDS(p->channel < KERNEL_CHANNELS && p->n_buffers <= BUFFERS_MOST);
     for (int i = 0; i < KERNEL_PARTS; i++) {
@@ -48,36 +48,39 @@ static bool same(struct iovec a, struct iovec b)
 }
 
 /* What a kernel would answer with the same parts, told to a client of the old protocol, is what was said. */
-static void check_round_trip(const struct parcel *p)
+static void check_round_trip(const struct client_message *p)
 {
     struct kernel_message *m;
-    struct parcel again;
+    struct client_message again;
     struct err e = { 0 };
     bool is_text;
     size_t size;
 
     if (kernel_message_make(p->channel, p->part, p->buffer, p->n_buffers, &m, &e) < 0)
         return;             /* a part is no JSON object, which kernel_send() would have found, too */
-    char *data = message_legacy(m, &size, &is_text);
+    char *data = message_default(m, &size, &is_text);
     HOLDS(data && is_text == (p->n_buffers == 0));
-    int r = is_text ? parcel_read_text(&again, data, size, &e) : parcel_read_binary(&again, data, size, &e);
+    int r = is_text ? client_message_read_text(&again, data, size, &e)
+                    : client_message_read_binary(&again, data, size, &e);
     HOLDS(r == 0 && again.channel == p->channel && again.n_buffers == p->n_buffers);
     for (int i = 0; i < KERNEL_PARTS; i++)
         HOLDS(same(again.part[i], p->part[i]));
     for (unsigned i = 0; i < p->n_buffers; i++)
         HOLDS(same(again.buffer[i], p->buffer[i]));
-    parcel_done(&again);
+    client_message_done(&again);
     free(data);
     kernel_message_unref(m);
 }
 
-static void check_completed(const struct parcel *p)
+static void check_completed(const struct client_message *p)
 {
-    HOLDS(p->type && p->type[0] && strlen(p->type) < 48 && p->id && p->id[0] && strlen(p->id) < SESSION_SIZE);
-    HOLDS(p->session && p->session[0] && strlen(p->session) < SESSION_SIZE);
+    const struct jsonslice header = { p->part[PART_HEADER].iov_base, p->part[PART_HEADER].iov_len };
+
+    HOLDS(p->type[0] && strlen(p->type) < sizeof p->type && p->id[0] && strlen(p->id) < sizeof p->id);
+    HOLDS(p->session[0] && strlen(p->session) < sizeof p->session);
+    HOLDS(jsonscan_is_object(header.data, header.size));
     for (int i = 0; i < 4; i++)
-        HOLDS(is_text(p->header, ((const char *const[]){ "session", "username", "version", "date" })[i]));
-    HOLDS(jsonscan_is_object(p->part[PART_HEADER].iov_base, p->part[PART_HEADER].iov_len));
+        HOLDS(is_there(jsonscan_find(header, ((const char *const[]){ "session", "username", "version", "date" })[i])));
     check_round_trip(p);
 }
 
@@ -113,10 +116,10 @@ static char *pack(const uint8_t *data, size_t size, bool is_v1, size_t *ret_size
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static int (*const read[])(struct parcel *, const char *, size_t, struct err *) = {
-        parcel_read_v1, parcel_read_text, parcel_read_binary
+    static int (*const read[])(struct client_message *, const char *, size_t, struct err *) = {
+        client_message_read_v1, client_message_read_text, client_message_read_binary
     };
-    struct parcel p;
+    struct client_message p;
     struct err e = { 0 };
 
     if (size < 1)
@@ -127,13 +130,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int r = read[how](&p, text, n, &e);
     if (r == 0) {
         check_parts(&p, text, n);
-        r = parcel_complete(&p, "of-the-url", "somebody", &e);
+        r = client_message_complete(&p, "of-the-url", "somebody", &e);
     }
     if (r == 0)
         check_completed(&p);
     else
         fuzz_check_refusal(r, &e);
-    parcel_done(&p);
+    client_message_done(&p);
     free(text);
     return 0;
 }

@@ -104,7 +104,7 @@ static void seal_badly(void)
     }
     if (!is("session"))
         setsid();
-    (void)!rights_limit_resources(false);
+    (void)!rights_limit_resources((struct file_limit){ 1024, 4096 });
     if (!is("user"))
         (void)!rights_become(box.uid, box.gid, box.can_setgroups);
     (void)!rights_keep_capabilities(is("capabilities") ? 1 << 21 : policy_capabilities(box.profile));

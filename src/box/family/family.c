@@ -55,7 +55,7 @@ static int map_family(const struct box_host *host, const struct box *box, struct
     return r < 0 ? err_at(e, -r, STEP_IDMAP, 0, "the family's ids") : 0;
 }
 
-static int make_tree(struct box_host *host, const struct plan *plan, const int *source, struct box *box, struct err *e)
+static int make_tree(struct box_host *host, const struct plan *plan, struct box *box, struct err *e)
 {
     struct trees trees = { .root = -1, .scratch = -1 };
     int link[2] = { -1, -1 };
@@ -63,8 +63,9 @@ static int make_tree(struct box_host *host, const struct plan *plan, const int *
     int r = box_begin(host, plan, box, e);
     /* Only its program may be mounted in it, and that belongs to nobody there. */
     box->keep_own = host->ids.size == 1;
+    box_settle_files(box);
     if (r == 0)
-        r = trees_make(host, plan, &box->ids, box->keep_own, source, &trees, e);
+        r = trees_make(host, plan, &box->ids, box->keep_own, &trees, e);
     if (r < 0)
         return r;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) < 0)
@@ -180,8 +181,8 @@ static int start_zygote(struct family *family, const struct start *start, struct
     return 0;
 }
 
-int family_create(struct box_host *host, const struct plan *plan, const int *source, const struct start *zygote,
-                  struct family *ret, struct err *e)
+int family_create(struct box_host *host, const struct plan *plan, const struct start *zygote, struct family *ret,
+                  struct err *e)
 {
     struct family *family = ret;
 
@@ -191,7 +192,7 @@ int family_create(struct box_host *host, const struct plan *plan, const int *sou
         host->joining_known = true;
         host->can_join = cgroup_host_for_joining(&host->cgroups, &host->joining);
     }
-    int r = make_tree(host, plan, source, &family->box, e);
+    int r = make_tree(host, plan, &family->box, e);
     if (r == 0)
         r = raise_tree(host, &family->box, e);
     if (r == 0)

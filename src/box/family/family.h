@@ -37,15 +37,15 @@ struct family {
 void           family_plan(struct plan *plan);
 
 /* plan was prepared by family_plan. zygote: its command and its stdio. On failure nothing is left. */
-MUST_CHECK int family_create(struct box_host *host, const struct plan *plan, const int *source,
-                             const struct start *zygote, struct family *ret, struct err *e);
+MUST_CHECK int family_create(struct box_host *host, const struct plan *plan, const struct start *zygote,
+                             struct family *ret, struct err *e);
 /* 1: the zygote is ready; 0: not yet; -errno with the reason. Waits at most timeout_ms. */
 MUST_CHECK int family_ready(struct family *family, int timeout_ms, struct err *e);
 
 /* As box_create without a start. plan's profile must be the family's. On failure nothing is left. The family must
  * outlive the box. */
-MUST_CHECK int family_box_create(struct box_host *host, struct family *family, const struct plan *plan,
-                                 const int *source, bool freezer, struct box *ret, struct err *e);
+MUST_CHECK int family_box_create(struct box_host *host, struct family *family, const struct plan *plan, bool freezer,
+                                 struct box *ret, struct err *e);
 
 /* A box in which a child was refused (EPERM, EPROTO) holds a stranger and must be destroyed. */
 MUST_CHECK int family_fork(struct box *box, struct payload *ret, struct err *e);

@@ -254,8 +254,8 @@ static int raise_box(struct birth *b, struct box_host *host, struct family *fami
     return r;
 }
 
-int family_box_create(struct box_host *host, struct family *family, const struct plan *plan, const int *source,
-                      bool freezer, struct box *ret, struct err *e)
+int family_box_create(struct box_host *host, struct family *family, const struct plan *plan, bool freezer,
+                      struct box *ret, struct err *e)
 {
     struct box *box = ret;
     struct trees trees = { .root = -1, .scratch = -1 };
@@ -266,8 +266,11 @@ int family_box_create(struct box_host *host, struct family *family, const struct
     box->family = family;
     if (r == 0 && plan->profile != family->box.profile)
         r = err_at(e, EINVAL, STEP_USAGE, 0, "a box must have the profile of its family");
+    if (r == 0 && plan->limits.nofile > family->box.files.most)
+        r = err_set(e, ENOTSUP, STEP_USAGE, "nofile may be %u here: what a zygote forks has no more than the zygote",
+                    family->box.files.most);
     if (r == 0)
-        r = trees_make(host, plan, &box->ids, box->keep_own, source, &trees, e);
+        r = trees_make(host, plan, &box->ids, box->keep_own, &trees, e);
     struct stat status = { 0 };
     if (r == 0 && fstat(trees.root, &status) < 0) {
         r = err_at(e, errno, STEP_ROOT, 0, "/");

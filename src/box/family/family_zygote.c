@@ -19,10 +19,11 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "box/command.h"
 #include "box/family/family_impl.h"
 #include "box/payload.h"
 #include "policy/policy.h"
+#include "proto/command.h"
+#include "proto/defaults.h"
 #include "sys/rights.h"
 
 static int join(const struct box *family, struct err *e)
@@ -49,7 +50,7 @@ static int give_up_rights(const struct box *family, int keeper, struct err *e)
 
     if (setsid() < 0)
         return err_at(e, errno, STEP_RIGHTS, 0, "session");
-    if ((r = rights_limit_resources(box_shares_user(family))) < 0)
+    if ((r = rights_limit_resources(family->files)) < 0)
         return err_at(e, -r, STEP_RIGHTS, 0, "resource limits");
     if ((r = rights_become(family->uid, family->gid, family->can_setgroups)) < 0)
         return err_at(e, -r, STEP_RIGHTS, 0, "ids");

@@ -9,20 +9,14 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "proto/places.h"
 
 static char  path[256];
 
 void rundir_choose(void)
 {
-    const char *user = getenv("XDG_RUNTIME_DIR");
-    uid_t       owner = geteuid();
-
-    if (owner == 0)
-        snprintf(path, sizeof path, "/run/carrel");
-    else if (user && user[0] == '/')
-        snprintf(path, sizeof path, "%s/carrel", user);
-    else
-        snprintf(path, sizeof path, "/tmp/carrel-%u", owner);
+    if (!places_run(geteuid() == 0, getenv("XDG_RUNTIME_DIR"), path, sizeof path))
+        path[0] = '\0';         /* rundir_open() fails */
 }
 
 int rundir_open(int *ret, struct err *e)

@@ -1,6 +1,9 @@
 #include "cli/options/help.h"
 
-const char run_help[] =
+#include "base/parse.h"
+#include "proto/limits.h"
+
+static const char head[] =
     "usage: carrel run [OPTIONS] [--] COMMAND [ARGUMENTS]\n"
     "       carrel plan [OPTIONS] [--] COMMAND [ARGUMENTS]\n"
     "\n"
@@ -8,11 +11,9 @@ const char run_help[] =
     "it,\n"
     "124 after a timeout, 125 if carrel itself failed, 126 and 127 if the command cannot be run or found.\n"
     "\n"
-    "limits\n"
-    "  --memory 512M           memory, swap included\n"
-    "  --pids 128              processes and threads (1024)\n"
-    "  --cpus 1.5              processors\n"
-    "  --disk 1G               all that the box writes (512M)\n"
+    "limits\n";
+
+static const char tail[] =
     "  --timeout 30s           wall time\n"
     "  --output-limit 10M      standard output and standard error together\n"
     "\n"
@@ -39,3 +40,24 @@ const char run_help[] =
     "  --json                  one JSON object with outcome, usage and output instead of the output\n"
     "  --report FILE           the same object, without the output, in a file\n"
     "  --trace                 time per step\n";
+
+static void print_limit(const struct limit *limit, FILE *out)
+{
+    char option[40];
+
+    snprintf(option, sizeof option, "--%s %s", limit->name, limit->example);
+    fprintf(out, "  %-23s %s", option, limit->what);
+    if (limit->run_usual)
+        fprintf(out, " (%s)",
+                limit->kind == LIMIT_SIZE ? parse_show_size(limit->run_usual).text
+                                          : limit_show(limit, limit->run_usual).text);
+    fputc('\n', out);
+}
+
+void help_print(FILE *out)
+{
+    fputs(head, out);
+    for (size_t i = 0; i < LIMITS; i++)
+        print_limit(&limit_table[i], out);
+    fputs(tail, out);
+}

@@ -2,6 +2,8 @@
 #ifndef CARREL_CLI_OPTIONS_HELP_H
 #define CARREL_CLI_OPTIONS_HELP_H
 
-extern const char run_help[];
+#include <stdio.h>
+
+void help_print(FILE *out);
 
 #endif

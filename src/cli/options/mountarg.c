@@ -88,21 +88,31 @@ int mountarg_parse(const char *text, struct pool *pool, struct mount_spec *ret, 
     int r = check_target(text, target, e);
     if (r < 0)
         return r;
-    *ret = (struct mount_spec){ .source = source, .target = target, .writable = writable };
+    *ret = (struct mount_spec){ .source = source, .target = target, .writable = writable, .fd = -1 };
     return 0;
+}
+
+struct mount_spec *mountarg_root(struct box_spec *box)
+{
+    for (size_t i = 0; i < box->n_mounts; i++)
+        if (box->mount[i].kind == MOUNT_ROOT)
+            return &box->mount[i];
+    box->mount[box->n_mounts] = (struct mount_spec){ .kind = MOUNT_ROOT, .fd = -1 };
+    return &box->mount[box->n_mounts++];
 }
 
 int mountarg_add(struct box_spec *box, const char *text, struct pool *pool, struct err *e)
 {
     struct mount_spec mount;
 
-    if (box->n_mounts == SPEC_MOUNTS_MAX)
+    /* The root may come after it. */
+    if (box->n_mounts + !spec_find(box, MOUNT_ROOT) == SPEC_LIST_MAX)
         return err_set(e, EINVAL, STEP_USAGE, "more than %d mounts", SPEC_MOUNTS_MAX);
     int r = mountarg_parse(text, pool, &mount, e);
     if (r < 0)
         return r;
     for (size_t i = 0; i < box->n_mounts; i++)
-        if (!strcmp(box->mount[i].target, mount.target))
+        if (box->mount[i].target && !strcmp(box->mount[i].target, mount.target))
             return err_set(e, EINVAL, STEP_USAGE, "two mounts have the target %s; leave one of them out",
                            parse_quote(mount.target).text);
     box->mount[box->n_mounts++] = mount;

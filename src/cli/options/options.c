@@ -6,6 +6,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,8 @@
 #include "cli/options/exec_limits.h"
 #include "cli/options/mountarg.h"
 #include "cli/options/suggest.h"
+#include "proto/checks.h"
+#include "proto/defaults.h"
 
 struct reader {
     struct run_options *options;
@@ -29,26 +32,13 @@ struct rule {
     int       (*read)(struct reader *reader, const char *value, struct err *e);
 };
 
-static int read_cpus(struct reader *r, const char *value, struct err *e)
+static int read_limit(struct reader *r, const struct limit *limit, const char *value, struct err *e)
 {
-    return parse_cpus("--cpus", value, &r->options->box.limits.cpu_milli, e);
-}
+    char option[40];
 
-static int read_memory(struct reader *r, const char *value, struct err *e)
-{
-    return parse_size("--memory", value, OPTIONS_MEMORY_MIN, &r->options->box.limits.memory_bytes, e);
-}
-
-static int read_pids(struct reader *r, const char *value, struct err *e)
-{
-    r->options->pids_by_default = false;
-    return parse_count("--pids", value, 1, OPTIONS_PIDS_MAX, &r->options->box.limits.pids, e);
-}
-
-static int read_disk(struct reader *r, const char *value, struct err *e)
-{
-    r->options->disk_by_default = false;
-    return parse_size("--disk", value, OPTIONS_DISK_MIN, &r->options->box.limits.disk_bytes, e);
+    snprintf(option, sizeof option, "--%s", limit->name);
+    limit_set(&r->options->given, limit, 1);
+    return limit_parse(limit, option, value, &r->options->box.limits, e);
 }
 
 static int read_timeout(struct reader *r, const char *value, struct err *e)
@@ -118,12 +108,7 @@ static int read_workdir(struct reader *r, const char *value, struct err *e)
 
 static int read_hostname(struct reader *r, const char *value, struct err *e)
 {
-    size_t length = strlen(value);
-    bool good = length && length <= OPTIONS_HOSTNAME_MAX && isalnum((unsigned char)value[0]);
-
-    for (size_t i = 0; good && i < length; i++)
-        good = isalnum((unsigned char)value[i]) || value[i] == '-' || value[i] == '.';
-    if (!good)
+    if (!hostname_is_plain(value, strlen(value) + 1))
         return err_set(e, EINVAL, STEP_USAGE,
                        "--hostname %s: use up to 64 letters, digits, '-' and '.', a letter or digit first",
                        parse_quote(value).text);
@@ -141,14 +126,14 @@ static int read_root(struct reader *r, const char *value, struct err *e)
 {
     if (!value[0] || strlen(value) >= PATH_MAX)
         return err_set(e, EINVAL, STEP_USAGE, "--root: use 'host' or a directory with an unpacked root filesystem");
-    r->options->box.root = strcmp(value, "host") ? value : NULL;
+    mountarg_root(&r->options->box)->source = strcmp(value, "host") ? value : NULL;
     return 0;
 }
 
 static int read_writable_root(struct reader *r, const char *value, struct err *e)
 {
     (void)value, (void)e;
-    r->options->box.writable_root = true;
+    mountarg_root(&r->options->box)->writable = true;
     return 0;
 }
 
@@ -171,11 +156,12 @@ static int read_net(struct reader *r, const char *value, struct err *e)
 
 static int read_profile(struct reader *r, const char *value, struct err *e)
 {
-    for (int i = 0; i < PROFILE_COUNT; i++)
-        if (!strcmp(value, profile_name((enum profile)i))) {
-            r->options->box.profile = (enum profile)i;
-            return 0;
-        }
+    enum profile profile = profile_parse(value);
+
+    if (profile < PROFILE_COUNT) {
+        r->options->box.profile = profile;
+        return 0;
+    }
     return err_set(e, EINVAL, STEP_USAGE, "--profile %s: use strict, standard or system", parse_quote(value).text);
 }
 
@@ -246,10 +232,6 @@ static int read_help(struct reader *r, const char *value, struct err *e)
 }
 
 static const struct rule rules[] = {
-    { "--cpus", "1.5", read_cpus },
-    { "--memory", "512M", read_memory },
-    { "--pids", "100", read_pids },
-    { "--disk", "256M", read_disk },
     { "--timeout", "30s", read_timeout },
     { "--output-limit", "10M", read_output_limit },
     { "--env", "NAME=VALUE", read_env },
@@ -286,12 +268,16 @@ static const struct rule *find_rule(const char *name, size_t length)
 
 static int refuse_unknown(const char *word, size_t length, struct err *e)
 {
-    const char *names[sizeof rules / sizeof rules[0]];
-    char name[64];
+    const char *names[LIMITS + sizeof rules / sizeof rules[0]];
+    char name[64], limits[LIMITS][32];
     size_t n = 0, kept = length < sizeof name ? length : sizeof name - 1;
 
     for (const struct rule *rule = rules; rule->name; rule++)
         names[n++] = rule->name;
+    for (size_t i = 0; i < LIMITS; i++) {
+        snprintf(limits[i], sizeof limits[i], "--%s", limit_table[i].name);
+        names[n++] = limits[i];
+    }
     memcpy(name, word, kept);
     name[kept] = 0;
     const char *nearest = suggest_nearest(name, names, n);
@@ -331,9 +317,10 @@ static int read_option(struct reader *reader, const char *word, const char *next
     size_t length = strcspn(word, "=");
     const char *value = word[length] ? word + length + 1 : NULL;
     const struct rule *rule = find_rule(word, length);
-    if (!rule)
+    const struct limit *limit = rule ? NULL : limit_find(word + 2, length - 2);
+    if (!rule && !limit)
         return refuse_unknown(word, length, e);
-    if (!rule->example) {
+    if (rule && !rule->example) {
         if (value)
             return err_set(e, EINVAL, STEP_USAGE, "%s takes no value", rule->name);
         r = rule->read(reader, NULL, e);
@@ -343,8 +330,9 @@ static int read_option(struct reader *reader, const char *word, const char *next
     if (separate)
         value = next && strcmp(next, "--") ? next : "";
     if (!value[0])
-        return err_set(e, EINVAL, STEP_USAGE, "%s needs a value, e.g. %s %s", rule->name, rule->name, rule->example);
-    r = rule->read(reader, value, e);
+        return err_set(e, EINVAL, STEP_USAGE, "%.*s needs a value, e.g. %.*s %s", (int)length, word, (int)length, word,
+                       rule ? rule->example : limit->example);
+    r = rule ? rule->read(reader, value, e) : read_limit(reader, limit, value, e);
     return r < 0 ? r : separate ? 2 : 1;
 }
 
@@ -356,14 +344,14 @@ static int set_default(struct reader *reader, const char *name, const char *valu
 /* What every box has, before anything that was asked for, which may replace it. */
 static int set_default_environment(struct reader *reader, struct err *e)
 {
-    int r = set_default(reader, "PATH", OPTIONS_PATH, e);
+    int r = set_default(reader, "PATH", BOX_PATH, e);
 
     if (r == 0)
         r = set_default(reader, "LANG", "C.UTF-8", e);
     if (r == 0)
         r = set_default(reader, "LC_ALL", "C.UTF-8", e);
     if (r == 0)
-        r = set_default(reader, "HOME", OPTIONS_HOME, e);
+        r = set_default(reader, "HOME", BOX_HOME, e);
     return r;
 }
 
@@ -392,7 +380,7 @@ static int settle_command(struct reader *reader, const char *word, char **argv, 
     if (r < 0)
         return r;
     if (!reader->has_user)
-        options->box.uid = options->box.gid = options->box.profile == PROFILE_SYSTEM ? 0 : OPTIONS_ID_DEFAULT;
+        options->box.uid = options->box.gid = options->box.profile == PROFILE_SYSTEM ? 0 : BOX_ID;
     options->command.argv = argv;
     r = envlist_finish(&reader->env, &options->command.env);
     if (r < 0)
@@ -430,9 +418,8 @@ int options_parse(int argc, char **argv, char *const *environment, struct run_op
 
     *ret = (struct run_options){ 0 };
     ret->box.profile = PROFILE_STANDARD;
-    ret->box.limits.pids = OPTIONS_PIDS_DEFAULT;
-    ret->pids_by_default = ret->disk_by_default = true;
-    ret->box.limits.disk_bytes = OPTIONS_DISK_DEFAULT;
+    for (size_t i = 0; i < LIMITS; i++)
+        limit_set(&ret->box.limits, &limit_table[i], limit_table[i].run_usual);
     envlist_init(&reader.env, &ret->pool);
     int r = read_words(&reader, argc, argv, e);
     envlist_done(&reader.env);

@@ -9,19 +9,6 @@
 #include "box/spec.h"
 #include "cli/options/strings.h"
 
-#define OPTIONS_HOME "/home/box"
-#define OPTIONS_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-enum {
-    OPTIONS_PIDS_DEFAULT = 1024,
-    OPTIONS_PIDS_MAX     = 4 << 20,     /* PID_MAX_LIMIT */
-    OPTIONS_ID_DEFAULT   = 1000,
-    OPTIONS_HOSTNAME_MAX = 64,          /* __NEW_UTS_LEN of Linux */
-};
-#define OPTIONS_DISK_DEFAULT (UINT64_C(512) << 20)
-#define OPTIONS_DISK_MIN     (UINT64_C(64) << 10)
-#define OPTIONS_MEMORY_MIN   (UINT64_C(1) << 20)
-
 struct run_options {
     struct box_spec     box;
     struct command_spec command;
@@ -29,8 +16,7 @@ struct run_options {
     bool                interactive;    /* -i */
     bool                json;
     bool                trace;
-    bool                pids_by_default;    /* --pids was not given */
-    bool                disk_by_default;    /* --disk was not given */
+    struct limits       given;          /* not 0: this limit is no default */
     enum { RUN_ANYWHERE, RUN_HERE, RUN_BY_SERVER } where;
     const char         *report_path;    /* NULL: none */
     const char         *zygote;         /* NULL: none */

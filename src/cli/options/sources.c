@@ -10,7 +10,7 @@
 
 #include "base/fd.h"
 
-static int open_source(struct mount_spec *mount, int *ret, struct err *e)
+static int open_source(struct mount_spec *mount, struct err *e)
 {
     /* Magic links (/proc/PID/fd, /proc/PID/root) could lead out of what the caller can name. */
     struct open_how how = { .flags = O_PATH | O_CLOEXEC | O_NOFOLLOW, .resolve = RESOLVE_NO_MAGICLINKS };
@@ -28,7 +28,7 @@ static int open_source(struct mount_spec *mount, int *ret, struct err *e)
         return err_set(e, EINVAL, STEP_USAGE, "--mount %s: only directories and plain files can be mounted",
                        mount->source);
     mount->is_file = S_ISREG(status.st_mode);
-    *ret = TAKE_FD(fd);
+    mount->fd = TAKE_FD(fd);
     return 0;
 }
 
@@ -36,12 +36,14 @@ int sources_open(struct box_spec *spec, struct sources *ret, struct err *e)
 {
     ret->n = 0;
     for (size_t i = 0; i < spec->n_mounts; i++) {
-        int r = open_source(&spec->mount[i], &ret->fd[i], e);
+        if (spec->mount[i].kind != MOUNT_HOST)
+            continue;
+        int r = open_source(&spec->mount[i], e);
         if (r < 0) {
             sources_close(ret);
             return r;
         }
-        ret->n = i + 1;
+        ret->fd[ret->n++] = spec->mount[i].fd;
     }
     return 0;
 }

@@ -10,8 +10,8 @@ struct sources {
     int    fd[SPEC_MOUNTS_MAX];     /* owned */
 };
 
-/* Opens every source and notes in the spec which are files. A source that is a symbolic link is refused: where it leads
- * can change. */
+/* Opens the sources of all host mounts: the spec then has the descriptors and knows which are files. A source that is a
+ * symbolic link is refused: where it leads can change. */
 MUST_CHECK int sources_open(struct box_spec *spec, struct sources *ret, struct err *e);
 void           sources_close(struct sources *sources);
 

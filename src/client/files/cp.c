@@ -19,6 +19,7 @@
 #include "client/client.h"
 #include "client/commands.h"
 #include "client/files/transfer.h"
+#include "proto/defaults.h"
 
 static const char usage[] = "usage: carrel cp [-r] LOCAL... BOX:PATH [--url URL]\n"
                             "       carrel cp [-r] BOX:PATH... LOCAL\n"
@@ -94,7 +95,7 @@ static void archive_target(struct buf *target, const char *box, const char *path
 {
     buf_init(target, TARGET_MAX);
     target_add(target, "/v1/boxes/", box);
-    target_add(target, "/archive?path=", path[0] == '/' ? "" : "/home/box/");
+    target_add(target, "/archive?path=", path[0] == '/' ? "" : BOX_HOME "/");
     target_add(target, "", path);
 }
 
@@ -435,7 +436,7 @@ static int download(struct copy *c, const struct place *from, const char *local,
         return fail(local, stat(local, &st) < 0 ? errno : ENOTDIR);
     snprintf(path, sizeof path, "%s", local);
     if (is_folder) {
-        const char *name = last_name(from->path[0] ? from->path : "/home/box", storage);
+        const char *name = last_name(from->path[0] ? from->path : BOX_HOME, storage);
         if (name[0])
             snprintf(path, sizeof path, "%s/%s", local, name);
         else if (!realpath(local, path))

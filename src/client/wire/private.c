@@ -26,6 +26,8 @@
 #include "base/fd.h"
 #include "base/guest.h"
 #include "base/parse.h"
+#include "proto/defaults.h"
+#include "proto/places.h"
 
 enum { START_MS = 60000, END_MS = 60000, POLL_MS = 5, ARGUMENTS = 64, SAID = 200 };
 
@@ -52,7 +54,7 @@ static _Noreturn void serve(const char *folder, char *const *settings)
                               run };
     size_t n = 9;
 
-    snprintf(socket, sizeof socket, "%s/carrel.sock", folder);
+    snprintf(socket, sizeof socket, "%s/" PLACES_SOCKET_NAME, folder);
     snprintf(state, sizeof state, "%s/state", folder);
     snprintf(run, sizeof run, "%s/run", folder);
     snprintf(log, sizeof log, "%s/log", folder);
@@ -149,7 +151,7 @@ static bool find_folder(const char *name, char ret[PATH_MAX])
 {
     const char *path = getenv("PATH");
 
-    for (const char *at = path ? path : "/usr/local/bin:/usr/bin:/bin"; *at; at += strcspn(at, ":"), at += *at == ':') {
+    for (const char *at = path ? path : BOX_PATH; *at; at += strcspn(at, ":"), at += *at == ':') {
         char whole[PATH_MAX], folder[PATH_MAX];
         snprintf(folder, sizeof folder, "%.*s", (int)strcspn(at, ":"), at);
         if (folder[0] == '/' && snprintf(whole, sizeof whole, "%s/%s", folder, name) < (int)sizeof whole &&
@@ -230,7 +232,7 @@ int private_server_start(struct private_server *p, char *const *settings, struct
         private_server_end(p);
         return err_set(e, place.error, STEP_USAGE, "a folder for a server of our own: %s", strerror(place.error));
     }
-    snprintf(url, sizeof url, "unix:%s/carrel.sock", folder);
+    snprintf(url, sizeof url, "unix:%s/" PLACES_SOCKET_NAME, folder);
     int r = server_parse(url, ret, e);
     uint64_t end = clock_monotonic_us() + START_MS * 1000ull;
     while (r == 0 && !is_ready(ret)) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "client/client.h"
+#include "proto/defaults.h"
 
 enum { ANSWER_MAX = 256 << 20, TARGET_MAX = 16 << 10 };
 
@@ -168,7 +169,7 @@ void target_add(struct buf *target, const char *literal, const char *value)
 void target_add_path(struct buf *target, const char *path)
 {
     if (path[0] != '/')
-        buf_add_text(target, "/home/box");
+        buf_add_text(target, BOX_HOME);
     while (*path) {
         size_t length = strcspn(path, "/");
         if (length > 0 && !(length == 1 && path[0] == '.')) {

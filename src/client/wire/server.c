@@ -1,6 +1,4 @@
-/* A socket in a default place is believed only if root or the caller serves it: /tmp is everybody's, and a server sees
- * all that is sent to it. Who serves is asked once, and each request connects anew; so the place must be one where
- * nobody else can put another socket meanwhile. One that was named explicitly is the caller's own choice. */
+/* A server's address, and connections to it. Which socket in a usual place is believed: proto/places.c. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <netdb.h>
@@ -15,11 +13,9 @@
 
 #include "base/fd.h"
 #include "base/parse.h"
-#include "base/place.h"
 #include "client/wire/exchange.h"
-
-#define MACHINE_SOCKET "/run/carrel/carrel.sock"
-#define DEFAULT_PORT "7070"
+#include "proto/defaults.h"
+#include "proto/places.h"
 
 static int parse_unix(const char *path, struct server *ret, struct err *e)
 {
@@ -43,7 +39,7 @@ static int parse_tcp(const char *rest, struct server *ret, struct err *e)
 
     if (end[0] && end[1])
         return err_set(e, EINVAL, STEP_USAGE, "a server's URL has no path: http://HOST:PORT");
-    snprintf(ret->port, sizeof ret->port, "%s", DEFAULT_PORT);
+    snprintf(ret->port, sizeof ret->port, "%s", SERVER_PORT);
     if (colon && (!bracket || colon > bracket)) {
         char text[8];
         host_end = colon;
@@ -128,42 +124,20 @@ int server_connect(const struct server *s, struct err *e)
     return fd;
 }
 
-/* Does somebody serve there whom we may trust with what we send? */
-static bool is_served(const char *path)
-{
-    struct ucred peer;
-    socklen_t size = sizeof peer;
-    FD fd = connect_unix(path);
-
-    return fd >= 0 && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-           (peer.uid == 0 || peer.uid == geteuid());
-}
-
 int server_find(const char *url, struct server *ret, struct err *e)
 {
-    char own[256];
-    const char *runtime = getenv("XDG_RUNTIME_DIR"), *named = url ? url : getenv("CARREL_URL"),
-               *token = getenv("CARREL_TOKEN");
-    int r;
+    char found[sizeof((struct sockaddr_un *)0)->sun_path], looked[400];
+    const char *named = url ? url : getenv("CARREL_URL"), *token = getenv("CARREL_TOKEN");
 
     if (named && named[0]) {
-        r = server_parse(named, ret, e);
+        int r = server_parse(named, ret, e);
         ret->token = token && token[0] ? token : NULL;
         return r;
     }
-    if (geteuid() == 0)
-        own[0] = '\0';
-    else if (runtime && runtime[0] == '/')
-        snprintf(own, sizeof own, "%s/carrel/carrel.sock", runtime);
-    else
-        snprintf(own, sizeof own, "/tmp/carrel-%u/carrel.sock", (unsigned)getuid());
-    const char *places[] = { own, MACHINE_SOCKET };
-    for (size_t i = 0; i < 2; i++)
-        if (places[i][0] && strlen(places[i]) < sizeof((struct sockaddr_un *)0)->sun_path &&
-            (i > 0 || place_is_own_socket(places[i])) && is_served(places[i]))
-            return server_parse(places[i], ret, e);
+    if (places_find_server(found, sizeof found, looked, sizeof looked))
+        return server_parse(found, ret, e);
     return err_set(
         e, ECONNREFUSED, STEP_USAGE,
-        "no server is running; start one with 'carrel serve', or name one with --url or CARREL_URL (looked at %s%s%s)",
-        own, own[0] ? " and " : "", MACHINE_SOCKET);
+        "no server is running; start one with 'carrel serve', or name one with --url or CARREL_URL (looked at %s)",
+        looked);
 }

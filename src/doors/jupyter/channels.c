@@ -1,11 +1,11 @@
 /* WebSockets of kernels: /api/kernels/{id}/channels, both protocols.
  *
- * What a kernel publishes goes to every wire; replies and questions go to the wires that have used the session that
- * asked. A wire that cannot send keeps messages (references, no copies) up to a bound, then holds the kernel back, and
- * is closed with 1013 if its client takes nothing for a while: one client cannot stop the others for long, and nothing
- * grows without a bound. A session that comes back gets what it missed, as far as the kernel's ring still has it; if
- * the front is a new one, which does not know how far it had read, the answers to its own requests that came since. A
- * second connection of a session takes the first one's place.
+ * What a kernel publishes goes to every connection; replies and questions go to the connections that have used the
+ * session that asked. A connection that cannot send keeps messages (references, no copies) up to a bound, then holds
+ * the kernel back, and is closed with 1013 if its client takes nothing for a while: one client cannot stop the others
+ * for long, and nothing grows without a bound. A session that comes back gets what it missed, as far as the kernel's
+ * ring still has it; if the front is a new one, which does not know how far it had read, the answers to its own
+ * requests that came since. A second connection of a session takes the first one's place.
  *
  * Old clients wait, on every new connection, for a busy and an idle status that answer a kernel_info_request which they
  * did not send: another server's way to find out whether the kernel is there shows through. They get that pair. */
@@ -17,7 +17,7 @@
 #include "base/fd.h"
 #include "base/jsonscan.h"
 #include "base/list.h"
-#include "doors/jupyter/door.h"
+#include "doors/jupyter/message.h"
 #include "http/websocket.h"
 
 enum {
@@ -25,7 +25,7 @@ enum {
     QUEUE_BYTES = 4 << 20,          /* from here on the kernel is held back */
     QUEUE_HARD = 128 << 20,
     STALL_MS = 10000,
-    WIRE_SESSIONS = 8,
+    CONNECTION_SESSIONS = 8,
     WS_UNSUPPORTED = 1003,
 };
 
@@ -34,9 +34,9 @@ struct queued {
     struct kernel_message *message;
 };
 
-struct wire {
-    struct wire         *next, **back;      /* of its desk; back NULL: it has left */
-    struct desk         *desk;
+struct connection {
+    struct connection   *next, **back;      /* of its kernel's record; back NULL: it has left */
+    struct kernel_record *record;
     struct kernel_client client;
     struct websocket    *socket;
     struct loop         *loop;
@@ -44,7 +44,7 @@ struct wire {
     bool                 is_catching_up;    /* is told of the past, and only of what answers itself */
     unsigned             scopes;            /* of the one who opened it */
     char                 user[80], session[SESSION_SIZE];
-    char                 seen[WIRE_SESSIONS][SESSION_SIZE];     /* that it has used */
+    char                 seen[CONNECTION_SESSIONS][SESSION_SIZE];   /* that it has used */
     unsigned             n_seen;
     struct queued       *queue, *queue_last;
     size_t               queue_bytes;
@@ -55,129 +55,129 @@ struct wire {
 
 /* ---- to the client ---- */
 
-static int send_now(struct wire *w, struct kernel_message *m)
+static int send_now(struct connection *conn, struct kernel_message *m)
 {
-    if (w->is_v1)
-        return websocket_send(w->socket, false, m->data, m->size);
+    if (conn->is_v1)
+        return websocket_send(conn->socket, false, m->data, m->size);
     size_t size;
     bool is_text;
-    AUTO_FREE char *data = message_legacy(m, &size, &is_text);
-    return data ? websocket_send(w->socket, is_text, data, size) : -ENOMEM;
+    AUTO_FREE char *data = message_default(m, &size, &is_text);
+    return data ? websocket_send(conn->socket, is_text, data, size) : -ENOMEM;
 }
 
-static void wire_leave(struct wire *w)
+static void connection_leave(struct connection *conn)
 {
-    struct desk *d = w->desk;
+    struct kernel_record *record = conn->record;
 
-    if (!d || !w->back)
+    if (!record || !conn->back)
         return;
-    if (w->client.kernel) {
-        w->client.kernel->connections--;
-        kernel_detach(&w->client);
+    if (conn->client.kernel) {
+        conn->client.kernel->connections--;
+        kernel_detach(&conn->client);
     }
-    if (w->has_session)
-        desk_note(d, w->session, w->last);
-    LIST_REMOVE(w);
-    loop_timer_cancel(w->loop, &w->stall);
-    for (struct queued *q = w->queue, *next; q; q = next) {
+    if (conn->has_session)
+        record_note(record, conn->session, conn->last);
+    LIST_REMOVE(conn);
+    loop_timer_cancel(conn->loop, &conn->stall);
+    for (struct queued *q = conn->queue, *next; q; q = next) {
         next = q->next;
         kernel_message_unref(q->message);
         free(q);
     }
-    w->queue = NULL;
-    share_leave(&w->share);
-    if (!d->client.kernel && !d->wires)
-        loop_task_add(w->loop, &d->task);
-    w->desk = NULL;
+    conn->queue = NULL;
+    share_leave(&conn->share);
+    if (!record->client.kernel && !record->connections)
+        loop_task_add(conn->loop, &record->task);
+    conn->record = NULL;
 }
 
-static void wire_close(struct wire *w, int code, const char *why)
+static void connection_close(struct connection *conn, int code, const char *why)
 {
-    wire_leave(w);
-    websocket_close(w->socket, code, why);
+    connection_leave(conn);
+    websocket_close(conn->socket, code, why);
 }
 
-static void enqueue(struct wire *w, struct kernel_message *m)
+static void enqueue(struct connection *conn, struct kernel_message *m)
 {
     struct queued *q = malloc(sizeof *q);
 
-    if (!q || w->queue_bytes + m->size > QUEUE_HARD ||
-        !share_move_bytes(&w->share, w->queue_bytes, w->queue_bytes + m->size)) {
+    if (!q || conn->queue_bytes + m->size > QUEUE_HARD ||
+        !share_move_bytes(&conn->share, conn->queue_bytes, conn->queue_bytes + m->size)) {
         free(q);
-        wire_close(w, WS_TRY_LATER, "the client does not read");
+        connection_close(conn, WS_TRY_LATER, "the client does not read");
         return;
     }
     kernel_message_ref(m);
     *q = (struct queued){ .message = m };
-    if (w->queue)
-        w->queue_last->next = q;
+    if (conn->queue)
+        conn->queue_last->next = q;
     else
-        w->queue = q;
-    w->queue_last = q;
-    w->queue_bytes += m->size;
-    if (!w->stall.armed)
-        loop_timer_set(w->loop, &w->stall, STALL_MS);
+        conn->queue = q;
+    conn->queue_last = q;
+    conn->queue_bytes += m->size;
+    if (!conn->stall.armed)
+        loop_timer_set(conn->loop, &conn->stall, STALL_MS);
 }
 
-void wire_send(struct wire *w, struct kernel_message *m)
+void connection_send(struct connection *conn, struct kernel_message *m)
 {
-    if (!w->back)
+    if (!conn->back)
         return;
-    int r = w->queue ? -EAGAIN : send_now(w, m);
+    int r = conn->queue ? -EAGAIN : send_now(conn, m);
     if (r == 0 && m->number)
-        w->last = m->number;
+        conn->last = m->number;
     else if (r == -EAGAIN)
-        enqueue(w, m);
+        enqueue(conn, m);
     else if (r == -ENOMEM)
-        wire_close(w, WS_INTERNAL, "out of memory");
+        connection_close(conn, WS_INTERNAL, "out of memory");
 }
 
-static bool has_used(const struct wire *w, const char *session)
+static bool has_used(const struct connection *conn, const char *session)
 {
-    for (unsigned i = 0; i < w->n_seen; i++)
-        if (strcmp(w->seen[i], session) == 0)
+    for (unsigned i = 0; i < conn->n_seen; i++)
+        if (strcmp(conn->seen[i], session) == 0)
             return true;
     return false;
 }
 
-static bool is_for(const struct wire *w, const struct kernel_message *m)
+static bool is_for(const struct connection *conn, const struct kernel_message *m)
 {
     if (m->channel == KERNEL_IOPUB)
         return strcmp(m->type, "iopub_welcome") != 0;
-    return has_used(w, m->parent_session);
+    return has_used(conn, m->parent_session);
 }
 
-void wires_send(struct desk *d, struct kernel_message *m)
+void connections_send(struct kernel_record *record, struct kernel_message *m)
 {
-    for (struct wire *w = d->wires, *next; w; w = next) {
-        next = w->next;
-        if (is_for(w, m))
-            wire_send(w, m);
+    for (struct connection *conn = record->connections, *next; conn; conn = next) {
+        next = conn->next;
+        if (is_for(conn, m))
+            connection_send(conn, m);
     }
 }
 
-void wires_close(struct desk *d, const char *why)
+void connections_close(struct kernel_record *record, const char *why)
 {
-    while (d->wires)
-        wire_close(d->wires, WS_NORMAL, why);
+    while (record->connections)
+        connection_close(record->connections, WS_NORMAL, why);
 }
 
 static bool on_kernel_message(struct kernel_client *c, struct kernel_message *m)
 {
-    struct wire *w = container_of(c, struct wire, client);
+    struct connection *conn = container_of(c, struct connection, client);
 
-    bool is_old = w->is_catching_up && strcmp(m->parent_session, w->session) != 0;
-    if (is_for(w, m) && !is_old)
-        wire_send(w, m);
-    else if (!w->queue)
-        w->last = m->number;
-    if (!w->back || w->queue_bytes < QUEUE_BYTES)
+    bool is_old = conn->is_catching_up && strcmp(m->parent_session, conn->session) != 0;
+    if (is_for(conn, m) && !is_old)
+        connection_send(conn, m);
+    else if (!conn->queue)
+        conn->last = m->number;
+    if (!conn->back || conn->queue_bytes < QUEUE_BYTES)
         return false;
-    w->is_held = true;
+    conn->is_held = true;
     return true;
 }
 
-/* The desk tells of states, in the right order. */
+/* The record tells of states, in the right order. */
 static void on_kernel_state(struct kernel_client *c)
 {
     (void)c;
@@ -185,71 +185,77 @@ static void on_kernel_state(struct kernel_client *c)
 
 static void on_writable(struct websocket *s, void *owner)
 {
-    struct wire *w = owner;
+    struct connection *conn = owner;
 
     (void)s;
-    while (w->queue) {
-        struct queued *q = w->queue;
-        int r = send_now(w, q->message);
+    while (conn->queue) {
+        struct queued *q = conn->queue;
+        int r = send_now(conn, q->message);
         if (r == -EAGAIN)
             break;
         if (r < 0) {
-            wire_close(w, WS_INTERNAL, "out of memory");
+            connection_close(conn, WS_INTERNAL, "out of memory");
             return;
         }
         if (q->message->number)
-            w->last = q->message->number;
-        w->queue = q->next;
-        (void)share_move_bytes(&w->share, w->queue_bytes, w->queue_bytes - q->message->size);
-        w->queue_bytes -= q->message->size;
+            conn->last = q->message->number;
+        conn->queue = q->next;
+        (void)share_move_bytes(&conn->share, conn->queue_bytes, conn->queue_bytes - q->message->size);
+        conn->queue_bytes -= q->message->size;
         kernel_message_unref(q->message);
         free(q);
     }
-    if (w->queue)
-        loop_timer_set(w->loop, &w->stall, STALL_MS);
+    if (conn->queue)
+        loop_timer_set(conn->loop, &conn->stall, STALL_MS);
     else
-        loop_timer_cancel(w->loop, &w->stall);
-    if (w->is_held && w->queue_bytes < QUEUE_BYTES / 2 && w->client.kernel) {
-        w->is_held = false;
-        kernel_resume(w->client.kernel, &w->client);
+        loop_timer_cancel(conn->loop, &conn->stall);
+    if (conn->is_held && conn->queue_bytes < QUEUE_BYTES / 2 && conn->client.kernel) {
+        conn->is_held = false;
+        kernel_resume(conn->client.kernel, &conn->client);
     }
 }
 
 static void on_stall(struct loop_timer *t)
 {
-    wire_close(container_of(t, struct wire, stall), WS_TRY_LATER, "the client does not read");
+    connection_close(container_of(t, struct connection, stall), WS_TRY_LATER, "the client does not read");
 }
 
 /* ---- from the client ---- */
 
-/* An answer to the one who asked. */
-static void reply_own(struct wire *w, const struct parcel *p, const char *type, json_t *content)
+/* The parent of what is answered; as the kernel gets it, too. */
+static char *header_of(const struct client_message *p)
 {
-    AUTO_FREE char *header = json_dumps(p->header, JSON_COMPACT);
+    return strndup(p->part[PART_HEADER].iov_base, p->part[PART_HEADER].iov_len);
+}
+
+/* An answer to the one who asked. */
+static void reply_own(struct connection *conn, const struct client_message *p, const char *type, json_t *content)
+{
+    AUTO_FREE char *header = header_of(p);
     struct kernel_message *m = message_make(p->channel, type, header, content);
 
-    if (m && w->back)
-        wire_send(w, m);
+    if (m && conn->back)
+        connection_send(conn, m);
     kernel_message_unref(m);
 }
 
-static void take_interrupt(struct wire *w, const struct parcel *p)
+static void take_interrupt(struct connection *conn, const struct client_message *p)
 {
     struct err e = { 0 };
-    bool good = kernel_interrupt(w->client.kernel, &e) == 0;
+    bool good = kernel_interrupt(conn->client.kernel, &e) == 0;
 
-    reply_own(w, p, "interrupt_reply", json_pack("{s:s}", "status", good ? "ok" : "error"));
+    reply_own(conn, p, "interrupt_reply", json_pack("{s:s}", "status", good ? "ok" : "error"));
 }
 
 /* The end of a kernel of ours is its box's, too: that is for those who may delete boxes. */
-static bool may_end(const struct wire *w)
+static bool may_end(const struct connection *conn)
 {
-    return (w->scopes & SCOPE_WRITE) || !kernel_is_ours(w->client.kernel);
+    return (conn->scopes & SCOPE_WRITE) || !kernel_is_ours(conn->client.kernel);
 }
 
-static void take_shutdown(struct wire *w, const struct parcel *p)
+static void take_shutdown(struct connection *conn, const struct client_message *p)
 {
-    struct kernel *k = w->client.kernel;
+    struct kernel *k = conn->client.kernel;
     const struct jsonslice content = { p->part[PART_CONTENT].iov_base, p->part[PART_CONTENT].iov_len };
     struct jsonslice again = { 0 };
     struct err e = { 0 };
@@ -257,123 +263,123 @@ static void take_shutdown(struct wire *w, const struct parcel *p)
     if (jsonscan_is_object(content.data, content.size))
         again = jsonscan_find(content, "restart");
     bool is_restart = again.data && again.size == 4 && memcmp(again.data, "true", 4) == 0;
-    if (!is_restart && !may_end(w)) {
-        reply_own(w, p, "shutdown_reply",
+    if (!is_restart && !may_end(conn)) {
+        reply_own(conn, p, "shutdown_reply",
                   json_pack("{s:s,s:b,s:s,s:s,s:[]}", "status", "error", "restart", false, "ename", "PermissionError",
                             "evalue", "the token lacks the scope boxes:write", "traceback"));
         return;
     }
-    reply_own(w, p, "shutdown_reply", json_pack("{s:s,s:b}", "status", "ok", "restart", is_restart));
-    if (!w->back)
+    reply_own(conn, p, "shutdown_reply", json_pack("{s:s,s:b}", "status", "ok", "restart", is_restart));
+    if (!conn->back)
         return;
     if (!is_restart) {
-        kernel_remove(k, "the kernel was shut down", NULL);
+        kernel_remove(conn->record->jupyter, k, "the kernel was shut down", NULL);
         return;
     }
-    desk_fail_pending(w->desk, "KernelRestarted", "the kernel was restarted");
-    if (w->back && kernel_restart(k, &e) < 0)
-        wire_close(w, WS_INTERNAL, "the kernel cannot be restarted");
+    record_fail_pending(conn->record, "KernelRestarted", "the kernel was restarted");
+    if (conn->back && kernel_restart(k, &e) < 0)
+        connection_close(conn, WS_INTERNAL, "the kernel cannot be restarted");
 }
 
-static void forward(struct wire *w, const struct parcel *p)
+static void forward(struct connection *conn, const struct client_message *p)
 {
-    struct desk *d = w->desk;
-    struct kernel *k = w->client.kernel;
+    struct kernel_record *record = conn->record;
+    struct kernel *k = conn->client.kernel;
     struct err e = { 0 };
     bool is_execution = p->channel == KERNEL_SHELL && strcmp(p->type, "execute_request") == 0;
-    AUTO_FREE char *header = is_execution ? json_dumps(p->header, JSON_COMPACT) : NULL;
+    AUTO_FREE char *header = is_execution ? header_of(p) : NULL;
     int r = kernel_send(k, p->channel, p->part, p->buffer, p->n_buffers, &e);
 
     if (r == 0 && header)
-        desk_expect(d, p->id, p->session, header);
+        record_expect(record, p->id, p->session, &header);
     else if (r == -EPIPE && header)
-        desk_fail(d, p->id, p->session, header, "DeadKernelError",
+        record_fail(record, p->id, p->session, header, "DeadKernelError",
                   k->reason[0] ? k->reason : "the kernel is dead");
     else if (r == -ENOBUFS || r == -EDQUOT)
-        wire_close(w, WS_TRY_LATER, "too much waits for the kernel");
+        connection_close(conn, WS_TRY_LATER, "too much waits for the kernel");
     else if (r == -EMSGSIZE)
-        wire_close(w, WS_TOO_BIG, "message too big");
+        connection_close(conn, WS_TOO_BIG, "message too big");
     else if (r == -EINVAL)
-        wire_close(w, WS_BAD_DATA, "a part of the message is not a JSON object");
+        connection_close(conn, WS_BAD_DATA, "a part of the message is not a JSON object");
     else if (r < 0 && r != -EPIPE)
-        wire_close(w, WS_INTERNAL, "the message cannot be passed on");
+        connection_close(conn, WS_INTERNAL, "the message cannot be passed on");
 }
 
-static void take(struct wire *w, struct parcel *p)
+static void take(struct connection *conn, struct client_message *p)
 {
     bool is_control = p->channel == KERNEL_CONTROL;
 
-    if (!has_used(w, p->session)) {
-        unsigned i = w->n_seen < WIRE_SESSIONS ? w->n_seen++ : WIRE_SESSIONS - 1;
-        snprintf(w->seen[i], sizeof w->seen[i], "%s", p->session);
+    if (!has_used(conn, p->session)) {
+        unsigned i = conn->n_seen < CONNECTION_SESSIONS ? conn->n_seen++ : CONNECTION_SESSIONS - 1;
+        snprintf(conn->seen[i], sizeof conn->seen[i], "%s", p->session);
     }
     if (p->channel == KERNEL_IOPUB)
         return;                     /* nobody listens to clients there */
     if (is_control && strcmp(p->type, "interrupt_request") == 0)
-        take_interrupt(w, p);
+        take_interrupt(conn, p);
     else if ((is_control || p->channel == KERNEL_SHELL) && strcmp(p->type, "shutdown_request") == 0)
-        take_shutdown(w, p);
+        take_shutdown(conn, p);
     else
-        forward(w, p);
+        forward(conn, p);
 }
 
-static int read_message(const struct wire *w, struct parcel *p, bool is_text, const char *data, size_t size,
-                        struct err *e)
+static int read_message(const struct connection *conn, struct client_message *p, bool is_text, const char *data,
+                        size_t size, struct err *e)
 {
     /* Some relays send the new protocol's bytes as text, over a connection on which it was not agreed. */
     if (is_text)
-        return data[strspn(data, " \t\r\n")] == '{' ? parcel_read_text(p, data, size, e)
-                                                    : parcel_read_v1(p, data, size, e);
-    return w->is_v1 ? parcel_read_v1(p, data, size, e) : parcel_read_binary(p, data, size, e);
+        return data[strspn(data, " \t\r\n")] == '{' ? client_message_read_text(p, data, size, e)
+                                                    : client_message_read_v1(p, data, size, e);
+    return conn->is_v1 ? client_message_read_v1(p, data, size, e) : client_message_read_binary(p, data, size, e);
 }
 
 static void on_client_message(struct websocket *s, bool is_text, const char *data, size_t size, void *owner)
 {
-    struct wire *w = owner;
-    struct parcel p;
+    struct connection *conn = owner;
+    struct client_message p;
     struct err e = { 0 };
 
     (void)s;
-    if (!w->back)
+    if (!conn->back)
         return;
-    if (!w->client.kernel) {
-        wire_close(w, WS_NORMAL, "the kernel is gone");
+    if (!conn->client.kernel) {
+        connection_close(conn, WS_NORMAL, "the kernel is gone");
         return;
     }
-    int r = read_message(w, &p, is_text, data, size, &e);
+    int r = read_message(conn, &p, is_text, data, size, &e);
     if (r == 0)
-        r = parcel_complete(&p, w->session, w->user, &e);
+        r = client_message_complete(&p, conn->session, conn->user, &e);
     if (r == 0)
-        take(w, &p);
+        take(conn, &p);
     else
-        wire_close(w, r == -ENOMEM ? WS_INTERNAL : is_text ? WS_BAD_DATA : WS_UNSUPPORTED, e.what);
-    parcel_done(&p);
+        connection_close(conn, r == -ENOMEM ? WS_INTERNAL : is_text ? WS_BAD_DATA : WS_UNSUPPORTED, e.what);
+    client_message_done(&p);
 }
 
 static void on_close(struct websocket *s, int code, const char *reason, void *owner)
 {
-    struct wire *w = owner;
+    struct connection *conn = owner;
 
     (void)s;
     (void)code;
     (void)reason;
-    wire_leave(w);
-    free(w);
+    connection_leave(conn);
+    free(conn);
 }
 
 /* ---- opening ---- */
 
-static void greet_with(struct wire *w, const char *parent, const char *state)
+static void greet_with(struct connection *conn, const char *parent, const char *state)
 {
     struct kernel_message *m =
         message_make(KERNEL_IOPUB, "status", parent, json_pack("{s:s}", "execution_state", state));
 
-    if (m && w->back)
-        wire_send(w, m);
+    if (m && conn->back)
+        connection_send(conn, m);
     kernel_message_unref(m);
 }
 
-static void greet(struct wire *w)
+static void greet(struct connection *conn)
 {
     char uuid[37], time[40], parent[256];
 
@@ -382,64 +388,64 @@ static void greet(struct wire *w)
     snprintf(parent, sizeof parent,
              "{\"msg_id\":\"%s\",\"msg_type\":\"kernel_info_request\",\"session\":\"carrel\",\"username\":\"carrel\","
              "\"date\":\"%s\",\"version\":\"5.3\"}", uuid, time);
-    greet_with(w, parent, "busy");
-    greet_with(w, parent, "idle");
+    greet_with(conn, parent, "busy");
+    greet_with(conn, parent, "idle");
 }
 
-static void attach(struct wire *w, struct desk *d)
+static void attach(struct connection *conn, struct kernel_record *record)
 {
-    struct kernel *k = d->client.kernel;
+    struct kernel *k = record->client.kernel;
     uint64_t after = UINT64_MAX;
 
-    for (struct wire *old = d->wires, *next; old && w->has_session; old = next) {
+    for (struct connection *old = record->connections, *next; old && conn->has_session; old = next) {
         next = old->next;
-        if (old->has_session && strcmp(old->session, w->session) == 0)
-            wire_close(old, WS_NORMAL, "the session has a newer connection");
+        if (old->has_session && strcmp(old->session, conn->session) == 0)
+            connection_close(old, WS_NORMAL, "the session has a newer connection");
     }
-    if (w->has_session)
-        after = desk_recall(d, w->session);
-    w->desk = d;
-    LIST_ADD(d->wires, w);
-    w->last = after == UINT64_MAX ? d->last : after;
+    if (conn->has_session)
+        after = record_recall(record, conn->session);
+    conn->record = record;
+    LIST_ADD(record->connections, conn);
+    conn->last = after == UINT64_MAX ? record->last : after;
     k->connections++;
-    greet(w);
+    greet(conn);
     /* How far it had read knew the front that is gone. What the kernel has said since is in the ring. */
-    w->is_catching_up = after == UINT64_MAX && w->has_session && k->is_adopted;
-    kernel_attach(k, &w->client, w->is_catching_up ? 0 : after);
-    w->is_catching_up = false;
-    if (w->back && k->state == KERNEL_BUSY)
-        greet_with(w, NULL, "busy");
-    else if (w->back && (k->state == KERNEL_DEAD || k->state == KERNEL_RESTARTING))
-        greet_with(w, NULL, kernel_state_names[k->state]);
+    conn->is_catching_up = after == UINT64_MAX && conn->has_session && k->is_adopted;
+    kernel_attach(k, &conn->client, conn->is_catching_up ? 0 : after);
+    conn->is_catching_up = false;
+    if (conn->back && k->state == KERNEL_BUSY)
+        greet_with(conn, NULL, "busy");
+    else if (conn->back && (k->state == KERNEL_DEAD || k->state == KERNEL_RESTARTING))
+        greet_with(conn, NULL, kernel_state_names[k->state]);
 }
 
-static struct wire *wire_new(struct call *c, const char *session)
+static struct connection *connection_new(struct gateway_request *c, const char *session)
 {
-    struct wire *w = calloc(1, sizeof *w);
+    struct connection *conn = calloc(1, sizeof *conn);
 
-    if (!w)
+    if (!conn)
         return NULL;
-    w->loop = c->front->loop;
-    w->client.on_message = on_kernel_message;
-    w->client.on_state = on_kernel_state;
-    w->stall.on_expire = on_stall;
-    w->has_session = session[0];
-    w->scopes = c->who.scopes;
-    snprintf(w->user, sizeof w->user, "%s", c->who.name);
+    conn->loop = c->front->loop;
+    conn->client.on_message = on_kernel_message;
+    conn->client.on_state = on_kernel_state;
+    conn->stall.on_expire = on_stall;
+    conn->has_session = session[0];
+    conn->scopes = c->who.scopes;
+    snprintf(conn->user, sizeof conn->user, "%s", c->who.name);
     if (session[0])
-        snprintf(w->session, sizeof w->session, "%s", session);
+        snprintf(conn->session, sizeof conn->session, "%s", session);
     else
-        jupyter_uuid(w->session);
-    snprintf(w->seen[0], sizeof w->seen[0], "%s", w->session);
-    w->n_seen = 1;
-    return w;
+        jupyter_uuid(conn->session);
+    snprintf(conn->seen[0], sizeof conn->seen[0], "%s", conn->session);
+    conn->n_seen = 1;
+    return conn;
 }
 
-void wire_open(struct call *c)
+void handle_channels(struct gateway_request *c)
 {
     static const char *const protocols[] = { "v1.kernel.websocket.jupyter.org", NULL };
     struct http_text session = { "", 0 };
-    struct kernel *k = call_any_kernel(c);
+    struct kernel *k = gateway_any_kernel(c);
 
     if (!k)
         return;
@@ -448,9 +454,9 @@ void wire_open(struct call *c)
         answer_fail(c, 400, "session_id is too long or malformed");
         return;
     }
-    struct desk *d = desk_of(k);
-    struct wire *w = d ? wire_new(c, r == 0 ? session.data : "") : NULL;
-    if (!w) {
+    struct kernel_record *record = record_of(c->jupyter, k);
+    struct connection *conn = record ? connection_new(c, r == 0 ? session.data : "") : NULL;
+    if (!conn) {
         answer_fail(c, 503, "out of memory");
         return;
     }
@@ -458,20 +464,20 @@ void wire_open(struct call *c)
         .protocols = protocols,
         .any_text = true,
         .max_message_bytes = MESSAGE_MOST,
-        .owner = w,
+        .owner = conn,
         .on_message = on_client_message,
         .on_writable = on_writable,
         .on_close = on_close,
     };
-    r = websocket_accept(c->r, &config, &w->socket);
+    r = websocket_accept(c->r, &config, &conn->socket);
     if (r < 0) {
-        free(w);
+        free(conn);
         if (r == -ENOMEM)
             http_request_abort(c->r);
         return;
     }
-    w->is_v1 = websocket_protocol(w->socket) != NULL;
-    if (share_join(&w->share, &c->front->memory, c->who.name) < 0)
+    conn->is_v1 = websocket_protocol(conn->socket) != NULL;
+    if (share_join(&conn->share, &c->front->memory, c->who.name) < 0)
         abort();        /* as everywhere where a few bytes are missing */
-    attach(w, d);
+    attach(conn, record);
 }

@@ -1,6 +1,6 @@
 /* Messages of WebSocket clients, both protocols, and our own.
  *
- * v1.kernel.websocket.jupyter.org is what kernels speak here, too. The older form is JSON text
+ * v1.kernel.websocket.jupyter.org is what kernels speak here, too. The default form is JSON text
  * {"header","parent_header","metadata","content","buffers","channel"} or, with buffers, a binary message: a big endian
  * u32 count, that many u32 offsets, then the JSON and the buffers. Clients leave things out: the channel (shell is
  * meant), the buffers, most of the header; dates come as numbers. Parts are cut out of what came and never written
@@ -9,13 +9,14 @@
 #include <endian.h>
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fd.h"
 #include "base/jsonout.h"
 #include "base/jsonscan.h"
-#include "doors/jupyter/door.h"
+#include "doors/jupyter/message.h"
 
 enum { BUFFERS_MOST = 4096, V1_LEAST = KERNEL_PARTS + 2 };
 
@@ -29,15 +30,14 @@ static int wrong(struct err *e, const char *what)
     return err_set(e, EINVAL, STEP_PROTOCOL, "%s", what);
 }
 
-void parcel_done(struct parcel *p)
+void client_message_done(struct client_message *p)
 {
     free(p->buffer);
     free(p->header_text);
-    json_decref(p->header);
-    *p = (struct parcel){ 0 };
+    *p = (struct client_message){ 0 };
 }
 
-static int find_channel(struct parcel *p, const char *name, size_t size, struct err *e)
+static int find_channel(struct client_message *p, const char *name, size_t size, struct err *e)
 {
     for (int i = 0; i < KERNEL_CHANNELS; i++)
         if (strlen(kernel_channel_names[i]) == size && memcmp(kernel_channel_names[i], name, size) == 0) {
@@ -57,9 +57,9 @@ static uint64_t u64_at(const char *data, size_t i)
     return le64toh(v);
 }
 
-int parcel_read_v1(struct parcel *p, const char *data, size_t size, struct err *e)
+int client_message_read_v1(struct client_message *p, const char *data, size_t size, struct err *e)
 {
-    *p = (struct parcel){ 0 };
+    *p = (struct client_message){ 0 };
     uint64_t n = size >= 8 ? u64_at(data, 0) : 0;
     if (n < V1_LEAST || n > V1_LEAST + BUFFERS_MOST || 8 * (n + 1) > size)
         return wrong(e, "wrong number of parts");
@@ -82,13 +82,13 @@ int parcel_read_v1(struct parcel *p, const char *data, size_t size, struct err *
     return find_channel(p, data + u64_at(data, 1), (size_t)(u64_at(data, 2) - u64_at(data, 1)), e);
 }
 
-int parcel_read_text(struct parcel *p, const char *data, size_t size, struct err *e)
+int client_message_read_text(struct client_message *p, const char *data, size_t size, struct err *e)
 {
     static const char *const names[KERNEL_PARTS] = { "header", "parent_header", "metadata", "content" };
     const struct jsonslice all = { data, size };
     char channel[16] = "shell";
 
-    *p = (struct parcel){ 0 };
+    *p = (struct client_message){ 0 };
     if (!jsonscan_is_object(data, size))
         return wrong(e, "not a JSON object");
     for (int i = 0; i < KERNEL_PARTS; i++) {
@@ -112,9 +112,9 @@ static uint32_t u32_at(const char *data, size_t i)
     return be32toh(v);
 }
 
-int parcel_read_binary(struct parcel *p, const char *data, size_t size, struct err *e)
+int client_message_read_binary(struct client_message *p, const char *data, size_t size, struct err *e)
 {
-    *p = (struct parcel){ 0 };
+    *p = (struct client_message){ 0 };
     size_t n = size >= 4 ? u32_at(data, 0) : 0;
     if (n < 1 || n > BUFFERS_MOST + 1 || 4 * (n + 1) > size)
         return wrong(e, "wrong number of buffers");
@@ -122,7 +122,7 @@ int parcel_read_binary(struct parcel *p, const char *data, size_t size, struct e
         if (u32_at(data, i) > size || u32_at(data, i) < (i == 1 ? 4 * (n + 1) : u32_at(data, i - 1)))
             return wrong(e, "wrong offsets");
     size_t end = n > 1 ? u32_at(data, 2) : size;
-    int r = parcel_read_text(p, data + u32_at(data, 1), end - u32_at(data, 1), e);
+    int r = client_message_read_text(p, data + u32_at(data, 1), end - u32_at(data, 1), e);
     if (r < 0)
         return r;
     p->n_buffers = (unsigned)n - 1;
@@ -136,11 +136,18 @@ int parcel_read_binary(struct parcel *p, const char *data, size_t size, struct e
 
 /* ---- completing ---- */
 
-static bool is_text(json_t *header, const char *name)
+static bool is_there(struct jsonslice value)
 {
-    json_t *v = json_object_get(header, name);
+    return value.data && value.data[0] == '"' && value.size > 2;
+}
 
-    return json_is_string(v) && json_string_length(v) > 0;
+/* False: it is no good. What is absent, or no text, is "". */
+static bool header_text(struct jsonslice header, const char *name, char *text, size_t size)
+{
+    struct jsonslice value = jsonscan_find(header, name);
+
+    text[0] = '\0';
+    return !is_there(value) || jsonscan_text(value, text, size);
 }
 
 static void complete_date(json_t *header)
@@ -154,44 +161,53 @@ static void complete_date(json_t *header)
     json_object_set_new(header, "date", json_string(text));
 }
 
-/* True: it was not there. */
-static bool fill(json_t *header, const char *name, const char *value)
+static void fill(json_t *header, struct jsonslice from, const char *name, const char *value)
 {
-    if (is_text(header, name))
-        return false;
-    json_object_set_new(header, name, json_string(value));      /* if that fails, the text below shows it */
-    return true;
+    if (!is_there(jsonscan_find(from, name)))
+        json_object_set_new(header, name, json_string(value));      /* if that fails, the text shows it */
 }
 
-int parcel_complete(struct parcel *p, const char *session, const char *user, struct err *e)
+/* The header is written anew. */
+static int add_missing(struct client_message *p, struct jsonslice from, const char *user, struct err *e)
 {
-    if (p->part[PART_HEADER].iov_len > HEADER_MOST)
-        return wrong(e, "the header is too long");
-    p->header = json_loadb(p->part[PART_HEADER].iov_base, p->part[PART_HEADER].iov_len, 0, NULL);
-    if (!json_is_object(p->header))
+    json_t *header = json_loadb(from.data, from.size, 0, NULL);
+
+    if (!json_is_object(header)) {
+        json_decref(header);
         return wrong(e, "the header is not a JSON object");
-    if (!is_text(p->header, "msg_id") || !is_text(p->header, "msg_type")
-        || json_string_length(json_object_get(p->header, "msg_id")) >= SESSION_SIZE
-        || json_string_length(json_object_get(p->header, "msg_type")) >= 48
-        || json_string_length(json_object_get(p->header, "session")) >= SESSION_SIZE)
-        return wrong(e, "the header needs msg_id and msg_type, and they must not be long");
-    bool filled = fill(p->header, "session", session);
-    filled |= fill(p->header, "username", user);
-    filled |= fill(p->header, "version", "5.3");
-    if (!is_text(p->header, "date")) {
-        filled = true;
-        complete_date(p->header);
     }
-    p->type = json_string_value(json_object_get(p->header, "msg_type"));
-    p->id = json_string_value(json_object_get(p->header, "msg_id"));
-    p->session = json_string_value(json_object_get(p->header, "session"));
-    if (!filled)
-        return 0;
-    p->header_text = json_dumps(p->header, JSON_COMPACT);
-    if (!p->header_text || !p->session)
+    fill(header, from, "session", p->session);
+    fill(header, from, "username", user);
+    fill(header, from, "version", "5.3");
+    if (!is_there(jsonscan_find(from, "date")))
+        complete_date(header);
+    p->header_text = json_dumps(header, JSON_COMPACT);
+    json_decref(header);
+    if (!p->header_text)
         return err_at(e, ENOMEM, STEP_MEMORY, 0, "message");
     p->part[PART_HEADER] = slice(p->header_text, strlen(p->header_text));
     return 0;
+}
+
+int client_message_complete(struct client_message *p, const char *session, const char *user, struct err *e)
+{
+    static const char *const needed[] = { "session", "username", "version", "date" };
+    const struct jsonslice header = { p->part[PART_HEADER].iov_base, p->part[PART_HEADER].iov_len };
+    bool is_complete = true;
+
+    if (header.size > HEADER_MOST)
+        return wrong(e, "the header is too long");
+    if (!jsonscan_is_object(header.data, header.size))
+        return wrong(e, "the header is not a JSON object");
+    if (!header_text(header, "msg_id", p->id, sizeof p->id) || !p->id[0]
+        || !header_text(header, "msg_type", p->type, sizeof p->type) || !p->type[0]
+        || !header_text(header, "session", p->session, sizeof p->session))
+        return wrong(e, "the header needs msg_id and msg_type, and they must not be long");
+    if (!p->session[0])
+        snprintf(p->session, sizeof p->session, "%s", session);
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        is_complete &= is_there(jsonscan_find(header, needed[i]));
+    return is_complete ? 0 : add_missing(p, header, user, e);
 }
 
 /* ---- our own ---- */
@@ -276,7 +292,7 @@ static void put_u32(struct buf *b, size_t i, size_t value)
     memcpy(b->data + 4 * i, &v, 4);
 }
 
-char *message_legacy(const struct kernel_message *m, size_t *ret_size, bool *ret_is_text)
+char *message_default(const struct kernel_message *m, size_t *ret_size, bool *ret_is_text)
 {
     struct buf b;
     size_t n = m->n_buffers;

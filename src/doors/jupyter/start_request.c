@@ -22,9 +22,9 @@ bool jupyter_id_is_valid(const char *id)
     return n >= 1 && n <= 128 && !id[n];
 }
 
-static bool is_passed_on(const struct config *config, const char *name)
+static bool is_passed_on(const struct jupyter_config *config, const char *name)
 {
-    const char *list = config->jupyter.client_envs;
+    const char *list = config->client_envs;
 
     if (strncmp(name, "KERNEL_", 7) == 0)
         return true;
@@ -36,7 +36,7 @@ static bool is_passed_on(const struct config *config, const char *name)
     return false;
 }
 
-static int check(const struct config *config, const char *name, json_t *value, struct err *e)
+static int check(const struct jupyter_config *config, const char *name, json_t *value, struct err *e)
 {
     if (!json_is_string(value))
         return err_set(e, EINVAL, STEP_USAGE, "env: the value of '%s' must be a string", parse_quote(name).text);
@@ -71,21 +71,21 @@ static bool is_set_here(const char *name)
         || strcmp(name, "KERNEL_LANGUAGE") == 0;
 }
 
-static int copy_env(const struct config *config, json_t *env, struct wish *w, struct err *e)
+static int copy_env(const struct jupyter *j, json_t *env, struct start_request *q, struct err *e)
 {
     const char *name;
     json_t *value;
     size_t n = 0;
 
-    w->env = calloc(json_object_size(env) + 4, sizeof *w->env);
-    if (!w->env)
+    q->env = calloc(json_object_size(env) + 4, sizeof *q->env);
+    if (!q->env)
         return err_at(e, ENOMEM, STEP_MEMORY, 0, "env");
     json_object_foreach(env, name, value)
-        if (is_passed_on(config, name) && !is_set_here(name)
-            && !(w->env[n++] = assignment(name, json_string_value(value))))
+        if (is_passed_on(j->config, name) && !is_set_here(name)
+            && !(q->env[n++] = assignment(name, json_string_value(value))))
             return err_at(e, ENOMEM, STEP_MEMORY, 0, "env");
-    if (!(w->env[n++] = assignment("KERNEL_ID", w->id)) || !(w->env[n++] = assignment("KERNEL_GATEWAY", "1"))
-        || !(w->env[n] = assignment("KERNEL_LANGUAGE", config->template[w->spec - 1].language)))
+    if (!(q->env[n++] = assignment("KERNEL_ID", q->id)) || !(q->env[n++] = assignment("KERNEL_GATEWAY", "1"))
+        || !(q->env[n] = assignment("KERNEL_LANGUAGE", j->front->config.template[q->spec - 1].language)))
         return err_at(e, ENOMEM, STEP_MEMORY, 0, "env");
     return 0;
 }
@@ -106,13 +106,13 @@ static json_t *cpus(const char *text)
     return end > text && strcmp(end, "m") == 0 ? json_real((double)milli / 1000) : json_string(text);
 }
 
-static int read_box(const struct front *front, json_t *env, struct wish *w, struct err *e)
+static int read_box(const struct front *front, json_t *env, struct start_request *q, struct err *e)
 {
     const char *memory = get(env, "KERNEL_MEMORY_LIMIT"), *cpu = get(env, "KERNEL_CPUS_LIMIT");
     const char *user = get(env, "KERNEL_USERNAME");
     json_t *limits = json_object();
-    json_t *labels = json_pack("{s:s,s:s}", JUPYTER_LABEL, spec_name(&front->config, w->spec), JUPYTER_LABEL "-kernel",
-                               w->id);
+    json_t *labels = json_pack("{s:s,s:s}", JUPYTER_LABEL, spec_name(&front->config, q->spec), JUPYTER_LABEL "-kernel",
+                               q->id);
 
     memory = memory ? memory : get(env, "KERNEL_MEMORY");
     cpu = cpu ? cpu : get(env, "KERNEL_CPUS");
@@ -123,11 +123,11 @@ static int read_box(const struct front *front, json_t *env, struct wish *w, stru
     /* Only noted: who somebody is says the token. */
     if (user && strlen(user) <= 255)
         json_object_set_new(labels, JUPYTER_LABEL "-user", json_string(user));
-    w->box = json_pack("{s:o,s:o}", "labels", labels, "limits", limits);
-    return w->box ? 0 : err_at(e, ENOMEM, STEP_MEMORY, 0, "the kernel's box");
+    q->box = json_pack("{s:o,s:o}", "labels", labels, "limits", limits);
+    return q->box ? 0 : err_at(e, ENOMEM, STEP_MEMORY, 0, "the kernel's box");
 }
 
-static int read_spec(const struct front *front, json_t *root, json_t *env, struct wish *w, struct err *e)
+static int read_spec(const struct front *front, json_t *root, json_t *env, struct start_request *q, struct err *e)
 {
     const char *name = get(env, "KERNEL_TEMPLATE");
     json_t *given = json_object_get(root, "name");
@@ -139,53 +139,53 @@ static int read_spec(const struct front *front, json_t *root, json_t *env, struc
             return err_set(e, EINVAL, STEP_USAGE, "name must be a string");
         name = json_string_value(given)[0] ? json_string_value(given) : NULL;
     }
-    w->spec = spec_find(&front->config, name);
-    if (w->spec)
+    q->spec = spec_find(&front->config, name);
+    if (q->spec)
         return 0;
     spec_names(&front->config, names, sizeof names);
     return err_set(e, EINVAL, STEP_USAGE, "there is no kernelspec '%s' here; there is: %s",
                    parse_quote(name ? name : "").text, names);
 }
 
-static int read_id(json_t *root, json_t *env, struct wish *w, struct err *e)
+static int read_id(json_t *root, json_t *env, struct start_request *q, struct err *e)
 {
     json_t *given = json_object_get(root, "kernel_id");
     const char *id = get(env, "KERNEL_ID");
 
     if (!id && given && !json_is_null(given)) {
         id = json_is_string(given) ? json_string_value(given) : "";
-        w->may_exist = true;
+        q->may_exist = true;
     }
     if (id && !jupyter_id_is_valid(id))
         return err_set(e, EINVAL, STEP_USAGE,
                        "%s: a kernel's id is 1 to 128 letters, digits, '.', '_' and '-', not '%s'",
-                       w->may_exist ? "kernel_id" : "KERNEL_ID", parse_quote(id).text);
-    w->is_chosen = id != NULL;
+                       q->may_exist ? "kernel_id" : "KERNEL_ID", parse_quote(id).text);
+    q->is_chosen = id != NULL;
     if (id)
-        snprintf(w->id, sizeof w->id, "%s", id);
+        snprintf(q->id, sizeof q->id, "%s", id);
     else
-        jupyter_uuid(w->id);
+        jupyter_uuid(q->id);
     return 0;
 }
 
-static int read_launch(json_t *env, struct wish *w, struct err *e)
+static int read_launch(json_t *env, struct start_request *q, struct err *e)
 {
     const char *text = get(env, "KERNEL_LAUNCH_TIMEOUT");
     uint64_t ms = LAUNCH_MS;
     int r = text ? parse_duration("KERNEL_LAUNCH_TIMEOUT", text, &ms, e) : 0;
 
-    w->launch_ms = (uint32_t)(ms < LAUNCH_LEAST_MS ? LAUNCH_LEAST_MS : ms > LAUNCH_MOST_MS ? LAUNCH_MOST_MS : ms);
+    q->launch_ms = (uint32_t)(ms < LAUNCH_LEAST_MS ? LAUNCH_LEAST_MS : ms > LAUNCH_MOST_MS ? LAUNCH_MOST_MS : ms);
     return r;
 }
 
-int wish_read(const struct front *front, json_t *root, struct wish *ret, struct err *e)
+int start_request_read(const struct jupyter *j, json_t *root, struct start_request *ret, struct err *e)
 {
     json_t *env = json_object_get(root, "env");
     const char *name;
     json_t *value;
     int r = 0;
 
-    *ret = (struct wish){ 0 };
+    *ret = (struct start_request){ 0 };
     if (env && !json_is_null(env) && !json_is_object(env))
         return err_set(e, EINVAL, STEP_USAGE, "env must be an object of strings");
     if (json_object_size(env) > ENV_MOST)
@@ -193,28 +193,28 @@ int wish_read(const struct front *front, json_t *root, struct wish *ret, struct 
     if (json_is_object(env)) {
         json_object_foreach(env, name, value)
             if (r == 0)
-                r = check(&front->config, name, value, e);
+                r = check(j->config, name, value, e);
     }
     if (r == 0)
-        r = read_spec(front, root, env, ret, e);
+        r = read_spec(j->front, root, env, ret, e);
     if (r == 0)
         r = read_id(root, env, ret, e);
     if (r == 0)
         r = read_launch(env, ret, e);
     if (r == 0)
-        r = read_box(front, env, ret, e);
+        r = read_box(j->front, env, ret, e);
     if (r == 0)
-        r = copy_env(&front->config, env, ret, e);
+        r = copy_env(j, env, ret, e);
     if (r < 0)
-        wish_done(ret);
+        start_request_done(ret);
     return r;
 }
 
-void wish_done(struct wish *w)
+void start_request_done(struct start_request *q)
 {
-    for (char **p = w->env; p && *p; p++)
+    for (char **p = q->env; p && *p; p++)
         free(*p);
-    free(w->env);
-    json_decref(w->box);
-    *w = (struct wish){ 0 };
+    free(q->env);
+    json_decref(q->box);
+    *q = (struct start_request){ 0 };
 }

@@ -12,6 +12,9 @@
 #include "front/identity/auth.h"
 #include "http/server.h"
 
+/* Twelve digits: 0.64 stays 0.64. */
+#define MCP_DUMP (JSON_COMPACT | JSON_REAL_PRECISION(12))
+
 enum {
     MCP_TICK_MS = 15000,
     MCP_FRESH_MS = 60000,
@@ -27,7 +30,12 @@ struct kernel;
 struct mcp_tool;
 struct service;
 
+struct mcp {
+    struct mcp_call *calls;                 /* all that run */
+};
+
 struct mcp_call {
+    struct mcp          *mcp;
     struct mcp_call     *next, **back;      /* all that run */
     struct front        *front;
     struct http_request *r;

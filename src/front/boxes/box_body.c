@@ -8,15 +8,18 @@
 #include "front/boxes/box_private.h"
 #include "front/front.h"
 
-static const char *const profiles[] = { "strict", "standard", "system" };
-
-static json_t *limits_json(const struct frame_limits *l, bool whole)
+json_t *limits_json(const struct limits *l, unsigned flags)
 {
-    json_t *o = json_pack("{s:I,s:f}", "memory", (json_int_t)l->memory_bytes, "cpus", (double)l->cpu_milli / 1000);
+    json_t *o = json_object();
 
-    if (whole) {
-        json_object_set_new(o, "disk", json_integer((json_int_t)l->disk_bytes));
-        json_object_set_new(o, "pids", json_integer(l->pids));
+    for (size_t i = 0; i < LIMITS; i++) {
+        const struct limit *limit = &limit_table[i];
+        uint64_t value = limit_get(l, limit);
+        if ((limit->flags & flags) != flags)
+            continue;
+        json_object_set_new(o, limit->name,
+                            limit->kind == LIMIT_CPUS ? json_real((double)value / 1000)
+                                                      : json_integer((json_int_t)value));
     }
     return o;
 }
@@ -51,11 +54,11 @@ json_t *box_json(const struct box *b)
     json_object_set_new(o, "template", template ? json_string(template->name) : json_null());
     json_object_set_new(o, "writable_root", json_boolean(s->writable_root));
     json_object_set_new(o, "store", json_string(s->on_disk ? "disk" : "memory"));
-    json_object_set_new(o, "profile", json_string(profiles[s->profile]));
+    json_object_set_new(o, "profile", json_string(profile_name(s->profile)));
     json_object_set_new(o, "hostname", json_string(s->hostname));
     json_object_set_new(o, "user", json_pack("{s:I,s:I}", "uid", (json_int_t)s->uid, "gid", (json_int_t)s->gid));
-    json_object_set_new(o, "limits", limits_json(&s->limits, true));
-    json_object_set_new(o, "requests", limits_json(&s->requests, false));
+    json_object_set_new(o, "limits", limits_json(&s->limits, 0));
+    json_object_set_new(o, "requests", limits_json(&s->requests, LIMIT_REQUEST));
     json_object_set_new(o, "env", json_incref(s->env));
     json_object_set_new(o, "labels", json_incref(s->labels));
     json_object_set_new(o, "mounts", mounts_json(s));
@@ -77,12 +80,15 @@ static uint64_t number_of(json_t *o, const char *key)
     return (uint64_t)json_integer_value(json_object_get(o, key));
 }
 
-static void limits_of(json_t *o, struct frame_limits *l)
+static void limits_of(json_t *o, struct limits *l)
 {
-    l->memory_bytes = number_of(o, "memory");
-    l->disk_bytes = number_of(o, "disk");
-    l->pids = (uint32_t)number_of(o, "pids");
-    l->cpu_milli = (uint32_t)(json_number_value(json_object_get(o, "cpus")) * 1000 + 0.5);
+    for (size_t i = 0; i < LIMITS; i++) {
+        const struct limit *limit = &limit_table[i];
+        limit_set(l, limit,
+                  limit->kind == LIMIT_CPUS
+                      ? (uint64_t)(json_number_value(json_object_get(o, limit->name)) * 1000 + 0.5)
+                      : number_of(o, limit->name));
+    }
 }
 
 static void text_of(json_t *o, const char *key, char *text, size_t size)
@@ -105,9 +111,8 @@ int box_from_json(struct box *b, json_t *body, struct err *e)
     text_of(body, "message", b->message, sizeof b->message);
     text_of(body, "hostname", s->hostname, sizeof s->hostname);
     text_of(body, "profile", text, sizeof text);
-    for (uint32_t i = 0; i < 3; i++)
-        if (strcmp(profiles[i], text) == 0)
-            s->profile = i;
+    if (profile_parse(text) < PROFILE_COUNT)
+        s->profile = profile_parse(text);
     text_of(body, "root", text, sizeof text);
     for (uint32_t i = 0; i < b->front->config.n_roots; i++)
         if (strcmp(b->front->config.root_name[i], text) == 0)

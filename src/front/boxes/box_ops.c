@@ -22,10 +22,8 @@ struct call {
     void         *arg;
     enum phase    phase;        /* to go to if it worked */
     bool          in_family;    /* a create: it was asked for with a family, which may have ended meanwhile */
-    struct frame_limits limits;
+    struct limits limits;
 };
-
-static struct call *calls;      /* in flight, of the one front of this process */
 
 static struct call *call_new(struct box *b, box_callback *done, void *arg)
 {
@@ -37,7 +35,7 @@ static struct call *call_new(struct box *b, box_callback *done, void *arg)
     c->done = done;
     c->arg = arg;
     c->phase = PHASE_COUNT;
-    LIST_ADD(calls, c);
+    LIST_ADD(b->front->boxes.calls, c);
     return c;
 }
 
@@ -49,17 +47,22 @@ static void call_free(struct call *c)
 
 void box_calls_cancel(struct front *front, void *arg)
 {
-    (void)front;
-    for (struct call *c = calls; c; c = c->next)
+    for (struct call *c = front->boxes.calls; c; c = c->next)
         if (c->arg == arg) {
             c->done = NULL;
             c->usage = NULL;
         }
 }
 
+void box_calls_free(struct front *front)
+{
+    while (front->boxes.calls)
+        call_free(front->boxes.calls);
+}
+
 bool box_has_calls(const struct box *b)
 {
-    for (struct call *c = calls; c; c = c->next)
+    for (const struct call *c = b->front->boxes.calls; c; c = c->next)
         if (c->box == b)
             return true;
     return false;
@@ -94,11 +97,11 @@ uint32_t box_free_slot(const struct boxes *all)
 
 /* What a box has or will have when the keeper has answered: changes that are under way count already, or many that are
  * asked for together would each find the quota free. */
-static struct frame_limits limits_to_come(const struct box *b)
+static struct limits limits_to_come(const struct box *b)
 {
-    struct frame_limits most = b->settings.limits;
+    struct limits most = b->settings.limits;
 
-    for (const struct call *c = calls; c; c = c->next)
+    for (const struct call *c = b->front->boxes.calls; c; c = c->next)
         if (c->box == b) {
             most.memory_bytes = c->limits.memory_bytes > most.memory_bytes ? c->limits.memory_bytes : most.memory_bytes;
             most.cpu_milli = c->limits.cpu_milli > most.cpu_milli ? c->limits.cpu_milli : most.cpu_milli;
@@ -120,7 +123,7 @@ static int check_quota(struct front *front, const char *owner, const struct box_
             boxes++;
             if (b->phase == PHASE_STOPPED)
                 continue;
-            struct frame_limits theirs = limits_to_come(b);
+            struct limits theirs = limits_to_come(b);
             memory += theirs.memory_bytes;
             cpu += theirs.cpu_milli;
         }
@@ -140,9 +143,9 @@ static int check_quota(struct front *front, const char *owner, const struct box_
 }
 
 /* Less is always allowed, also by somebody whose quota has become smaller. */
-static int check_growth(struct box *b, const struct frame_limits *limits, struct err *e)
+static int check_growth(struct box *b, const struct limits *limits, struct err *e)
 {
-    const struct frame_limits *now = &b->settings.limits;
+    const struct limits *now = &b->settings.limits;
     struct box_settings wanted = { .limits = *now };
 
     if (limits->memory_bytes)
@@ -154,13 +157,13 @@ static int check_growth(struct box *b, const struct frame_limits *limits, struct
     return check_quota(b->front, b->owner, &wanted, b, e);
 }
 
-struct frame_limits boxes_left(const struct front *front)
+struct limits boxes_left(const struct front *front)
 {
-    const struct frame_limits *taken = &front->boxes.requested;
+    const struct limits *taken = &front->boxes.requested;
     uint64_t memory = front->config.host_memory_bytes;
     uint32_t cpu = front->config.host_cpu_milli;
 
-    return (struct frame_limits){
+    return (struct limits){
         .memory_bytes = memory > taken->memory_bytes ? memory - taken->memory_bytes : 0,
         .cpu_milli = cpu > taken->cpu_milli ? cpu - taken->cpu_milli : 0,
     };
@@ -169,7 +172,7 @@ struct frame_limits boxes_left(const struct front *front)
 /* The sum of what was guaranteed never exceeds what there is. */
 static int check_host(struct front *front, const struct box_settings *s, struct err *e)
 {
-    const struct frame_limits left = boxes_left(front);
+    const struct limits left = boxes_left(front);
 
     if (s->requests.memory_bytes > left.memory_bytes)
         return err_set(e, ENOSPC, STEP_USAGE, "this host cannot guarantee %llu bytes of memory: %llu of %llu are free",
@@ -184,14 +187,7 @@ static int check_host(struct front *front, const struct box_settings *s, struct 
 
 static void fill_defaults(const struct config *config, struct box_settings *s)
 {
-    if (!s->limits.memory_bytes)
-        s->limits.memory_bytes = config->default_memory_bytes;
-    if (!s->limits.disk_bytes)
-        s->limits.disk_bytes = config->default_disk_bytes;
-    if (!s->limits.pids)
-        s->limits.pids = config->default_pids;
-    if (!s->limits.cpu_milli)
-        s->limits.cpu_milli = config->default_cpu_milli;
+    limits_fill(&s->limits, &config->defaults);
     if (!s->ttl_s)
         s->ttl_s = config->ttl_s;
     if (!s->idle_s)
@@ -262,28 +258,39 @@ void box_raised(struct box *b, const struct err *e)
     box_wake(b, NULL);
 }
 
+/* Root, layers and place to write to, then what the caller brought: an order that every box has. */
+void box_create_frame(const struct front *front, const struct box_settings *s, uint64_t number, uint32_t family,
+                      struct request_create *ret)
+{
+    *ret = (struct request_create){
+        .head.type = REQUEST_CREATE,
+        .token = number,
+        .limits = s->limits,
+        .profile = s->profile,
+        .flags = CREATE_TERMINAL,
+        .uid = s->uid,
+        .gid = s->gid,
+        .family = family,
+    };
+    memcpy(ret->hostname, s->hostname, sizeof ret->hostname);
+    frame_mount_add(ret, MOUNT_ROOT, s->root)->writable = s->writable_root;
+    uint32_t template = families_layers(front, s);
+    if (template)
+        frame_mount_add(ret, MOUNT_LAYER, template);
+    frame_mount_add(ret, s->on_disk ? MOUNT_STORE : MOUNT_TMPFS, s->on_disk ? number : 0);
+    for (uint32_t i = 0; i < s->n_mounts; i++)
+        ret->mount[ret->n_mounts++] = s->mount[i];
+}
+
 void box_ask_keeper(struct box *b, const int *mount_fd)
 {
     const struct box_settings *s = &b->settings;
-    struct request_create q = {
-        .head = head(b, REQUEST_CREATE),
-        .token = b->number,
-        .store = s->on_disk ? b->number : 0,
-        .limits = s->limits,
-        .profile = s->profile,
-        .flags = CREATE_TERMINAL | (s->writable_root ? CREATE_WRITABLE_ROOT : 0),
-        .uid = s->uid,
-        .gid = s->gid,
-        .root = s->root,
-        .owner_uid = b->owner_uid,
-        .owner_gid = b->owner_gid,
-        .n_mounts = s->n_mounts,
-        .template = families_layers(b->front, s),
-        .family = b->family,
-    };
+    struct request_create q;
 
-    memcpy(q.hostname, s->hostname, sizeof q.hostname);
-    memcpy(q.mount, s->mount, sizeof q.mount);
+    box_create_frame(b->front, s, b->number, b->family, &q);
+    q.head.box = b->slot;
+    q.owner_uid = b->owner_uid;
+    q.owner_gid = b->owner_gid;
     struct call *c = call_new(b, NULL, NULL);
     c->in_family = b->family != 0;
     keeper_link_request(b->front->keeper, &q, sizeof q, mount_fd, s->n_mounts, on_created, c);
@@ -439,12 +446,10 @@ static void on_done(const struct event *event, int *fds, size_t n_fds, void *arg
         /* It may be asked to end meanwhile, and then that is what it does. */
         if (c->phase < PHASE_COUNT && (b->phase == PHASE_RUNNING || b->phase == PHASE_PAUSED))
             box_set_phase(b, c->phase, NULL, NULL);
-        struct frame_limits *now = &b->settings.limits;
-        now->memory_bytes = c->limits.memory_bytes ? c->limits.memory_bytes : now->memory_bytes;
-        now->pids = c->limits.pids ? c->limits.pids : now->pids;
-        now->cpu_milli = c->limits.cpu_milli ? c->limits.cpu_milli : now->cpu_milli;
-        if (c->limits.memory_bytes || c->limits.pids || c->limits.cpu_milli)
+        if (!limits_equal(&c->limits, &(struct limits){ 0 })) {
+            limits_update(&b->settings.limits, &c->limits);
             box_save(b);
+        }
     }
     if (c->usage)
         c->usage(b, &event->usage, event->result < 0 ? &event->err : NULL, c->arg);
@@ -467,7 +472,7 @@ int box_pause(struct box *b, bool pause, box_callback *call, void *arg, struct e
     return 0;
 }
 
-int box_update(struct box *b, const struct frame_limits *limits, json_t *labels, const uint32_t *ttl_s,
+int box_update(struct box *b, const struct limits *limits, json_t *labels, const uint32_t *ttl_s,
                const uint32_t *idle_s, box_callback *call, void *arg, struct err *e)
 {
     int r = check_phase(b, IN(PHASE_RUNNING) | IN(PHASE_PAUSED), e);

@@ -36,9 +36,13 @@ void        box_arm_timers(struct box *b);
 void        box_wait(struct box *b, box_callback *call, void *arg);
 void        box_wake(struct box *b, const struct err *e);
 
+/* box_ops.c: the frame for such a box; its slot is yet to be filled in. number: the front's name for it. */
+void        box_create_frame(const struct front *front, const struct box_settings *s, uint64_t number, uint32_t family,
+                             struct request_create *ret);
 /* box_ops.c: forgets the calls in flight that have this arg. */
 void        box_calls_cancel(struct front *front, void *arg);
 bool        box_has_calls(const struct box *b);
+void        box_calls_free(struct front *front);      /* unanswered, when nobody can answer any more */
 
 /* box_ops.c: may the box have a place among the running ones, and which? */
 MUST_CHECK int box_admit_again(struct box *b, uint32_t *ret_slot, struct err *e);

@@ -1,5 +1,6 @@
-/* What a caller may ask of a new box. */
 #define _GNU_SOURCE
+#include "front/boxes/box_request.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -9,66 +10,81 @@
 
 #include "base/fd.h"
 #include "base/parse.h"
-#include "doors/native/door.h"
+#include "front/front.h"
+#include "front/identity/auth.h"
+#include "front/request/fields.h"
+#include "proto/checks.h"
 
-enum { PIDS_MAX = 4194304, MEMORY_LEAST = 1 << 20 };
 #define MEMORY_ALL UINT64_MAX       /* "max": what this server may give to one box */
 
 /* ---- limits ---- */
 
-static int take_memory(const char *name, json_t *v, void *into, struct err *e)
+static int take_limit(const struct limit *limit, const char *name, json_t *v, struct limits *into, struct err *e)
 {
-    if (json_is_string(v) && strcmp(json_string_value(v), "max") == 0) {
-        ((struct frame_limits *)into)->memory_bytes = MEMORY_ALL;
-        return 0;
+    uint64_t value = 0;
+    uint32_t small = 0;
+    int r = 0;
+
+    if (limit->flags & LIMIT_ALL && json_is_string(v) && strcmp(json_string_value(v), "max") == 0)
+        value = MEMORY_ALL;
+    else if (limit->kind == LIMIT_SIZE)
+        r = body_size(name, v, &value, e);
+    else if (limit->kind == LIMIT_CPUS)
+        r = body_cpus(name, v, &small, e);
+    else
+        r = body_count(name, v, (uint32_t)limit->least, (uint32_t)limit->most, &small, e);
+    if (limit->kind != LIMIT_SIZE)
+        value = small;
+    if (r == 0 && value < limit->least)
+        r = err_set(e, EINVAL, STEP_USAGE, "%s must be %s or more", name, limit_show(limit, limit->least).text);
+    if (r == 0)
+        limit_set(into, limit, value);
+    return r;
+}
+
+int box_request_limits(const char *name, json_t *value, struct limits *into, struct err *e)
+{
+    const unsigned flags = strcmp(name, "requests") == 0 ? LIMIT_REQUEST : 0;
+    const char *key;
+    json_t *one;
+    int r = 0;
+
+    if (!json_is_object(value))
+        return err_set(e, EINVAL, STEP_USAGE, "%s must be an object", name);
+    json_object_foreach(value, key, one) {
+        const struct limit *limit = limit_find(key, strlen(key));
+        char where[96];
+        if (!limit || (limit->flags & flags) != flags)
+            return err_set(e, EINVAL, STEP_USAGE, "unknown field '%s.%s'", name, parse_quote(key).text);
+        snprintf(where, sizeof where, "%s.%s", name, key);
+        if ((r = take_limit(limit, where, one, into, e)) < 0)
+            return r;
     }
-    return body_size(name, v, &((struct frame_limits *)into)->memory_bytes, e);
+    return 0;
 }
 
-static int take_disk(const char *name, json_t *v, void *into, struct err *e)
+int box_request_live_limits(const struct config *config, json_t *value, struct limits *into, struct err *e)
 {
-    return body_size(name, v, &((struct frame_limits *)into)->disk_bytes, e);
+    int r = box_request_limits("limits", value, into, e);
+
+    for (size_t i = 0; i < LIMITS && r == 0; i++)
+        if (!(limit_table[i].flags & LIMIT_LIVE) && limit_get(into, &limit_table[i]))
+            r = err_set(e, EINVAL, STEP_USAGE, "limits.%s cannot be changed once the box is there",
+                        limit_table[i].name);
+    return r < 0 ? r : box_request_check_limits(config, into, e);
 }
 
-static int take_cpus(const char *name, json_t *v, void *into, struct err *e)
-{
-    return body_cpus(name, v, &((struct frame_limits *)into)->cpu_milli, e);
-}
-
-static int take_pids(const char *name, json_t *v, void *into, struct err *e)
-{
-    return body_count(name, v, 1, PIDS_MAX, &((struct frame_limits *)into)->pids, e);
-}
-
-static const struct body_field limit_fields[] = {
-    { "memory", take_memory }, { "cpus", take_cpus },
-    /* Only limits, no requests: */
-    { "disk", take_disk }, { "pids", take_pids },
-};
-
-int settings_limits(const char *name, json_t *value, struct frame_limits *into, struct err *e)
-{
-    char where[32];
-
-    snprintf(where, sizeof where, "%s.", name);
-    return body_fields(value, where, limit_fields, strcmp(name, "requests") == 0 ? 2 : 4, into, e);
-}
-
-int settings_check_limits(const struct config *config, const struct frame_limits *l, struct err *e)
+int box_request_check_limits(const struct config *config, const struct limits *l, struct err *e)
 {
     if (l->memory_bytes == MEMORY_ALL)
         return err_set(e, EINVAL, STEP_USAGE, "limits.memory may be \"max\" for a new box only");
-    if (config->max_memory_bytes && l->memory_bytes > config->max_memory_bytes)
-        return err_set(e, EINVAL, STEP_USAGE, "limits.memory may be %llu bytes on this server, not %llu",
-                       (unsigned long long)config->max_memory_bytes, (unsigned long long)l->memory_bytes);
-    if (l->memory_bytes && l->memory_bytes < MEMORY_LEAST)
-        return err_set(e, EINVAL, STEP_USAGE, "limits.memory must be %d bytes or more", MEMORY_LEAST);
-    if (config->max_disk_bytes && l->disk_bytes > config->max_disk_bytes)
-        return err_set(e, EINVAL, STEP_USAGE, "limits.disk may be %llu bytes on this server, not %llu",
-                       (unsigned long long)config->max_disk_bytes, (unsigned long long)l->disk_bytes);
-    if (config->max_pids && l->pids > config->max_pids)
-        return err_set(e, EINVAL, STEP_USAGE, "limits.pids may be %u on this server, not %u", config->max_pids,
-                       l->pids);
+    for (size_t i = 0; i < LIMITS; i++) {
+        const struct limit *limit = &limit_table[i];
+        uint64_t asked = limit_get(l, limit), most = limit_get(&config->most, limit);
+        if (most && asked > most)
+            return err_set(e, EINVAL, STEP_USAGE, "limits.%s may be %s on this server, not %s", limit->name,
+                           limit_show(limit, most).text, limit_show(limit, asked).text);
+    }
     if (config->host_cpu_milli && l->cpu_milli > config->host_cpu_milli)
         return err_set(e, EINVAL, STEP_USAGE, "limits.cpus may be %u.%03u on this server",
                        config->host_cpu_milli / 1000, config->host_cpu_milli % 1000);
@@ -77,19 +93,19 @@ int settings_check_limits(const struct config *config, const struct frame_limits
 
 static int take_limits(const char *name, json_t *v, void *into, struct err *e)
 {
-    return settings_limits(name, v, &((struct create_body *)into)->settings.limits, e);
+    return box_request_limits(name, v, &((struct box_request *)into)->settings.limits, e);
 }
 
 static int take_requests(const char *name, json_t *v, void *into, struct err *e)
 {
-    return settings_limits(name, v, &((struct create_body *)into)->settings.requests, e);
+    return box_request_limits(name, v, &((struct box_request *)into)->settings.requests, e);
 }
 
 /* ---- the rest ---- */
 
 static int take_name(const char *name, json_t *v, void *into, struct err *e)
 {
-    struct create_body *c = into;
+    struct box_request *c = into;
 
     if (json_is_null(v))
         return 0;
@@ -102,8 +118,8 @@ static int take_name(const char *name, json_t *v, void *into, struct err *e)
 
 static int take_root(const char *name, json_t *v, void *into, struct err *e)
 {
-    struct create_body *c = into;
-    const struct config *config = &c->ask->front->config;
+    struct box_request *c = into;
+    const struct config *config = &c->front->config;
     const char *text;
     int r = body_text(name, v, 63, &text, e);
 
@@ -120,13 +136,13 @@ static int take_root(const char *name, json_t *v, void *into, struct err *e)
 
 static int take_template(const char *name, json_t *v, void *into, struct err *e)
 {
-    struct create_body *c = into;
+    struct box_request *c = into;
     const char *text;
     int r = json_is_null(v) ? 0 : body_text(name, v, 63, &text, e);
 
     if (r < 0 || json_is_null(v))
         return r;
-    c->settings.template = config_template_find(&c->ask->front->config, text);
+    c->settings.template = config_template_find(&c->front->config, text);
     return c->settings.template ? 0
                                 : err_set(e, EINVAL, STEP_USAGE, "%s: there is no template '%s' on this server; its "
                                           "configuration names them", name, parse_quote(text).text);
@@ -134,20 +150,19 @@ static int take_template(const char *name, json_t *v, void *into, struct err *e)
 
 static int take_profile(const char *name, json_t *v, void *into, struct err *e)
 {
-    static const char *const profiles[] = { "strict", "standard", "system" };
-    struct create_body *c = into;
+    struct box_request *c = into;
+    enum profile profile = profile_parse(json_string_value(v));
 
-    for (uint32_t i = 0; i < 3; i++)
-        if (json_is_string(v) && strcmp(json_string_value(v), profiles[i]) == 0) {
-            c->settings.profile = i;
-            return 0;
-        }
+    if (profile < PROFILE_COUNT) {
+        c->settings.profile = profile;
+        return 0;
+    }
     return err_set(e, EINVAL, STEP_USAGE, "%s must be \"strict\", \"standard\" or \"system\"", name);
 }
 
 static int take_env(const char *name, json_t *v, void *into, struct err *e)
 {
-    struct create_body *c = into;
+    struct box_request *c = into;
     int r = body_env(name, v, e);
 
     if (r == 0)
@@ -157,7 +172,7 @@ static int take_env(const char *name, json_t *v, void *into, struct err *e)
 
 static int take_labels(const char *name, json_t *v, void *into, struct err *e)
 {
-    struct create_body *c = into;
+    struct box_request *c = into;
     int r = body_labels(name, v, e);
 
     if (r == 0)
@@ -177,17 +192,17 @@ static int take_seconds(const char *name, json_t *v, uint32_t *ret, struct err *
 
 static int take_ttl(const char *name, json_t *v, void *into, struct err *e)
 {
-    return take_seconds(name, v, &((struct create_body *)into)->settings.ttl_s, e);
+    return take_seconds(name, v, &((struct box_request *)into)->settings.ttl_s, e);
 }
 
 static int take_idle(const char *name, json_t *v, void *into, struct err *e)
 {
-    return take_seconds(name, v, &((struct create_body *)into)->settings.idle_s, e);
+    return take_seconds(name, v, &((struct box_request *)into)->settings.idle_s, e);
 }
 
 static int take_on_idle(const char *name, json_t *v, void *into, struct err *e)
 {
-    struct create_body *c = into;
+    struct box_request *c = into;
     const char *text = json_is_string(v) ? json_string_value(v) : "";
 
     if (strcmp(text, "pause") != 0 && strcmp(text, "delete") != 0)
@@ -198,7 +213,7 @@ static int take_on_idle(const char *name, json_t *v, void *into, struct err *e)
 
 static int take_store(const char *name, json_t *v, void *into, struct err *e)
 {
-    struct create_body *c = into;
+    struct box_request *c = into;
     const char *text = json_is_string(v) ? json_string_value(v) : "";
 
     if (strcmp(text, "memory") != 0 && strcmp(text, "disk") != 0)
@@ -209,31 +224,29 @@ static int take_store(const char *name, json_t *v, void *into, struct err *e)
 
 static int take_hostname(const char *name, json_t *v, void *into, struct err *e)
 {
-    struct create_body *c = into;
+    struct box_request *c = into;
     const char *text;
     int r = body_text(name, v, sizeof c->settings.hostname - 1, &text, e);
 
     if (r < 0)
         return r;
-    for (const char *at = text; *at; at++)
-        if (!((*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z') || (*at >= '0' && *at <= '9')
-              || (at > text && strchr(".-", *at))))
-            return err_set(e, EINVAL, STEP_USAGE, "%s may have letters, digits, - and .", name);
     if (!text[0])
         return err_set(e, EINVAL, STEP_USAGE, "%s must not be empty", name);
+    if (!hostname_is_plain(text, strlen(text) + 1))
+        return err_set(e, EINVAL, STEP_USAGE, "%s may have letters, digits, - and .", name);
     snprintf(c->settings.hostname, sizeof c->settings.hostname, "%s", text);
     return 0;
 }
 
 static int take_user(const char *name, json_t *v, void *into, struct err *e)
 {
-    struct box_settings *s = &((struct create_body *)into)->settings;
+    struct box_settings *s = &((struct box_request *)into)->settings;
     return body_user(name, v, &s->uid, &s->gid, e);
 }
 
 static int take_writable_root(const char *name, json_t *v, void *into, struct err *e)
 {
-    return body_bool(name, v, &((struct create_body *)into)->settings.writable_root, e);
+    return body_bool(name, v, &((struct box_request *)into)->settings.writable_root, e);
 }
 
 /* ---- mounts ---- */
@@ -267,39 +280,27 @@ static int take_writable(const char *name, json_t *v, void *into, struct err *e)
     return body_bool(name, v, &((struct mount_body *)into)->writable, e);
 }
 
-static bool is_plain(const char *path)
-{
-    if (path[0] != '/' || !path[1])
-        return false;
-    for (const char *part = path + 1;; part++) {
-        size_t n = strcspn(part, "/");
-        if (n == 0 || n > 255 || (n == 1 && part[0] == '.') || (n == 2 && part[0] == '.' && part[1] == '.'))
-            return false;
-        part += n;
-        if (!*part)
-            return true;
-    }
-}
-
 /* What is mounted was opened by the caller, under the caller's rights, and comes in an envelope (keeper/envelope.h)
  * with the request; else a root server would open for anybody what only root may. Only the user whom this server runs
  * as may name a path instead: its rights are the same. */
-static int open_source(const struct ask *a, const char *name, const struct mount_body *m, int *ret, struct err *e)
+static int open_source(const struct box_request *c, const char *name, const struct mount_body *m, int *ret,
+                       struct err *e)
 {
     struct ucred maker;
     socklen_t size = sizeof maker;
     FD fd = -1;
 
     if (m->has_fd) {
-        if (m->fd >= a->r->n_fds)
+        if (m->fd >= c->r->n_fds)
             return err_set(e, EINVAL, STEP_USAGE, "%s.fd: no descriptor %u came with the request", name, m->fd);
-        fd = fcntl(a->r->fds[m->fd], F_DUPFD_CLOEXEC, 3);
+        fd = fcntl(c->r->fds[m->fd], F_DUPFD_CLOEXEC, 3);
         if (fd < 0 || !fd_is_socket_pair(fd) || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &maker, &size) < 0)
             return err_set(e, EINVAL, STEP_USAGE,
                            "%s.fd must be one end of a socket pair with the opened directory in it", name);
-        if (a->who.uid == (uid_t)-1 || maker.uid != a->who.uid)
-            return err_set(e, EPERM, STEP_USAGE, "%s.fd: another user than %s made the socket pair", name, a->who.name);
-    } else if (a->who.uid != (uid_t)-1 && a->who.uid == geteuid()) {
+        if (c->who->uid == (uid_t)-1 || maker.uid != c->who->uid)
+            return err_set(e, EPERM, STEP_USAGE, "%s.fd: another user than %s made the socket pair", name,
+                           c->who->name);
+    } else if (c->who->uid != (uid_t)-1 && c->who->uid == geteuid()) {
         fd = open(m->source, O_PATH | O_CLOEXEC);
         if (fd < 0)
             return err_set(e, EINVAL, STEP_USAGE, "%s.source %s: %s", name, parse_quote(m->source).text,
@@ -308,7 +309,7 @@ static int open_source(const struct ask *a, const char *name, const struct mount
         return err_set(e, EPERM, STEP_USAGE,
                        "%s: this server cannot open a path with the rights of %s; 'carrel create --mount' and the SDK "
                        "hand the opened directory over through the unix socket",
-                       name, a->who.name);
+                       name, c->who->name);
     }
     *ret = TAKE_FD(fd);
     return 0;
@@ -319,7 +320,7 @@ static int take_mounts(const char *name, json_t *v, void *into, struct err *e)
     static const struct body_field fields[] = {
         { "source", take_source }, { "target", take_target }, { "writable", take_writable }, { "fd", take_fd }
     };
-    struct create_body *c = into;
+    struct box_request *c = into;
     struct box_settings *s = &c->settings;
     size_t i;
     json_t *one;
@@ -333,11 +334,12 @@ static int take_mounts(const char *name, json_t *v, void *into, struct err *e)
         int r = body_fields(one, where, fields, sizeof fields / sizeof *fields, &m, e);
         if (r < 0)
             return r;
-        if (!m.source || !m.target || m.source[0] != '/' || !is_plain(m.target))
+        if (!m.source || !m.target || m.source[0] != '/' || !target_is_plain(m.target, strlen(m.target) + 1))
             return err_set(e, EINVAL, STEP_USAGE,
-                           "%s[%zu] needs source and target, both absolute paths without . and ..", name, i);
+                           "%s[%zu] needs source and target, both absolute paths without . and ..; no target "
+                           "is in /proc or /dev", name, i);
         snprintf(where, sizeof where, "%s[%zu]", name, i);
-        r = open_source(c->ask, where, &m, &s->mount_fd[i], e);
+        r = open_source(c, where, &m, &s->mount_fd[i], e);
         if (r < 0)
             return r;
         s->mount_source[i] = strdup(m.source);
@@ -348,7 +350,7 @@ static int take_mounts(const char *name, json_t *v, void *into, struct err *e)
     return 0;
 }
 
-int settings_read_mounts(struct create_body *c, json_t *root, struct err *e)
+int box_request_read_mounts(struct box_request *c, json_t *root, struct err *e)
 {
     static const struct body_field fields[] = { { "mounts", take_mounts } };
 
@@ -358,8 +360,8 @@ int settings_read_mounts(struct create_body *c, json_t *root, struct err *e)
 
 static int check_requests(const struct config *config, const struct box_settings *s, struct err *e)
 {
-    uint64_t memory = s->limits.memory_bytes ? s->limits.memory_bytes : config->default_memory_bytes;
-    uint32_t cpus = s->limits.cpu_milli ? s->limits.cpu_milli : config->default_cpu_milli;
+    uint64_t memory = s->limits.memory_bytes ? s->limits.memory_bytes : config->defaults.memory_bytes;
+    uint32_t cpus = s->limits.cpu_milli ? s->limits.cpu_milli : config->defaults.cpu_milli;
 
     if (memory && s->requests.memory_bytes > memory)
         return err_set(e, EINVAL, STEP_USAGE, "requests.memory is more than limits.memory, which is %llu",
@@ -378,12 +380,12 @@ static uint64_t smaller(uint64_t a, uint64_t b)     /* 0: no bound */
 /* A host that cannot limit memory has no default for it, either: then none is what there is. */
 static uint64_t most_memory(const struct config *config)
 {
-    return !config->default_memory_bytes
+    return !config->defaults.memory_bytes
              ? 0
-             : smaller(smaller(config->max_memory_bytes, config->quota.memory_bytes), config->host_memory_bytes);
+             : smaller(smaller(config->most.memory_bytes, config->quota.memory_bytes), config->host_memory_bytes);
 }
 
-int settings_read(struct create_body *c, json_t *root, struct err *e)
+int box_request_read(struct box_request *c, json_t *root, struct err *e)
 {
     static const struct body_field fields[] = {
         { "name", take_name },       { "root", take_root },
@@ -395,7 +397,7 @@ int settings_read(struct create_body *c, json_t *root, struct err *e)
         { "user", take_user },       { "writable_root", take_writable_root },
         { "store", take_store },     { "template", take_template },
     };
-    const struct config *config = &c->ask->front->config;
+    const struct config *config = &c->front->config;
 
     box_settings_init(&c->settings);
     int r = body_fields(root, "", fields, sizeof fields / sizeof *fields, c, e);
@@ -404,13 +406,13 @@ int settings_read(struct create_body *c, json_t *root, struct err *e)
     if (r == 0 && c->settings.requests.memory_bytes == MEMORY_ALL)
         r = err_set(e, EINVAL, STEP_USAGE, "requests.memory cannot be \"max\"");
     if (r == 0)
-        r = settings_check_limits(config, &c->settings.limits, e);
+        r = box_request_check_limits(config, &c->settings.limits, e);
     if (r == 0)
         r = check_requests(config, &c->settings, e);
     /* What is written is kept in memory: a small box gets no more disk than memory unless it asks for it. */
-    struct frame_limits *l = &c->settings.limits;
-    uint64_t memory = l->memory_bytes ? l->memory_bytes : config->default_memory_bytes;
-    if (r == 0 && !l->disk_bytes && !c->settings.on_disk && config->default_disk_bytes > memory)
+    struct limits *l = &c->settings.limits;
+    uint64_t memory = l->memory_bytes ? l->memory_bytes : config->defaults.memory_bytes;
+    if (r == 0 && !l->disk_bytes && !c->settings.on_disk && config->defaults.disk_bytes > memory)
         l->disk_bytes = memory;
     if (r < 0)
         box_settings_done(&c->settings);

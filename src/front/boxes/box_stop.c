@@ -107,7 +107,7 @@ int box_stop(struct box *b, const char *reason, box_callback *call, void *arg, s
     struct request_head q = { .type = REQUEST_DESTROY, .box = b->slot };
     for (struct exec *x = b->execs; x; x = x->next)
         if (x->state != EXEC_ENDED)
-            x->reason = "stopped";
+            x->reason = EXEC_REASON_STOPPED;
     box_set_phase(b, PHASE_STOPPING, reason, NULL);
     keeper_link_request(b->front->keeper, &q, sizeof q, NULL, 0, on_destroyed, NULL);
     return 0;

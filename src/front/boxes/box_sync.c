@@ -218,11 +218,11 @@ static void gone(struct box *b, const struct event *event)
 static void drop_defaults(struct config *c, unsigned held)
 {
     if (!(held & 1))
-        c->default_memory_bytes = 0;
+        c->defaults.memory_bytes = 0;
     if (!(held & 2))
-        c->default_pids = 0;
+        c->defaults.pids = 0;
     if (!(held & 4))
-        c->default_cpu_milli = 0;
+        c->defaults.cpu_milli = 0;
 }
 
 void boxes_on_keeper_event(struct front *front, const struct event *event, int *fds, size_t n_fds)

@@ -23,6 +23,7 @@
 #include "front/services/grants.h"
 #include "front/services/inlets.h"
 #include "front/services/services.h"
+#include "proto/defaults.h"
 
 const char *const phase_names[PHASE_COUNT] = {
     "creating", "running", "paused", "stopped", "failed", "deleting", "deleted", "stopping", "starting",
@@ -35,7 +36,7 @@ bool box_is_alive(const struct box *b)
 
 void box_settings_init(struct box_settings *s)
 {
-    *s = (struct box_settings){ .profile = 1, .uid = 1000, .gid = 1000, .hostname = "box" };
+    *s = (struct box_settings){ .profile = PROFILE_STANDARD, .uid = BOX_ID, .gid = BOX_ID, .hostname = "box" };
     for (int i = 0; i < KEEPER_MOUNTS; i++)
         s->mount_fd[i] = -1;
 }
@@ -106,6 +107,14 @@ struct box *boxes_find(struct front *front, const char *owner, const char *id_or
             dead = b;
     }
     return dead;
+}
+
+struct box *boxes_by_number(struct front *front, uint64_t number)
+{
+    for (struct box *b = front->boxes.first; b; b = b->next)
+        if (b->number == number)
+            return b;
+    return NULL;
 }
 
 struct box *box_by_slot(struct front *front, uint32_t slot)
@@ -445,6 +454,7 @@ void box_free(struct box *b)
 void boxes_free(struct front *front)
 {
     loop_timer_cancel(front->loop, &front->boxes.sweep);
+    box_calls_free(front);
     for (struct box *b = front->boxes.first, *next; b; b = next) {
         next = b->next;
         box_free(b);

@@ -10,9 +10,10 @@
 
 #include "base/err.h"
 #include "http/loop.h"
-#include "proto/keeper.h"
+#include "proto/create.h"
 
 struct front;
+struct call;
 struct exec;
 struct kernel;
 
@@ -34,8 +35,8 @@ enum { BOX_NO_SLOT = UINT32_MAX };
 
 /* What a caller may ask for. Sizes 0: the configured default. */
 struct box_settings {
-    struct frame_limits limits;
-    struct frame_limits requests; /* memory and cpu that are guaranteed; at most the limits; counted against the host */
+    struct limits limits;
+    struct limits requests; /* memory and cpu that are guaranteed; at most the limits; counted against the host */
     uint32_t            profile;        /* 0 strict, 1 standard, 2 system */
     uint32_t            root;           /* 0: host; else number of a configured root */
     uint32_t            template;       /* 0: none; else config_template(): its layers are there, and kernels of it */
@@ -124,7 +125,8 @@ struct boxes {
     uint64_t            slot_used[KEEPER_BOXES / 64];
     uint32_t            next_slot;      /* where the search for a free one begins */
     struct box_watcher *watchers;
-    struct frame_limits requested;      /* sum over living boxes */
+    struct call        *calls;          /* of the keeper, in flight (box_ops.c) */
+    struct limits       requested;      /* sum over living boxes */
     uint32_t            n_templates;    /* that the keeper knows */
     bool                can_store;      /* the keeper has stores; else why_no_store says why not */
     struct err          why_no_store;
@@ -136,6 +138,7 @@ void           box_settings_done(struct box_settings *s);
 /* Finds a living or dead box by id or by the owner's name for it; NULL if there is none that this owner (NULL: anybody)
  * may see. */
 struct box    *boxes_find(struct front *front, const char *owner, const char *id_or_name);
+struct box    *boxes_by_number(struct front *front, uint64_t number);      /* NULL if it is forgotten */
 
 /* Admission, quota, name and key are checked; the box is stored and the keeper asked. settings' owned parts are taken
  * over, also on failure. With a key that was used before, *ret is the earlier box and *ret_existed true. call comes
@@ -146,11 +149,11 @@ MUST_CHECK int boxes_create(struct front *front, const char *owner, uid_t uid, g
                             struct box **ret, bool *ret_existed, struct err *e);
 
 /* Of the host's memory and processors: what no living box was guaranteed. */
-struct frame_limits boxes_left(const struct front *front);
+struct limits boxes_left(const struct front *front);
 
 /* Each answers through call (never from inside); -errno at once if the phase does not allow it. */
 MUST_CHECK int box_pause(struct box *b, bool pause, box_callback *call, void *arg, struct err *e);
-MUST_CHECK int box_update(struct box *b, const struct frame_limits *limits, json_t *labels, const uint32_t *ttl_s,
+MUST_CHECK int box_update(struct box *b, const struct limits *limits, json_t *labels, const uint32_t *ttl_s,
                           const uint32_t *idle_s, box_callback *call, void *arg, struct err *e);
 MUST_CHECK int box_delete(struct box *b, const char *reason, box_callback *call, void *arg, struct err *e);
 /* The processes end, the files stay; only of a box that is on_disk. */
@@ -172,6 +175,8 @@ void           boxes_cancel(struct front *front, void *arg);
 /* Something happened in the box: the idle clock starts anew. */
 void           box_touch(struct box *b);
 
+/* Limits by their names; flags: only those that have them all (LIMIT_REQUEST). A new reference. */
+json_t        *limits_json(const struct limits *limits, unsigned flags);
 /* What the API shows. A new reference. */
 json_t        *box_json(const struct box *b);
 /* Adds to the box's event log and tells the watchers. body is taken over; may be NULL. */

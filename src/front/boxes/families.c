@@ -26,6 +26,8 @@
 #include "front/execs/exec_private.h"
 #include "front/front.h"
 #include "front/keeper_link.h"
+#include "proto/command.h"
+#include "proto/defaults.h"
 
 enum {
     LOOK_MS = 1000,
@@ -234,11 +236,11 @@ static int pack_zygote(const struct front *front, uint32_t number, int *ret, str
     char program[sizeof front->config.guest + 16];
     char *argv[] = { (char *)(uintptr_t)t->python,  program, "zygote", "--imports", (char *)(uintptr_t)t->imports,
                      t->startup[0] ? "--startup" : NULL, (char *)(uintptr_t)t->startup, NULL };
-    char *env[] = { variable, "LANG=C.UTF-8", "LC_ALL=C.UTF-8", "HOME=/home/box", NULL };
+    char *env[] = { variable, "LANG=" BOX_LANG, "LC_ALL=" BOX_LANG, "HOME=" BOX_HOME, NULL };
 
     snprintf(variable, sizeof variable, "PATH=%s", config_template_path(&front->config, number, path));
     snprintf(program, sizeof program, "%s/carrel_kernel", front->config.guest);
-    return exec_pack(&(struct exec_options){ .argv = argv, .env = env }, ret, e);
+    return command_pack(&(struct command_spec){ .argv = argv, .env = env }, ret, e);
 }
 
 static void ask(struct family *f)
@@ -260,10 +262,10 @@ static void ask(struct family *f)
         return;
     }
     /* A limit that this host cannot hold is none. */
-    q.limits = (struct frame_limits){ .memory_bytes = c->default_memory_bytes,
+    q.limits = (struct limits){ .memory_bytes = c->defaults.memory_bytes,
                                       .disk_bytes = ZYGOTE_DISK,
-                                      .pids = c->default_pids ? ZYGOTE_PIDS : 0,
-                                      .cpu_milli = c->default_cpu_milli };
+                                      .pids = c->defaults.pids ? ZYGOTE_PIDS : 0,
+                                      .cpu_milli = c->defaults.cpu_milli };
     if (q.limits.memory_bytes && q.limits.memory_bytes < zygote_memory_least)
         q.limits.memory_bytes = zygote_memory_least;
     if (q.limits.cpu_milli && q.limits.cpu_milli < 1000)

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "proto/keeper.h"
+#include "proto/create.h"
 
 struct box;
 struct box_settings;

@@ -49,10 +49,8 @@ static unsigned describe(const struct front *front, uint32_t kind, struct box_se
     const struct config *config = &front->config;
 
     box_settings_init(s);
-    s->limits = (struct frame_limits){ .memory_bytes = config->default_memory_bytes, .pids = config->default_pids,
-                                       .cpu_milli = config->default_cpu_milli };
+    s->limits = config->defaults;
     /* What is written is kept in memory. */
-    s->limits.disk_bytes = config->default_disk_bytes;
     if (s->limits.memory_bytes && s->limits.disk_bytes > s->limits.memory_bytes)
         s->limits.disk_bytes = s->limits.memory_bytes;
     unsigned size = kind ? families_pool_size(front, kind, s) : config->pool_size;
@@ -64,10 +62,9 @@ static bool fits(const struct front *front, const struct box_settings *s, uint32
 {
     struct box_settings wanted;
 
-    return describe(front, kind, &wanted) > 0 && s->limits.memory_bytes == wanted.limits.memory_bytes &&
-           s->limits.disk_bytes == wanted.limits.disk_bytes && s->limits.pids == wanted.limits.pids &&
-           s->limits.cpu_milli == wanted.limits.cpu_milli && s->profile == wanted.profile &&
-           families_layers(front, s) == families_layers(front, &wanted) && s->root == 0 && !s->writable_root &&
+    return describe(front, kind, &wanted) > 0 && limits_equal(&s->limits, &wanted.limits) &&
+           s->profile == wanted.profile && families_layers(front, s) == families_layers(front, &wanted) &&
+           s->root == 0 && !s->writable_root &&
            !s->on_disk && s->uid == wanted.uid && s->gid == wanted.gid && s->n_mounts == 0 &&
            strcmp(s->hostname, wanted.hostname) == 0;
 }
@@ -181,7 +178,7 @@ static uint32_t next_kind(const struct front *front, struct box_settings *s, uin
 static void fill(struct loop_timer *t)
 {
     struct front *front = pool.front;
-    struct request_create q = { .head.type = REQUEST_CREATE, .flags = CREATE_TERMINAL };
+    struct request_create q;
     struct box_settings s;
     uint64_t wait_ms;
 
@@ -195,17 +192,11 @@ static void fill(struct loop_timer *t)
         return;
     }
     uint32_t slot = box_free_slot(&front->boxes);
-    if (slot == BOX_NO_SLOT || getrandom(&q.token, sizeof q.token, GRND_NONBLOCK) != sizeof q.token)
+    uint64_t token;
+    if (slot == BOX_NO_SLOT || getrandom(&token, sizeof token, GRND_NONBLOCK) != sizeof token)
         return;
+    box_create_frame(front, &s, (token & (TOKEN_MARK - 1)) | TOKEN_MARK, kind, &q);
     q.head.box = slot;
-    q.token = (q.token & (TOKEN_MARK - 1)) | TOKEN_MARK;
-    q.limits = s.limits;
-    q.profile = s.profile;
-    q.uid = s.uid;
-    q.gid = s.gid;
-    q.template = families_layers(front, &s);
-    q.family = kind;
-    memcpy(q.hostname, s.hostname, sizeof q.hostname);
     front->boxes.slot_used[slot / 64] |= UINT64_C(1) << slot % 64;
     struct ready_box *made = &pool.box[pool.n++];
     *made = (struct ready_box){ .state = MAKING, .slot = slot, .kind = kind, .token = q.token };
@@ -293,6 +284,5 @@ void pool_on_keeper_event(struct front *front, const struct event *event)
 
 void pool_free(struct front *front)
 {
-    loop_timer_cancel(front->loop, &pool.fill);
-    loop_timer_cancel(front->loop, &pool.idle);
+    pool_on_lost(front);
 }

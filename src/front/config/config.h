@@ -6,6 +6,8 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "front/config/config_key.h"
+#include "proto/limits.h"
 
 struct config_quota {
     uint32_t boxes;             /* 0: no limit */
@@ -14,7 +16,7 @@ struct config_quota {
     uint64_t buffer_bytes;      /* of the front's memory */
 };
 
-enum { CONFIG_ROOTS = 64, CONFIG_ORIGINS = 16, CONFIG_POOL = 128, CONFIG_TEMPLATES = 32 };
+enum { CONFIG_ROOTS = 64, CONFIG_ORIGINS = 16, CONFIG_POOL = 128, CONFIG_TEMPLATES = 32, CONFIG_SECTIONS = 8 };
 
 /* What kernels are made from: an interpreter, and what it has imported before it is asked. Those of the keeper have the
  * same numbers: 1 is the first. */
@@ -33,14 +35,6 @@ struct config_template {
     char     language[32];              /* of the kernel, as Jupyter's programs are told */
 };
 
-/* The Jupyter door. */
-struct config_jupyter {
-    uint32_t cull_idle_s, cull_interval_s;  /* kernels that nobody used for so long are ended; 0: never */
-    bool     cull_connected, cull_busy;     /* even if a client is connected, or a cell runs */
-    uint32_t max_kernels;               /* of each identity; 0: no limit */
-    char     client_envs[1024];         /* comma list: what a client may hand to its kernel besides KERNEL_*, or "*" */
-};
-
 struct config {
     char     listen[128];               /* "127.0.0.1:7070"; "" = no TCP */
     char     socket[108];               /* unix socket of the API */
@@ -50,8 +44,7 @@ struct config {
     bool     allow_anonymous;           /* TCP without a token, on loopback only */
     uint64_t output_limit_bytes;        /* default of an exec */
     uint64_t max_output_bytes;          /* the most that it may ask for, and what a terminal has */
-    uint64_t default_memory_bytes, default_disk_bytes, max_memory_bytes, max_disk_bytes;
-    uint32_t default_pids, max_pids, default_cpu_milli;
+    struct limits defaults, most;       /* of a box that does not say otherwise, and of any; 0: none */
     uint64_t host_memory_bytes;         /* what boxes may request in all; 0: what the host has, less an eighth */
     uint32_t host_cpu_milli;            /* 0: all processors */
     uint32_t ttl_s, idle_s;             /* defaults; 0: none */
@@ -64,9 +57,14 @@ struct config {
     char     origin[CONFIG_ORIGINS][256];   /* browsers may come from these pages */
     char     log_level[16];
     char     guest[256];                /* directory of what runs in boxes (guest/); "" = not found. Not a key */
-    struct config_jupyter jupyter;
     uint32_t n_templates;               /* at least one, "python" */
     struct config_template template[CONFIG_TEMPLATES];
+    uint32_t n_sections;                /* that doors have brought; see config_section_values() */
+    struct {
+        const struct config_section *about;
+        size_t                       offset;
+    } section[CONFIG_SECTIONS];
+    _Alignas(16) unsigned char section_bytes[8192];
 };
 
 void           config_defaults(struct config *c, bool is_root);

@@ -13,6 +13,11 @@
 /* A command may have megabytes of arguments, and hundreds of commands are kept of a box. */
 enum { SHOWN_BYTES = 4096, ARGUMENT_BYTES = 32 };
 
+static const char *const reasons[EXEC_REASONS] = {
+    [EXEC_REASON_STOPPED] = "stopped",
+    [EXEC_REASON_OUTPUT_LOST] = "output_lost",
+};
+
 void exec_show_argument(struct exec *x, const char *text)
 {
     size_t size = strlen(text), room = SHOWN_BYTES - x->shown_bytes;
@@ -72,8 +77,8 @@ json_t *exec_json(const struct exec *x)
     json_object_set_new(o, "ended_at", front_time_json(x->ended_ms));
     json_object_set_new(o, "output_bytes", json_integer((json_int_t)x->output_bytes));
     json_object_set_new(o, "output_limit", json_integer((json_int_t)x->output_limit));
-    json_object_set_new(o, "outcome", x->outcome ? json_string(x->outcome) : json_null());
-    json_object_set_new(o, "reason", x->reason ? json_string(x->reason) : json_null());
+    json_object_set_new(o, "outcome", x->outcome ? json_string(outcome_name(x->outcome)) : json_null());
+    json_object_set_new(o, "reason", x->reason ? json_string(reasons[x->reason]) : json_null());
     if (x->about_kernel)
         json_object_set(o, json_object_get(x->about_kernel, "service") ? "service" : "kernel",
                         json_object_get(x->about_kernel, "name"));
@@ -108,7 +113,6 @@ static void read_failure(struct exec *x, json_t *error)
 
 void exec_from_json(struct exec *x, json_t *body)
 {
-    const char *outcome = json_string_value(json_object_get(body, "outcome"));
     const char *cwd = json_string_value(json_object_get(body, "cwd"));
 
     size_t at;
@@ -132,14 +136,11 @@ void exec_from_json(struct exec *x, json_t *body)
     x->end.usage.memory_peak_bytes = (uint64_t)json_integer_value(json_object_get(usage, "memory_peak_bytes"));
     x->end.usage.disk_bytes = (uint64_t)json_integer_value(json_object_get(usage, "disk_bytes"));
     x->end.usage.pids_peak = (uint32_t)json_integer_value(json_object_get(usage, "pids_peak"));
-    for (int i = 0; outcome && i < 8; i++)
-        if (strcmp(front_outcomes[i], outcome) == 0)
-            x->outcome = front_outcomes[i];
+    x->outcome = outcome_parse(json_string_value(json_object_get(body, "outcome")));
     const char *reason = json_string_value(json_object_get(body, "reason"));
-    x->reason = !reason                              ? NULL
-                : strcmp(reason, "stopped") == 0     ? "stopped"
-                : strcmp(reason, "output_lost") == 0 ? "output_lost"
-                                                     : NULL;
+    for (unsigned i = EXEC_REASON_NONE + 1; reason && i < EXEC_REASONS; i++)
+        if (strcmp(reasons[i], reason) == 0)
+            x->reason = (enum exec_reason)i;
     const char *user = json_string_value(json_object_get(body, "user"));
     if (!user || sscanf(user, "%u:%u", &x->user, &x->group) != 2)
         x->user = x->group = 0;

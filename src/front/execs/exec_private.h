@@ -34,9 +34,6 @@ void           exec_show_argument(struct exec *x, const char *text);    /* the n
 json_t        *exec_row_json(const struct exec *x);
 void           exec_from_json(struct exec *x, json_t *body);
 
-/* exec_pack.c: a command in a sealed memfd. */
-MUST_CHECK int exec_pack(const struct exec_options *o, int *ret, struct err *e);
-
 /* execs.c */
 void           exec_release_input(struct exec *x);
 void           exec_save(struct exec *x);

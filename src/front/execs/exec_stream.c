@@ -379,7 +379,7 @@ void exec_streams_drain(struct exec *x)
 {
     take_all(x);
     if (x->stuck)
-        x->reason = "output_lost";
+        x->reason = EXEC_REASON_OUTPUT_LOST;
     /* What was promised never came (the pipe is gone). */
     if (x->owed > 0)
         (void)!exec_log_shorten(x);

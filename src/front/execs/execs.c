@@ -21,6 +21,7 @@
 #include "front/keeper_link.h"
 #include "front/kernels/kernels.h"
 #include "front/services/services.h"
+#include "proto/command.h"
 
 enum { EXECS_KEPT = 256 };
 
@@ -120,14 +121,13 @@ void exec_end(struct exec *x)
     x->link = fd_close(x->link);
     x->ended_ms = front_now_ms();
     x->box->running--;
-    if (x->outcome)
-        for (unsigned i = 0; i < 8; i++)
-            front->metrics.outcome[i] += strcmp(x->outcome, front_outcomes[i]) == 0;
+    front->metrics.outcome[x->outcome] += x->outcome != OUTCOME_NONE;
     if (x->outcome)
         histogram_add(&front->metrics.exec, x->end.wall_us);
     front->metrics.execs_failed += x->failure.code != 0;
     box_touch(x->box);
-    box_event_with(x->box, x, "exec_ended", json_pack("{s:s,s:s?}", "exec", x->id, "outcome", x->outcome));
+    box_event_with(x->box, x, "exec_ended",
+                   json_pack("{s:s,s:s?}", "exec", x->id, "outcome", outcome_name(x->outcome)));
     exec_changed(x);
     x->is_ending = false;
     if (x->delete_box)
@@ -255,7 +255,10 @@ int exec_start(struct box *box, const struct exec_options *options, struct exec 
     unsigned slot = free_slot(box);
     if (slot == KEEPER_PAYLOADS)
         return err_set(e, EAGAIN, STEP_USAGE, "%d commands run in this box already", KEEPER_PAYLOADS);
-    int r = exec_pack(options, &command, e);
+    const struct command_spec spec = { .argv = options->argv, .env = options->env, .workdir = options->cwd,
+                                       .terminal = options->terminal, .rows = options->rows,
+                                       .columns = options->columns };
+    int r = command_pack(&spec, &command, e);
     if (r < 0)
         return r;
     struct exec *x = exec_new(box);
@@ -359,8 +362,10 @@ static void ended(struct exec *x, const struct event *event)
 void exec_ended(struct exec *x)
 {
     exec_streams_drain(x);
-    if (!x->failure.code)
-        x->outcome = x->over_limit ? "output_limit" : front_outcomes[x->end.outcome < 8 ? x->end.outcome : 1];
+    if (!x->failure.code) {
+        bool known = x->end.outcome > OUTCOME_NONE && x->end.outcome < OUTCOME_COMMAND_COUNT;
+        x->outcome = x->over_limit ? OUTCOME_OUTPUT : known ? (enum outcome)x->end.outcome : OUTCOME_ERROR;
+    }
     forget(x);
     exec_end(x);
 }
@@ -473,7 +478,7 @@ void execs_lost(struct box *box, const char *reason)
     for (struct exec *x = box->execs; x; x = x->next)
         if (x->state != EXEC_ENDED) {
             exec_streams_drain(x);
-            x->outcome = "killed";
+            x->outcome = OUTCOME_KILLED;
             x->end.code = -1;
             x->end.signal = SIGKILL;
             (void)reason;

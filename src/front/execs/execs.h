@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "http/loop.h"
 #include "proto/keeper.h"
+#include "proto/names.h"
 
 struct box;
 struct front;
@@ -27,6 +28,14 @@ struct exec_frame {
 };
 
 enum exec_state { EXEC_STARTING, EXEC_RUNNING, EXEC_ENDED };
+
+/* What else there is to say of its end. */
+enum exec_reason {
+    EXEC_REASON_NONE,
+    EXEC_REASON_STOPPED,        /* its box was */
+    EXEC_REASON_OUTPUT_LOST,    /* the end of its output could not be stored */
+    EXEC_REASONS
+};
 
 struct exec_options {
     char      **argv, **env;        /* NULL-terminated; env complete */
@@ -84,8 +93,8 @@ struct exec {
     struct event          end;
     struct err            failure;      /* it never ran; code 0: it did */
     char                 *failure_text; /* owned: what was told of it before a restart; NULL: failure says all */
-    const char           *outcome;      /* one of front_outcomes, or NULL if it never ran */
-    const char *reason; /* "stopped": its box was; "output_lost": the end of its output could not be stored; or NULL */
+    enum outcome          outcome;      /* OUTCOME_NONE: it never ran */
+    enum exec_reason      reason;
     struct exec_follower *followers;
     int                   link;         /* owned: our end of a kernel's link; -1: none */
     const char           *way;          /* how its process came to be: one of kernel_way_names; NULL: not known yet */

@@ -17,6 +17,8 @@
 
 #include "base/fd.h"
 #include "base/list.h"
+#include "front/boxes/boxes.h"
+#include "front/front.h"
 #include "front/keeper_link.h"
 
 enum {
@@ -31,10 +33,10 @@ enum {
 
 enum state { BUSY, IDLE, ENDING };
 
-struct helper {
-    struct helper      *next;
+struct box_files {
+    struct box_files      *next;
     struct front       *front;
-    struct helper_user *user;           /* NULL unless BUSY */
+    struct box_files_user *user;           /* NULL unless BUSY */
     uint64_t            box;            /* number */
     uint32_t            box_slot;
     int64_t             box_ready_ms;   /* a box that is stopped and started again may get the same slot */
@@ -59,22 +61,21 @@ struct helper {
     size_t              rest_at, rest_size;
 };
 
-static struct helper *helpers;          /* of the one front of this process */
-static char           piece[PIECE_BYTES];
+static char piece[PIECE_BYTES];     /* of a frame that is being handed on; used by nobody across calls */
 
 /* ---- ending ---- */
 
 /* The box as it was when the helper was started; NULL if that is over. */
-static struct box *helper_box(const struct helper *h)
+static struct box *helper_box(const struct box_files *h)
 {
-    struct box *box = ask_box_by_number(h->front, h->box);
+    struct box *box = boxes_by_number(h->front, h->box);
 
     return box && box->slot != BOX_NO_SLOT && box->slot == h->box_slot && box->ready_ms == h->box_ready_ms ? box : NULL;
 }
 
-static void helper_free(struct helper *h)
+static void helper_free(struct box_files *h)
 {
-    struct helper **at = &helpers;
+    struct box_files **at = &h->front->files;
     struct box *box = helper_box(h);
 
     if (box)
@@ -90,7 +91,7 @@ static void helper_free(struct helper *h)
 
 static void on_forgotten(const struct event *event, int *fds, size_t n_fds, void *arg)
 {
-    struct helper *h = arg;
+    struct box_files *h = arg;
 
     (void)fds;
     (void)n_fds;
@@ -103,7 +104,7 @@ static void on_forgotten(const struct event *event, int *fds, size_t n_fds, void
     loop_timer_set(h->front->loop, &h->timer, h->retry_ms);
 }
 
-static void helper_end(struct helper *h)
+static void helper_end(struct box_files *h)
 {
     loop_fd_remove(h->front->loop, &h->watch);
     h->fd = fd_close(h->fd);
@@ -119,7 +120,7 @@ static void helper_end(struct helper *h)
 
 static void on_timer(struct loop_timer *t)
 {
-    struct helper *h = container_of(t, struct helper, timer);
+    struct box_files *h = container_of(t, struct box_files, timer);
 
     if (h->state == IDLE) {
         helper_end(h);
@@ -133,21 +134,21 @@ static void on_timer(struct loop_timer *t)
     h->serial = keeper_link_request(h->front->keeper, &q, sizeof q, NULL, 0, on_forgotten, h);
 }
 
-static void lose(struct helper *h, const struct err *e)
+static void lose(struct box_files *h, const struct err *e)
 {
-    struct helper_user *u = h->user;
+    struct box_files_user *u = h->user;
 
     helper_end(h);
     if (u) {
-        u->helper = NULL;
+        u->files = NULL;
         u->on_lost(u, e);
     }
 }
 
-static void broken(struct helper *h)
+static void broken(struct box_files *h)
 {
     struct err e = { 0 };
-    struct box *box = ask_box_by_number(h->front, h->box);
+    struct box *box = boxes_by_number(h->front, h->box);
 
     if (!box || box->phase != PHASE_RUNNING)
         (void)err_set(&e, EBUSY, STEP_USAGE, "the box ended meanwhile");
@@ -160,7 +161,7 @@ static void broken(struct helper *h)
 
 /* Reads the frame's data, and the next head behind it in the same call. Returns bytes of data, or -1 when there is
  * nothing to be done now. */
-static ssize_t receive(struct helper *h, char *data, size_t size)
+static ssize_t receive(struct box_files *h, char *data, size_t size)
 {
     struct iovec v[2] = { { data, size }, { (char *)&h->head + h->head_size, sizeof h->head - h->head_size } };
     bool whole = size == h->left;
@@ -182,9 +183,9 @@ static ssize_t receive(struct helper *h, char *data, size_t size)
 }
 
 /* A frame that is taken whole is complete. */
-static void take_frame(struct helper *h)
+static void take_frame(struct box_files *h)
 {
-    struct helper_user *u = h->user;
+    struct box_files_user *u = h->user;
     struct files_done done;
 
     if (!u)
@@ -198,7 +199,7 @@ static void take_frame(struct helper *h)
     u->on_done(u, &done);
 }
 
-static bool head_is_legal(const struct helper *h)
+static bool head_is_legal(const struct box_files *h)
 {
     switch (h->head.type) {
     case FILES_DATA:
@@ -213,7 +214,7 @@ static bool head_is_legal(const struct helper *h)
 }
 
 /* One step. False: nothing more now. The callbacks may end the helper. */
-static bool step(struct helper *h, bool *in_frame)
+static bool step(struct box_files *h, bool *in_frame)
 {
     if (!*in_frame) {
         if (h->head_size < sizeof h->head && receive(h, NULL, 0) < 0)
@@ -264,7 +265,7 @@ static bool step(struct helper *h, bool *in_frame)
     return true;
 }
 
-static void take(struct helper *h)
+static void take(struct box_files *h)
 {
     bool in_frame = h->left > 0;
 
@@ -273,7 +274,7 @@ static void take(struct helper *h)
             break;
 }
 
-static void arm(struct helper *h)
+static void arm(struct box_files *h)
 {
     uint32_t events = (h->held ? 0 : EPOLLIN) | (h->rest ? EPOLLOUT : 0);
 
@@ -283,7 +284,7 @@ static void arm(struct helper *h)
 
 /* ---- what goes out ---- */
 
-static void push_rest(struct helper *h)
+static void push_rest(struct box_files *h)
 {
     ssize_t n = send(h->fd, h->rest + h->rest_at, h->rest_size - h->rest_at, MSG_NOSIGNAL | MSG_DONTWAIT);
 
@@ -301,7 +302,7 @@ static void push_rest(struct helper *h)
         h->user->on_room(h->user);
 }
 
-static void push(struct helper *h, const char *data, size_t size)
+static void push(struct box_files *h, const char *data, size_t size)
 {
     ssize_t n = h->rest || h->lost ? 0 : send(h->fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
 
@@ -329,7 +330,7 @@ static void push(struct helper *h, const char *data, size_t size)
 
 static void on_event(struct loop_fd *w, uint32_t events)
 {
-    struct helper *h = container_of(w, struct helper, watch);
+    struct box_files *h = container_of(w, struct box_files, watch);
 
     if (h->state == IDLE) {
         helper_end(h);          /* it has nothing to say then but that it ends */
@@ -357,7 +358,7 @@ static int free_slot(const struct box *box, int below)
 
 static void on_started(const struct event *event, int *fds, size_t n_fds, void *arg);
 
-static void ask_keeper(struct helper *h)
+static void ask_keeper(struct box_files *h)
 {
     struct request_head q = { .type = REQUEST_FILES, .box = h->box_slot, .payload = (uint16_t)h->slot };
 
@@ -373,7 +374,7 @@ static void nothing(const struct event *event, int *fds, size_t n_fds, void *arg
 }
 
 /* The slot holds a helper of an earlier front, which has ended and was not forgotten, or is about to end. */
-static bool try_again(struct helper *h)
+static bool try_again(struct box_files *h)
 {
     struct box *box = helper_box(h);
     struct request_head q = { .type = REQUEST_FORGET, .box = h->box_slot, .payload = (uint16_t)h->slot };
@@ -396,7 +397,7 @@ static bool try_again(struct helper *h)
 
 static void on_started(const struct event *event, int *fds, size_t n_fds, void *arg)
 {
-    struct helper *h = arg;
+    struct box_files *h = arg;
     struct err e = event->err;
 
     (void)fds;
@@ -409,9 +410,9 @@ static void on_started(const struct event *event, int *fds, size_t n_fds, void *
         lose(h, &e);
 }
 
-static int start(struct box *box, unsigned slot, struct helper **ret, struct err *e)
+static int start(struct box *box, unsigned slot, struct box_files **ret, struct err *e)
 {
-    struct helper *h = calloc(1, sizeof *h);
+    struct box_files *h = calloc(1, sizeof *h);
     int pair[2], size = SOCKET_BYTES;
 
     if (!h || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
@@ -420,7 +421,7 @@ static int start(struct box *box, unsigned slot, struct helper **ret, struct err
         return err_at(e, code, STEP_MEMORY, 0, "file helper");
     }
     FD theirs = pair[1];
-    *h = (struct helper){ .front = box->front, .box = box->number, .box_slot = box->slot,
+    *h = (struct box_files){ .front = box->front, .box = box->number, .box_slot = box->slot,
                           .box_ready_ms = box->ready_ms, .slot = slot, .fd = pair[0], .theirs = -1,
                           .watch.on_event = on_event, .timer.on_expire = on_timer };
     (void)setsockopt(h->fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
@@ -432,23 +433,23 @@ static int start(struct box *box, unsigned slot, struct helper **ret, struct err
         return err_at(e, -r, STEP_MEMORY, 0, "file helper");
     }
     box->slots_used |= UINT64_C(1) << slot;
-    h->next = helpers;
-    helpers = h;
+    h->next = box->front->files;
+    box->front->files = h;
     h->theirs = TAKE_FD(theirs);
     ask_keeper(h);
     *ret = h;
     return 0;
 }
 
-int helper_open(struct box *box, struct helper_user *u, struct err *e)
+int box_files_open(struct box *box, struct box_files_user *u, struct err *e)
 {
     unsigned n = 0;
-    struct helper *found = NULL;
+    struct box_files *found = NULL;
 
     if (box->phase != PHASE_RUNNING)
         return err_set(e, EBUSY, STEP_USAGE, "the box is %s; files can be reached only while it runs",
                        phase_names[box->phase]);
-    for (struct helper *h = helpers; h; h = h->next)
+    for (struct box_files *h = box->front->files; h; h = h->next)
         if (h->box == box->number && helper_box(h)) {
             n++;
             if (h->state == IDLE)
@@ -467,17 +468,17 @@ int helper_open(struct box *box, struct helper_user *u, struct err *e)
     found->state = BUSY;
     found->held = false;
     found->user = u;
-    u->helper = found;
+    u->files = found;
     return 0;
 }
 
-void helper_close(struct helper_user *u, bool in_order)
+void box_files_close(struct box_files_user *u, bool in_order)
 {
-    struct helper *h = u->helper;
+    struct box_files *h = u->files;
 
     if (!h)
         return;
-    u->helper = NULL;
+    u->files = NULL;
     h->user = NULL;
     if (!in_order || h->lost || h->rest || h->left > 0) {
         helper_end(h);
@@ -489,7 +490,7 @@ void helper_close(struct helper_user *u, bool in_order)
     loop_timer_set(h->front->loop, &h->timer, IDLE_MS);
 }
 
-int helper_ask(struct helper_user *u, struct files_request *q, const char *path, const char *other, struct err *e)
+int box_files_ask(struct box_files_user *u, struct files_request *q, const char *path, const char *other, struct err *e)
 {
     char frame[sizeof(struct files_head) + sizeof *q + 2 * FILES_PATH_MAX];
     size_t path_size = strlen(path), other_size = other ? strlen(other) : 0;
@@ -504,26 +505,26 @@ int helper_ask(struct helper_user *u, struct files_request *q, const char *path,
     memcpy(frame + sizeof head + sizeof *q, path, path_size);
     if (other_size)
         memcpy(frame + sizeof head + sizeof *q + path_size, other, other_size);
-    push(u->helper, frame, sizeof head + head.size);
+    push(u->files, frame, sizeof head + head.size);
     return 0;
 }
 
-void helper_send(struct helper_user *u, enum files_frame type, char *data, size_t size)
+void box_files_send(struct box_files_user *u, enum files_frame type, char *data, size_t size)
 {
     struct files_head head = { .type = (uint16_t)type, .size = (uint32_t)size };
 
     memcpy(data - sizeof head, &head, sizeof head);
-    push(u->helper, data - sizeof head, sizeof head + size);
+    push(u->files, data - sizeof head, sizeof head + size);
 }
 
-bool helper_has_room(const struct helper_user *u)
+bool box_files_has_room(const struct box_files_user *u)
 {
-    return u->helper && !u->helper->rest && !u->helper->lost;
+    return u->files && !u->files->rest && !u->files->lost;
 }
 
-void helper_hold(struct helper_user *u, bool hold)
+void box_files_hold(struct box_files_user *u, bool hold)
 {
-    struct helper *h = u->helper;
+    struct box_files *h = u->files;
 
     if (!h || h->held == hold)
         return;

@@ -1,5 +1,6 @@
-/* A file's description as JSON. */
 #define _GNU_SOURCE
+#include "front/files/file_entry.h"
+
 #include <errno.h>
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -8,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/jsonout.h"
-#include "doors/native/files/transfer.h"
+#include "front/front.h"
 #include "http/wsframe.h"
 
 static const char *type_name(uint32_t mode)
@@ -32,7 +33,8 @@ static const char *type_name(uint32_t mode)
     }
 }
 
-bool entry_next(const char **data, size_t *size, struct files_entry *ret, const char **ret_name, const char **ret_link)
+bool file_entry_next(const char **data, size_t *size, struct files_entry *ret, const char **ret_name,
+                     const char **ret_link)
 {
     if (*size < sizeof *ret)
         return false;
@@ -62,7 +64,8 @@ static void add_bytes(struct jsonout *j, const char *key, const char *data, size
     jsonout_bytes(j, exact, (const char *)text, (size_t)n);
 }
 
-void entry_add(struct buf *out, const struct files_entry *entry, const char *name, const char *link, const char *path)
+void file_entry_json(struct buf *out, const struct files_entry *entry, const char *name, const char *link,
+                     const char *path)
 {
     struct jsonout j;
     char text[32];

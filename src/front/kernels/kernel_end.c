@@ -72,7 +72,7 @@ static void say_why(struct kernel *k, const struct exec *x)
 {
     struct kernel_private *p = kernel_private(k);
 
-    k->outcome = p->end_outcome ? p->end_outcome : x->outcome ? x->outcome : "error";
+    k->outcome = p->end_outcome ? p->end_outcome : x->outcome ? x->outcome : OUTCOME_ERROR;
     if (p->end_outcome)
         snprintf(k->reason, sizeof k->reason, "%s", p->end_reason);
     else if (awaits_setup(k, x))
@@ -80,7 +80,7 @@ static void say_why(struct kernel *k, const struct exec *x)
                  "there is no Python for kernels on this machine yet; 'carrel setup' makes one, once");
     else if (x->failure.code)
         err_text(&x->failure, k->reason, sizeof k->reason);
-    else if (strcmp(k->outcome, "oom") == 0)
+    else if (k->outcome == OUTCOME_OOM)
         snprintf(k->reason, sizeof k->reason, "the box ran out of memory, and the kernel was killed");
     else if (x->end.signal)
         snprintf(k->reason, sizeof k->reason, "the kernel was killed by signal %d (SIG%s)", x->end.signal,
@@ -101,12 +101,12 @@ static void start_anew(struct kernel *k)
     struct err e = { 0 };
 
     p->restart_wanted = false;
-    p->end_outcome = NULL;
+    p->end_outcome = OUTCOME_NONE;
     p->tail_size = 0;
-    k->outcome = NULL;
+    k->outcome = OUTCOME_NONE;
     k->reason[0] = '\0';
     if (kernel_launch(k, &e) < 0) {
-        k->outcome = "error";
+        k->outcome = OUTCOME_ERROR;
         err_text(&e, k->reason, sizeof k->reason);
         make_utf8(k->reason);
         kernel_set_state(k, KERNEL_DEAD);
@@ -211,7 +211,7 @@ void kernel_end(struct kernel *k, const char *reason)
     if (k->exec)
         (void)!exec_signal(k->exec, SIGKILL, &ignored);
     if (k->state != KERNEL_DEAD) {
-        k->outcome = "killed";
+        k->outcome = OUTCOME_KILLED;
         snprintf(k->reason, sizeof k->reason, "%s", reason);
         kernel_set_state(k, KERNEL_DEAD);
     }

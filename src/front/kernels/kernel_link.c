@@ -216,7 +216,7 @@ int kernel_link_send(struct kernel_link *l, struct kernel_message *m)
 
 /* ---- in ---- */
 
-static void broken(struct kernel_link *l, const char *outcome, const char *why)
+static void broken(struct kernel_link *l, enum outcome outcome, const char *why)
 {
     loop_fd_remove(l->loop, &l->watch);
     l->watch.fd = -1;
@@ -263,7 +263,7 @@ static void complete(struct kernel_link *l)
                         : jsonscan_is_object(m->data, size) ? NULL
                                                             : "what is no JSON object";
     if (wrong)
-        broken(l, "error", wrong);
+        broken(l, OUTCOME_ERROR, wrong);
     else
         l->on_message(l, m);
     kernel_message_unref(m);
@@ -274,7 +274,7 @@ static void take_packet(struct kernel_link *l, size_t size)
     struct kernel_packet head;
 
     if (size <= sizeof head) {
-        broken(l, "error", "a packet without contents");
+        broken(l, OUTCOME_ERROR, "a packet without contents");
         return;
     }
     memcpy(&head, packet, sizeof head);
@@ -286,16 +286,16 @@ static void take_packet(struct kernel_link *l, size_t size)
         return;
     }
     if (total > KERNEL_MESSAGE_MOST) {
-        broken(l, "output_limit", "a message that is too large");
+        broken(l, OUTCOME_OUTPUT, "a message that is too large");
         return;
     }
     if (total < (l->plain ? 2 : KERNEL_MESSAGE_LEAST) || offset != l->got || n > total - offset ||
         (l->partial && l->partial->size != total)) {
-        broken(l, "error", "a packet that does not belong to its message");
+        broken(l, OUTCOME_ERROR, "a packet that does not belong to its message");
         return;
     }
     if (!grow(l, total, n)) {
-        broken(l, "output_limit", "a message for which there is no memory");
+        broken(l, OUTCOME_OUTPUT, "a message for which there is no memory");
         return;
     }
     l->partial->size = total;
@@ -331,9 +331,9 @@ static size_t receive(struct kernel_link *l)
         return 0;
     }
     if (n <= 0)
-        broken(l, NULL, "closed its link");
+        broken(l, OUTCOME_NONE, "closed its link");
     else if (message.msg_flags & MSG_TRUNC || (size_t)n == sizeof packet)
-        broken(l, "error", "a packet that is too large");
+        broken(l, OUTCOME_ERROR, "a packet that is too large");
     else
         take_packet(l, (size_t)n);
     return n > 0 ? (size_t)n : 0;

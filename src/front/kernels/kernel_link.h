@@ -7,6 +7,7 @@
 #include "base/jsonscan.h"
 #include "front/kernels/kernels.h"
 #include "http/loop.h"
+#include "proto/names.h"
 
 /* --- kernel_message.c --- */
 enum { KERNEL_BUFFERS_MOST = 4096, KERNEL_MESSAGE_LEAST = 8 * 7 };
@@ -44,8 +45,8 @@ struct kernel_link {
     struct share           share;       /* for the queue and what is kept */
     struct share           partials;    /* for what is half there: a bound of its own, since it ends the kernel */
     void (*on_message)(struct kernel_link *l, struct kernel_message *m);     /* m is lent */
-    /* The other side broke the rules, or closed (outcome NULL). It is not read any more. */
-    void (*on_broken)(struct kernel_link *l, const char *outcome, const char *why);
+    /* The other side broke the rules, or closed (OUTCOME_NONE). It is not read any more. */
+    void (*on_broken)(struct kernel_link *l, enum outcome outcome, const char *why);
 };
 
 void           kernel_link_init(struct kernel_link *l, struct loop *loop);

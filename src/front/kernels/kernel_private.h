@@ -39,7 +39,7 @@ struct kernel_private {
     unsigned               n_paused;
     bool                   restart_wanted, gone;
     bool                   must_exec;           /* forking did not work */
-    const char            *end_outcome;         /* why we ended it ourselves; NULL: we did not */
+    enum outcome           end_outcome;         /* why we ended it ourselves; OUTCOME_NONE: we did not */
     char                   end_reason[160];
     char                   ladder_id[96];       /* the cell that is to be stopped; "" if none */
     unsigned               ladder_step;
@@ -61,7 +61,7 @@ void kernel_set_state(struct kernel *k, enum kernel_state state);
 /* To all clients, and into the ring. m is lent. */
 void kernel_tell(struct kernel *k, struct kernel_message *m);
 /* Ends the process because of what it did. */
-void kernel_condemn(struct kernel *k, const char *outcome, const char *why);
+void kernel_condemn(struct kernel *k, enum outcome outcome, const char *why);
 void kernel_look_at_reading(struct kernel *k);
 /* Nobody finds it any more, and soon it is freed. */
 void kernel_forget(struct kernel *k);

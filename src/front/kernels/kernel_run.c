@@ -42,8 +42,7 @@ static void finish(struct kernel_run *run)
     if (run->over)
         return;
     run->over = true;
-    for (unsigned i = 0; i < RUN_OUTCOMES; i++)
-        m->run_outcome[i] += strcmp(run->outcome, front_run_outcomes[i]) == 0;
+    m->run_outcome[run->outcome]++;
     if (!run->abandoned)
         run->options.on_end(run);
     run_free(run);
@@ -91,7 +90,7 @@ static void ask_usage(struct kernel_run *run)
 }
 
 /* The kernel has nothing more to do with it. */
-static void leave(struct kernel_run *run, const char *outcome, const char *reason)
+static void leave(struct kernel_run *run, enum outcome outcome, const char *reason)
 {
     struct kernel *k = run->kernel;
     struct kernel_run **at = &kernel_private(k)->runs;
@@ -121,46 +120,46 @@ static void leave(struct kernel_run *run, const char *outcome, const char *reaso
 static void end_of_dead(struct kernel_run *run)
 {
     const struct kernel *k = run->kernel;
-    const char *outcome = k->outcome ? k->outcome : "error";
+    enum outcome outcome = k->outcome ? k->outcome : OUTCOME_ERROR;
     char reason[200];
 
     snprintf(reason, sizeof reason, "%s", k->reason);
     if (!run->sent)
-        outcome = "dead";
+        outcome = OUTCOME_DEAD;
     else if (run->stopped)
         outcome = run->stopped;
-    else if (strcmp(outcome, "ok") == 0 || strcmp(outcome, "error") == 0)
-        outcome = "died";
+    else if (outcome == OUTCOME_OK || outcome == OUTCOME_ERROR)
+        outcome = OUTCOME_DIED;
     leave(run, outcome, reason);
 }
 
 static void end_of_cell(struct kernel_run *run)
 {
-    const char *outcome = "ok";
+    enum outcome outcome = OUTCOME_OK;
 
     if (run->stopped)
         outcome = run->stopped;
     else if (strcmp(run->status, "ok") == 0)
-        outcome = "ok";
+        outcome = OUTCOME_OK;
     else if (strcmp(run->status, "aborted") == 0 || (strcmp(run->ename, "KeyboardInterrupt") == 0 &&
                                                      run->interrupts != kernel_private(run->kernel)->interrupts))
-        outcome = "interrupted";
+        outcome = OUTCOME_INTERRUPTED;
     else
-        outcome = "error";
+        outcome = OUTCOME_ERROR;
     struct kernel_private *p = kernel_private(run->kernel);
     if (p->asked_us)
         histogram_add(&run->box->front->metrics.first_result,
                       loop_now_us() - (run->options.since_us ? run->options.since_us : p->asked_us));
     p->asked_us = 0;
     leave(run, outcome,
-          run->stopped && run->stopped[0] == 't'   ? "the cell ran longer than its timeout and was interrupted"
-          : run->stopped && run->stopped[0] == 'o' ? "the cell said more than its output limit and was interrupted"
-                                                   : "");
+          run->stopped == OUTCOME_TIMEOUT  ? "the cell ran longer than its timeout and was interrupted"
+          : run->stopped == OUTCOME_OUTPUT ? "the cell said more than its output limit and was interrupted"
+                                           : "");
 }
 
 /* ---- while it runs ---- */
 
-static void stop(struct kernel_run *run, const char *why)
+static void stop(struct kernel_run *run, enum outcome why)
 {
     if (!run->stopped) {        /* only then: what it says from now on must not give it more time */
         run->stopped = why;
@@ -174,7 +173,7 @@ static void give_up(struct kernel_run *run)
 {
     loop_timer_set(run->kernel->front->loop, &run->timer, REPLY_PATIENCE_MS);
     if (run->began)
-        kernel_condemn(run->kernel, strcmp(run->stopped, "interrupted") == 0 ? "killed" : run->stopped,
+        kernel_condemn(run->kernel, run->stopped == OUTCOME_INTERRUPTED ? OUTCOME_KILLED : run->stopped,
                        "the cell went on after it was interrupted, and the kernel was killed (SIGKILL)");
 }
 
@@ -183,15 +182,16 @@ static void on_timeout(struct loop_timer *t)
     struct kernel_run *run = container_of(t, struct kernel_run, timer);
 
     if (run->idle) {            /* there is nothing to interrupt, only a reply that never came */
-        leave(run, run->stopped ? run->stopped : "timeout", "the kernel said that the cell was over and did not reply");
+        leave(run, run->stopped ? run->stopped : OUTCOME_TIMEOUT,
+              "the kernel said that the cell was over and did not reply");
         return;
     }
     if (run->stopped)
         give_up(run);
     else
-        stop(run, "timeout");
+        stop(run, OUTCOME_TIMEOUT);
     if (!run->began && run->kernel && run->kernel->state == KERNEL_STARTING)
-        kernel_condemn(run->kernel, "timeout", "the kernel did not start in time");
+        kernel_condemn(run->kernel, OUTCOME_TIMEOUT, "the kernel did not start in time");
 }
 
 /* Its time counts from here: how long an interpreter takes to start is not the cell's doing. */
@@ -266,7 +266,7 @@ static bool take_output(struct kernel_run *run, struct kernel_message *m)
     run->output_bytes = fits ? run->output_bytes + bytes : run->options.output_bytes;
     if (fits)
         return run->abandoned ? false : run->options.on_message(run, m);
-    stop(run, "output_limit");
+    stop(run, OUTCOME_OUTPUT);
     if (told > 0 && !run->abandoned)
         cut = cut_stream(m, jsonscan_find(content, "name"), (struct jsonslice){ text.data, told });
     if (cut)
@@ -305,7 +305,7 @@ static void on_state(struct kernel_client *c)
     if (k->state == KERNEL_DEAD && (run->sent || !run->options.restart))
         end_of_dead(run);
     else if (k->state == KERNEL_RESTARTING && run->sent)
-        leave(run, run->stopped ? run->stopped : "killed", "the kernel was restarted");
+        leave(run, run->stopped ? run->stopped : OUTCOME_KILLED, "the kernel was restarted");
 }
 
 /* ---- its turn ---- */
@@ -357,7 +357,7 @@ static void begin(struct kernel_run *run)
     if (run->kernel && r < 0) {
         char text[200];
         err_text(&e, text, sizeof text);
-        leave(run, k->state == KERNEL_DEAD ? "dead" : "error", text);
+        leave(run, k->state == KERNEL_DEAD ? OUTCOME_DEAD : OUTCOME_ERROR, text);
         return;
     }
     if (run->options.timeout_ms)
@@ -465,7 +465,7 @@ void kernel_run_abandon(struct kernel_run *run)
         return;         /* the bill is on its way */
     kernel_run_resume(run);
     if (run->sent && !run->idle)
-        stop(run, "interrupted");
+        stop(run, OUTCOME_INTERRUPTED);
     else
-        leave(run, "interrupted", "");
+        leave(run, OUTCOME_INTERRUPTED, "");
 }

@@ -36,10 +36,10 @@ struct kernel_run {
     char                      id[64];       /* msg_id of its request */
     uint64_t                  started_us, baseline_us, output_bytes, interrupts;
     bool                      sent, began, replied, idle, wants_usage, has_usage, abandoned, over;
-    const char               *stopped;      /* why we stop it: "timeout" or "output_limit"; NULL: we do not */
+    enum outcome              stopped;      /* why we stop it; OUTCOME_NONE: we do not */
     char                      status[16], ename[48];
     /* What there is to tell in the end: */
-    const char               *outcome;
+    enum outcome              outcome;
     char                      reason[200];
     uint64_t                  execution_count;      /* 0: not known */
     uint64_t                  wall_us, cpu_us, peak_bytes;

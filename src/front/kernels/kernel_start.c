@@ -9,6 +9,7 @@
 
 #include "front/boxes/boxes.h"
 #include "front/boxes/families.h"
+#include "front/execs/exec_env.h"
 #include "front/execs/execs.h"
 #include "front/front.h"
 #include "front/kernels/kernel_private.h"
@@ -48,36 +49,15 @@ static int set_variable(json_t *all, const char *variable)
     return json_object_set_new(all, name, json_string(equals + 1));
 }
 
-static void free_list(char **list)
-{
-    for (char **v = list; v && *v; v++)
-        free(*v);
-    free(list);
-}
-
-/* What every box has, what this box was given, what this kernel is given. */
 static char **make_env(const struct kernel *k, uint32_t template)
 {
-    char path[CONFIG_PATH_SIZE];
-    json_t *all = json_pack("{s:s,s:s,s:s,s:s}", "PATH", config_template_path(&k->front->config, template, path),
-                            "LANG", "C.UTF-8", "LC_ALL", "C.UTF-8", "HOME", "/home/box");
-    const char *key;
-    json_t *value;
-    size_t n = 0;
-    int r = all ? json_object_update(all, k->box->settings.env) : -1;
+    json_t *own = json_object();
+    int r = own ? 0 : -1;
 
     for (char **v = k->env; r == 0 && v && *v; v++)
-        r = set_variable(all, *v);
-    char **env = r == 0 ? calloc(json_object_size(all) + 1, sizeof *env) : NULL;
-    json_object_foreach(all, key, value) {
-        if (env && asprintf(&env[n], "%s=%s", key, json_string_value(value)) < 0) {
-            env[n] = NULL;
-            free_list(env);
-            env = NULL;
-        }
-        n++;
-    }
-    json_decref(all);
+        r = set_variable(own, *v);
+    char **env = r == 0 ? exec_env_make(k->box, template, &own, 1) : NULL;
+    json_decref(own);
     return env;
 }
 
@@ -174,7 +154,7 @@ int kernel_launch(struct kernel *k, struct err *e)
         .argv = argv, .env = env, .cwd = k->cwd, .background = true, .link = true, .fork = fork, .kernel = about
     };
     int r = env && about ? exec_start(k->box, &options, &k->exec, e) : err_at(e, ENOMEM, STEP_MEMORY, 0, "kernel");
-    free_list(env);
+    exec_env_free(env);
     json_decref(about);
     if (r < 0) {
         k->exec = NULL;

@@ -30,7 +30,6 @@ const char *const kernel_way_names[] = { "cold", "forked", "parked" };
 enum { CLOSE_PATIENCE_MS = 1000, RING_SMALL = 64 << 10 };
 #define RING_ALL_MOST (UINT64_C(256) << 20)     /* of all kernels together: beyond it each keeps only a little */
 
-static uint64_t ring_all;
 
 /* ---- clients ---- */
 
@@ -105,7 +104,7 @@ static void ring_drop(struct kernel_private *p, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         p->ring_bytes -= p->ring[i]->size;
-        ring_all -= p->ring[i]->size;
+        p->kernel->front->ring_bytes -= p->ring[i]->size;
         kernel_message_unref(p->ring[i]);
     }
     p->n_ring -= n;
@@ -115,7 +114,8 @@ static void ring_drop(struct kernel_private *p, size_t n)
 
 static void ring_add(struct kernel_private *p, struct kernel_message *m)
 {
-    size_t most = ring_all > RING_ALL_MOST ? RING_SMALL : KERNEL_RING_BYTES, drop = 0, bytes = p->ring_bytes;
+    struct front *front = p->kernel->front;
+    size_t most = front->ring_bytes > RING_ALL_MOST ? RING_SMALL : KERNEL_RING_BYTES, drop = 0, bytes = p->ring_bytes;
 
     if (p->n_ring == p->ring_room) {
         size_t room = p->ring_room ? p->ring_room * 2 : 32;
@@ -136,7 +136,7 @@ static void ring_add(struct kernel_private *p, struct kernel_message *m)
     kernel_message_ref(m);
     p->ring[p->n_ring++] = m;
     p->ring_bytes += m->size;
-    ring_all += m->size;
+    front->ring_bytes += m->size;
 }
 
 void kernel_tell(struct kernel *k, struct kernel_message *m)
@@ -199,7 +199,7 @@ static void on_message(struct kernel_link *l, struct kernel_message *m)
         kernel_tell(k, m);
 }
 
-void kernel_condemn(struct kernel *k, const char *outcome, const char *why)
+void kernel_condemn(struct kernel *k, enum outcome outcome, const char *why)
 {
     struct kernel_private *p = kernel_private(k);
     struct err ignored;
@@ -212,7 +212,7 @@ void kernel_condemn(struct kernel *k, const char *outcome, const char *why)
         (void)!exec_signal(k->exec, SIGKILL, &ignored);
 }
 
-static void on_broken(struct kernel_link *l, const char *outcome, const char *why)
+static void on_broken(struct kernel_link *l, enum outcome outcome, const char *why)
 {
     struct kernel_private *p = container_of(l, struct kernel_private, link);
     char text[160];
@@ -230,7 +230,7 @@ static void on_close_timer(struct loop_timer *t)
 {
     struct kernel_private *p = container_of(t, struct kernel_private, close_timer);
 
-    kernel_condemn(p->kernel, "error", "the kernel was ended because it closed its link");
+    kernel_condemn(p->kernel, OUTCOME_ERROR, "the kernel was ended because it closed its link");
 }
 
 void kernels_before_output(struct exec *x)
@@ -436,7 +436,7 @@ void kernels_adopt(struct exec *x)
     k->state = KERNEL_BUSY;     /* until it says otherwise */
     kernel_private(k)->asked_us = 0;
     if (x->link < 0 || kernel_link_open(&kernel_private(k)->link, x->link, false) < 0)
-        kernel_condemn(k, "error", "the kernel's link was lost");
+        kernel_condemn(k, OUTCOME_ERROR, "the kernel's link was lost");
     else
         kernel_ask_info(k);
 }

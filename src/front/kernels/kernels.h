@@ -17,6 +17,7 @@
 #include <sys/uio.h>
 
 #include "base/err.h"
+#include "proto/names.h"
 
 struct box;
 struct exec;
@@ -92,7 +93,7 @@ struct kernel {
     enum kernel_way       way;
     unsigned              restarts;
     bool                  is_adopted;           /* an earlier front has started it */
-    const char           *outcome;              /* of a dead one: one of front_outcomes */
+    enum outcome          outcome;              /* of a dead one */
     char                  reason[200];          /* in words */
     int64_t               started_ms, activity_ms;
     unsigned              n_clients, connections;       /* connections: counted by the doors */
@@ -120,8 +121,6 @@ void           kernel_resume(struct kernel *k, struct kernel_client *c);
  * -ENOBUFS: it does not read, and too much waits for it already; -EMSGSIZE, -EINVAL. */
 MUST_CHECK int kernel_send(struct kernel *k, enum kernel_channel channel, const struct iovec part[KERNEL_PARTS],
                            const struct iovec *buffer, unsigned n_buffers, struct err *e);
-/* A whole message in v1 layout, as it came over a WebSocket. */
-MUST_CHECK int kernel_send_v1(struct kernel *k, const void *data, size_t size, struct err *e);
 
 /* SIGINT to its process group. */
 MUST_CHECK int kernel_interrupt(struct kernel *k, struct err *e);

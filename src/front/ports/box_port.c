@@ -5,152 +5,127 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #include "base/fd.h"
 #include "base/list.h"
+#include "front/boxes/boxes.h"
+#include "front/front.h"
 #include "front/keeper_link.h"
 
 enum { CONNECT_MS = 10000 };
 
-static void ask_keeper(struct link *l);
+static void ask_keeper(struct box_port *p);
 
-static void refused(struct link *l, int code)
+static void fail(struct box_port *p, const struct err *e)
 {
-    struct ask *a = l->ask;
+    const struct err why = *e;
 
-    link_done(l);
-    a->on_end = NULL;
-    if (code == ECONNREFUSED)
-        reply_fail(a, 502, "connection_refused",
-                   "nothing listens on port %u in the box; is the server there started, and on 127.0.0.1?", l->port);
-    else if (code == ETIMEDOUT)
-        reply_fail(a, 504, "timeout", "port %u of the box did not answer in time", l->port);
-    else
-        reply_fail(a, 502, "connection_failed", "port %u of the box: %s", l->port, strerror(code));
+    box_port_close(p);
+    p->on_failed(p, &why);
 }
 
-static void failed(struct link *l, int code)
+static void refused(struct box_port *p, int code)
 {
-    l->fd = fd_close(l->fd);
-    if (code == ECONNREFUSED && !l->ipv6) {
-        l->ipv6 = true;
-        ask_keeper(l);
+    struct err e = { 0 };
+
+    (void)err_set(&e, code, STEP_NETWORK, "port %u of the box", p->port);
+    fail(p, &e);
+}
+
+static void failed(struct box_port *p, int code)
+{
+    p->fd = fd_close(p->fd);
+    if (code == ECONNREFUSED && !p->ipv6) {
+        p->ipv6 = true;
+        ask_keeper(p);
         return;
     }
-    refused(l, code == EAFNOSUPPORT || code == EADDRNOTAVAIL ? ECONNREFUSED : code);
+    refused(p, code == EAFNOSUPPORT || code == EADDRNOTAVAIL ? ECONNREFUSED : code);
 }
 
 /* The socket is connected, or has failed. */
-static void settle(struct link *l)
+static void settle(struct box_port *p)
 {
     int code = 0;
     socklen_t size = sizeof code;
 
-    loop_fd_remove(l->ask->r->loop, &l->watch);
-    if (getsockopt(l->fd, SOL_SOCKET, SO_ERROR, &code, &size) < 0)
+    loop_fd_remove(p->front->loop, &p->watch);
+    if (getsockopt(p->fd, SOL_SOCKET, SO_ERROR, &code, &size) < 0)
         code = errno;
     if (code) {
-        failed(l, code);
+        failed(p, code);
         return;
     }
-    int fd = TAKE_FD(l->fd);
-    link_done(l);
-    l->on_connected(l, fd);
+    int fd = TAKE_FD(p->fd);
+    box_port_close(p);
+    p->on_connected(p, fd);
 }
 
 static void on_event(struct loop_fd *w, uint32_t events)
 {
     (void)events;
-    settle(container_of(w, struct link, watch));
+    settle(container_of(w, struct box_port, watch));
 }
 
 static void on_timer(struct loop_timer *t)
 {
-    refused(container_of(t, struct link, timer), ETIMEDOUT);
+    refused(container_of(t, struct box_port, timer), ETIMEDOUT);
 }
 
 static void on_answer(const struct event *event, int *fds, size_t n_fds, void *arg)
 {
-    struct link *l = arg;
+    struct box_port *p = arg;
 
-    l->serial = 0;
+    p->serial = 0;
     if (event->result < 0 || n_fds < 1) {
         if (event->err.step == STEP_NETWORK) {
-            failed(l, event->err.code);
+            failed(p, event->err.code);
             return;
         }
-        struct ask *a = l->ask;
-        struct err e = event->err;
-        link_done(l);
-        a->on_end = NULL;
-        reply_err(a, &e);
+        fail(p, &event->err);
         return;
     }
-    l->fd = TAKE_FD(fds[0]);
-    struct pollfd ready = { .fd = l->fd, .events = POLLOUT };
+    p->fd = TAKE_FD(fds[0]);
+    struct pollfd ready = { .fd = p->fd, .events = POLLOUT };
     if (poll(&ready, 1, 0) > 0)
-        settle(l);
-    else if (loop_fd_add(l->ask->r->loop, &l->watch, l->fd, EPOLLOUT) < 0)
-        refused(l, ENOMEM);
+        settle(p);
+    else if (loop_fd_add(p->front->loop, &p->watch, p->fd, EPOLLOUT) < 0)
+        refused(p, ENOMEM);
 }
 
-static void ask_keeper(struct link *l)
+static void ask_keeper(struct box_port *p)
 {
-    struct request_connect q = { .head = { .type = REQUEST_CONNECT, .box = l->ask->box->slot },
-                                 .port = l->port,
-                                 .ipv6 = l->ipv6 };
+    struct request_socket q = { .head = { .type = REQUEST_SOCKET, .box = p->box->slot },
+                                .use = SOCKET_CONNECT,
+                                .port = p->port,
+                                .ipv6 = p->ipv6 };
 
-    l->serial = keeper_link_request(l->ask->front->keeper, &q, sizeof q, NULL, 0, on_answer, l);
+    p->serial = keeper_link_request(p->front->keeper, &q, sizeof q, NULL, 0, on_answer, p);
 }
 
-static bool read_port(struct ask *a, uint32_t *ret)
+int box_port_open(struct box_port *p, struct box *box, uint16_t port,
+                  void (*on_connected)(struct box_port *p, int fd),
+                  void (*on_failed)(struct box_port *p, const struct err *e), struct err *e)
 {
-    struct http_text text = http_match_get(a->match, "port");
-    uint32_t port = 0;
-
-    bool good = text.size >= 1 && text.size <= 5 && text.data[0] != '0';
-    for (size_t i = 0; i < text.size && good; i++) {
-        good = text.data[i] >= '0' && text.data[i] <= '9';
-        port = port * 10 + (uint32_t)(text.data[i] - '0');
-    }
-    if (!good || port > 65535)
-        reply_fail(a, 400, "invalid", "the port must be a number from 1 to 65535");
-    *ret = port;
-    return good && port <= 65535;
+    *p = (struct box_port){ .front = box->front, .box = box, .port = port, .fd = -1, .on_connected = on_connected,
+                            .on_failed = on_failed, .watch.on_event = on_event, .timer.on_expire = on_timer };
+    if (box->phase != PHASE_RUNNING)
+        return err_set(e, EBUSY, STEP_USAGE, "the box is %s; only a running one has ports", phase_names[box->phase]);
+    box_touch(box);
+    loop_timer_set(box->front->loop, &p->timer, CONNECT_MS);
+    ask_keeper(p);
+    return 0;
 }
 
-void link_open(struct link *l, struct ask *a, void (*on_connected)(struct link *l, int fd))
+void box_port_close(struct box_port *p)
 {
-    uint32_t port;
+    struct loop *loop = p->front->loop;
 
-    *l = (struct link){
-        .ask = a, .fd = -1, .on_connected = on_connected, .watch.on_event = on_event, .timer.on_expire = on_timer
-    };
-    if (!read_port(a, &port)) {
-        a->on_end = NULL;
-        return;
-    }
-    l->port = port;
-    if (a->box->phase != PHASE_RUNNING) {
-        a->on_end = NULL;
-        reply_fail(a, 409, "wrong_phase", "the box is %s; only a running one has ports", phase_names[a->box->phase]);
-        return;
-    }
-    box_touch(a->box);
-    loop_timer_set(a->r->loop, &l->timer, CONNECT_MS);
-    ask_keeper(l);
-}
-
-void link_done(struct link *l)
-{
-    struct loop *loop = l->ask->r->loop;
-
-    loop_timer_cancel(loop, &l->timer);
-    loop_fd_remove(loop, &l->watch);
-    if (l->serial)
-        keeper_link_cancel(l->ask->front->keeper, l->serial);
-    l->serial = 0;
-    l->fd = fd_close(l->fd);
+    loop_timer_cancel(loop, &p->timer);
+    loop_fd_remove(loop, &p->watch);
+    if (p->serial)
+        keeper_link_cancel(p->front->keeper, p->serial);
+    p->serial = 0;
+    p->fd = fd_close(p->fd);
 }

@@ -125,7 +125,7 @@ void service_rebox(struct service *s, const char *reason)
 {
     const char *why = why_not(s);
 
-    s->outcome = "killed";
+    s->outcome = OUTCOME_KILLED;
     snprintf(s->reason, sizeof s->reason, "the box has ended (%s)%s%s", reason, why ? "; " : "", why ? why : "");
     if (why) {
         service_die(s);
@@ -144,7 +144,7 @@ void service_rebox(struct service *s, const char *reason)
 static void end_with(struct service *s, enum phase phase, const char *reason)
 {
     detach(s);
-    s->outcome = "killed";
+    s->outcome = OUTCOME_KILLED;
     if (phase == PHASE_FAILED) {
         service_rebox(s, reason);
         return;

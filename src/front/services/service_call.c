@@ -212,7 +212,7 @@ void service_calls_end(struct service *s, enum call_outcome outcome, bool all)
 {
     /* Whoever hears of an end may change the list. */
     for (struct service_call *c; (c = take_next(s, all));) {
-        c->died = s->outcome ? s->outcome : "error";
+        c->died = s->outcome ? s->outcome : OUTCOME_ERROR;
         c->reason = s->reason;
         tell_end(c, outcome, (struct jsonslice){ 0 });
         free_call(c);
@@ -330,7 +330,7 @@ static void climb(struct service_call *c)
             (void)!exec_signal(s->exec, SIGINT, &ignored);
         return;
     }
-    service_condemn(s, "killed", "the worker was ended because a function could not be interrupted");
+    service_condemn(s, OUTCOME_KILLED, "the worker was ended because a function could not be interrupted");
 }
 
 static void stop(struct service_call *c, enum call_outcome outcome)

@@ -32,9 +32,9 @@ void service_say(struct service *s, const char *text)
     memcpy(m->data, text, size);
     int r = kernel_link_send(&s->private->link, m);
     if (r == -EDQUOT)
-        service_condemn(s, "error", "the server keeps as much for its owner as it may (quota.buffers)");
+        service_condemn(s, OUTCOME_ERROR, "the server keeps as much for its owner as it may (quota.buffers)");
     else if (r < 0)
-        service_condemn(s, "error", "the worker was ended because it does not read what it is told");
+        service_condemn(s, OUTCOME_ERROR, "the worker was ended because it does not read what it is told");
     kernel_message_unref(m);
 }
 
@@ -98,7 +98,7 @@ static void on_loaded(struct service *s, const struct kernel_message *m)
     json_decref(root);
     if (!good) {
         json_decref(functions);
-        service_condemn(s, "error",
+        service_condemn(s, OUTCOME_ERROR,
                         may ? "the worker was ended because it described its functions wrongly"
                             : "the worker was ended because its description is more than may be kept (quota.buffers)");
         return;
@@ -192,11 +192,11 @@ static void on_message(struct kernel_link *l, struct kernel_message *m)
         char text[160];
         snprintf(text, sizeof text, "the worker was ended because it sent %s", wrong);
         front_log("warning", text, "service", s->name, "box", s->box->id, NULL);
-        service_condemn(s, "error", text);
+        service_condemn(s, OUTCOME_ERROR, text);
     }
 }
 
-static void on_broken(struct kernel_link *l, const char *outcome, const char *why)
+static void on_broken(struct kernel_link *l, enum outcome outcome, const char *why)
 {
     struct service_private *p = private_of(l);
     char text[160];
@@ -214,7 +214,7 @@ static void on_close_timer(struct loop_timer *t)
 {
     struct service_private *p = container_of(t, struct service_private, close_timer);
 
-    service_condemn(p->service, "error", "the worker was ended because it closed its link");
+    service_condemn(p->service, OUTCOME_ERROR, "the worker was ended because it closed its link");
 }
 
 /* At the end of its patience the loading is interrupted, so that the traceback says where it was; then ended. */
@@ -223,7 +223,7 @@ static void on_load_timer(struct loop_timer *t)
     struct service_private *p = container_of(t, struct service_private, load_timer);
 
     if (p->load_cancelled) {
-        service_condemn(p->service, "timeout", "the interface took too long to load");
+        service_condemn(p->service, OUTCOME_TIMEOUT, "the interface took too long to load");
         return;
     }
     p->load_cancelled = true;

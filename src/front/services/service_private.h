@@ -42,7 +42,7 @@ struct service_private {
     struct loop_task        free_task, pump_task, box_task;
     bool                    wants_box;              /* its own has ended, and box_task asks for another */
     bool                    gone, load_cancelled, restart_wanted, ended_by_us;
-    const char             *end_outcome;            /* why we ended it ourselves; NULL: we did not */
+    enum outcome            end_outcome;            /* why we ended it ourselves; OUTCOME_NONE: we did not */
     char                    end_reason[160];
     unsigned                n_recent;               /* replacements since recent_ms */
     uint64_t                recent_ms;
@@ -60,7 +60,7 @@ void service_tell_print(struct service *s, const char *stream, struct jsonslice 
 /* Charges what the service has in memory as long as it is there. False: its owner may not have so much. */
 bool service_keep(struct service *s, size_t described_bytes);
 /* Ends the process because of what it did. */
-void service_condemn(struct service *s, const char *outcome, const char *why);
+void service_condemn(struct service *s, enum outcome outcome, const char *why);
 
 /* A worker for one that has none; or it is dead, and says why. */
 void service_start_anew(struct service *s);

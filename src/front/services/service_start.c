@@ -7,43 +7,18 @@
 #include <string.h>
 
 #include "front/boxes/boxes.h"
+#include "front/execs/exec_env.h"
 #include "front/execs/execs.h"
 #include "front/front.h"
 #include "front/services/service_private.h"
 
 enum { LOAD_MS = 600000 };
 
-static void free_list(char **list)
-{
-    for (char **v = list; v && *v; v++)
-        free(*v);
-    free(list);
-}
-
-/* What every box has, what this box was given, what this service is given. */
 static char **make_env(const struct service *s)
 {
-    json_t *all = json_pack("{s:s,s:s,s:s,s:s}", "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-                            "LANG", "C.UTF-8", "LC_ALL", "C.UTF-8", "HOME", "/home/box");
-    json_t *const more[] = { s->box->settings.env, json_object_get(s->spec, "env"), s->secrets };
-    const char *key;
-    json_t *value;
-    size_t n = 0;
-    int r = all ? 0 : -1;
+    json_t *const more[] = { json_object_get(s->spec, "env"), s->secrets };
 
-    for (size_t i = 0; i < sizeof more / sizeof *more && r == 0; i++)
-        r = more[i] ? json_object_update(all, more[i]) : 0;
-    char **env = r == 0 ? calloc(json_object_size(all) + 1, sizeof *env) : NULL;
-    json_object_foreach(all, key, value) {
-        if (env && asprintf(&env[n], "%s=%s", key, json_string_value(value)) < 0) {
-            env[n] = NULL;
-            free_list(env);
-            env = NULL;
-        }
-        n++;
-    }
-    json_decref(all);
-    return env;
+    return exec_env_make(s->box, 0, more, sizeof more / sizeof *more);
 }
 
 static bool is_in_every_box(const char *path)
@@ -108,14 +83,14 @@ int service_launch(struct service *s, struct err *e)
     json_t *about = json_pack("{s:s,s:s}", "service", s->id, "name", s->name);
     struct exec_options options = { .argv = argv, .env = env, .background = true, .link = true, .kernel = about };
     r = env && about ? exec_start(s->box, &options, &s->exec, e) : err_at(e, ENOMEM, STEP_MEMORY, 0, "service");
-    free_list(env);
+    exec_env_free(env);
     json_decref(about);
     if (r < 0) {
         s->exec = NULL;
         return r;
     }
     s->exec->service = s;
-    p->end_outcome = NULL;
+    p->end_outcome = OUTCOME_NONE;
     p->load_cancelled = false;
     p->tail_size = 0;
     r = kernel_link_open(&p->link, s->exec->link, false);

@@ -112,7 +112,7 @@ json_t *service_json(const struct service *s)
 {
     json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:b,s:s,s:s?,s:s?,s:i,s:o,s:o,s:i,s:I}", "id", s->id, "name", s->name,
                           "owner", s->owner, "box", s->box->id, "own_box", s->own_box, "state",
-                          service_state_names[s->state], "outcome", s->outcome, "reason",
+                          service_state_names[s->state], "outcome", outcome_name(s->outcome), "reason",
                           s->reason[0] ? s->reason : NULL, "restarts", (int)s->restarts, "created_at",
                           front_time_json(s->created_ms), "functions", service_functions(s, NULL), "calls_running",
                           (int)s->n_calls, "calls", (json_int_t)s->n_called);
@@ -326,7 +326,7 @@ void service_delete(struct service *s, const char *reason)
 
 /* ---- deaths ---- */
 
-void service_condemn(struct service *s, const char *outcome, const char *why)
+void service_condemn(struct service *s, enum outcome outcome, const char *why)
 {
     struct service_private *p = s->private;
     struct err ignored;
@@ -343,12 +343,12 @@ static void say_why(struct service *s, const struct exec *x)
 {
     const struct service_private *p = s->private;
 
-    s->outcome = p->end_outcome ? p->end_outcome : x->outcome ? x->outcome : "error";
+    s->outcome = p->end_outcome ? p->end_outcome : x->outcome ? x->outcome : OUTCOME_ERROR;
     if (p->end_outcome)
         snprintf(s->reason, sizeof s->reason, "%s", p->end_reason);
     else if (x->failure.code)
         err_text(&x->failure, s->reason, sizeof s->reason);
-    else if (strcmp(s->outcome, "oom") == 0)
+    else if (s->outcome == OUTCOME_OOM)
         snprintf(s->reason, sizeof s->reason, "the box ran out of memory, and the worker was killed");
     else if (x->end.signal)
         snprintf(s->reason, sizeof s->reason, "the worker was killed by signal %d (SIG%s)", x->end.signal,
@@ -392,7 +392,7 @@ void service_start_anew(struct service *s)
                  "its worker has ended, and its secrets are not kept over a restart of the server; create it again");
         service_die(s);
     } else if (service_launch(s, &e) < 0 && s->front->ready && e.code != ECONNRESET) {
-        s->outcome = "error";
+        s->outcome = OUTCOME_ERROR;
         err_text(&e, s->reason, sizeof s->reason);
         service_die(s);
     }
@@ -464,7 +464,7 @@ int service_restart(struct service *s, struct err *e)
     service_save(s);
     if (s->exec) {
         snprintf(s->reason, sizeof s->reason, "a restart was asked for");
-        service_condemn(s, "killed", s->reason);
+        service_condemn(s, OUTCOME_KILLED, s->reason);
         service_set_state(s, SERVICE_LOADING);
     } else {
         service_start_anew(s);
@@ -521,7 +521,7 @@ void services_adopt(struct exec *x)
     s->exec = x;
     x->service = s;
     if (x->link < 0 || kernel_link_open(&s->private->link, x->link, false) < 0)
-        service_condemn(s, "error", "the worker's link was lost");
+        service_condemn(s, OUTCOME_ERROR, "the worker's link was lost");
     else
         service_ask_again(s);
 }

@@ -17,6 +17,7 @@
 #include "base/err.h"
 #include "base/jsonscan.h"
 #include "front/boxes/boxes.h"
+#include "proto/names.h"
 
 struct box;
 struct exec;
@@ -59,7 +60,7 @@ struct service {
     struct exec        *exec;               /* the worker's process; NULL between two lives */
     enum service_state  state;
     unsigned            restarts;
-    const char         *outcome;            /* of the last death: one of front_outcomes; NULL: none */
+    enum outcome        outcome;            /* of the last death */
     char                reason[240];        /* in words; "" */
     json_t             *error;              /* owned: why it could not be loaded; NULL */
     json_t             *functions;          /* owned: array of objects, as GET shows them */
@@ -129,7 +130,7 @@ struct service_call {
     unsigned long long   id;
     enum call_outcome    outcome;           /* valid in on_end, as the rest */
     struct jsonslice     result;
-    const char          *died;              /* one of front_outcomes */
+    enum outcome         died;
     const char          *reason;
     uint64_t             wall_us;
     struct call_private *private;

@@ -7,6 +7,7 @@
 #include "base/jsonout.h"
 #include "base/parse.h"
 #include "doors/native/door.h"
+#include "front/boxes/box_request.h"
 
 enum { LIST_DEFAULT = 100, LIST_MAX = 1000, LIST_BYTES_MAX = 64 << 20, FILTERS_MAX = 16, KEY_MAX = 128 };
 
@@ -30,8 +31,8 @@ static void on_created(struct box *box, const struct err *e, void *arg)
         return;
     }
     err_text(e, text, sizeof text);
-    int status = reply_status(e, &code);
-    reply_error(a->r, status, code, text, json_pack("{s:s}", "box", box->id));
+    int status = error_status(e, &code);
+    error_reply(a->r, status, code, text, json_pack("{s:s}", "box", box->id));
 }
 
 static const char *read_key(struct ask *a, bool *ret_good)
@@ -52,7 +53,7 @@ static const char *read_key(struct ask *a, bool *ret_good)
 static void create(struct ask *a, json_t *root)
 {
     static const char *const known[] = { "wait", NULL };
-    struct create_body c = { .ask = a };
+    struct box_request c = { .front = a->front, .who = &a->who, .r = a->r };
     struct box *box = NULL;
     struct err e = { 0 };
     bool wait = true, existed = false, good;
@@ -62,7 +63,7 @@ static void create(struct ask *a, json_t *root)
     const char *key = read_key(a, &good);
     if (!good)
         return;
-    int r = settings_read(&c, root, &e);
+    int r = box_request_read(&c, root, &e);
     if (r == 0)
         r = boxes_create(a->front, a->who.name, a->who.uid, a->who.gid, c.name, key, &c.settings,
                          wait ? on_created : NULL, a, &box, &existed, &e);
@@ -184,7 +185,7 @@ void ask_box_list(struct ask *a)
             more = true;
             break;
         }
-        const char *text = shown_box(b, &size);
+        const char *text = shown_box(a->native, b, &size);
         if (n++)
             buf_add_char(&out, ',');
         buf_add(&out, text ? text : "null", text ? size : 4);
@@ -206,7 +207,7 @@ void ask_box_get(struct ask *a)
 
 struct patch {
     const struct ask   *ask;
-    struct frame_limits limits;
+    struct limits limits;
     bool                has_limits, has_ttl, has_idle;
     json_t             *labels;     /* borrowed */
     uint32_t            ttl_s, idle_s;
@@ -216,11 +217,9 @@ static int patch_limits(const char *name, json_t *v, void *into, struct err *e)
 {
     struct patch *p = into;
 
+    (void)name;
     p->has_limits = true;
-    int r = settings_limits(name, v, &p->limits, e);
-    if (r == 0 && p->limits.disk_bytes)
-        r = err_set(e, EINVAL, STEP_USAGE, "limits.disk cannot be changed once the box is there");
-    return r < 0 ? r : settings_check_limits(&p->ask->front->config, &p->limits, e);
+    return box_request_live_limits(&p->ask->front->config, v, &p->limits, e);
 }
 
 static int patch_labels(const char *name, json_t *v, void *into, struct err *e)
@@ -324,9 +323,9 @@ void ask_box_stop(struct ask *a)
 
 static void start(struct ask *a, json_t *root)
 {
-    struct create_body c = { .ask = a };
+    struct box_request c = { .front = a->front, .who = &a->who, .r = a->r };
     struct err e = { 0 };
-    int r = settings_read_mounts(&c, root, &e);
+    int r = box_request_read_mounts(&c, root, &e);
 
     /* Which paths a client opens for it is what the owner wrote: an admin's client would open them with more rights. */
     if (r == 0 && c.settings.n_mounts && strcmp(a->box->owner, a->who.name) != 0)

@@ -9,21 +9,55 @@
 
 #include "base/fd.h"
 #include "base/list.h"
-#include "front/ports/box_port.h"
+#include "doors/native/door.h"
 #include "front/identity/token.h"
+#include "front/ports/box_port.h"
 #include "http/proxy.h"
 
 struct port {
-    struct link link;
-    int         fd;     /* owned until the proxy takes it */
+    struct box_port at;
+    struct ask     *ask;
+    int             fd;     /* owned until the proxy takes it */
 };
+
+static bool read_port(struct ask *a, uint16_t *ret)
+{
+    struct http_text text = http_match_get(a->match, "port");
+    uint32_t port = 0;
+
+    bool good = text.size >= 1 && text.size <= 5 && text.data[0] != '0';
+    for (size_t i = 0; i < text.size && good; i++) {
+        good = text.data[i] >= '0' && text.data[i] <= '9';
+        port = port * 10 + (uint32_t)(text.data[i] - '0');
+    }
+    if (!good || port > UINT16_MAX)
+        reply_fail(a, 400, "invalid", "the port must be a number from 1 to 65535");
+    *ret = (uint16_t)port;
+    return good && port <= UINT16_MAX;
+}
+
+static void refuse(struct ask *a, uint32_t port, const struct err *e)
+{
+    a->on_end = NULL;
+    if (e->step != STEP_NETWORK)
+        reply_err(a, e);
+    else if (e->code == ECONNREFUSED)
+        reply_fail(a, 502, "connection_refused",
+                   "nothing listens on port %u in the box; is the server there started, and on 127.0.0.1?", port);
+    else if (e->code == ETIMEDOUT)
+        reply_fail(a, 504, "timeout", "port %u of the box did not answer in time", port);
+    else
+        reply_fail(a, 502, "connection_failed", "port %u of the box: %s", port, strerror(e->code));
+}
+
+/* ---- HTTP ---- */
 
 static void port_on_end(struct ask *a, enum http_end how)
 {
     struct port *p = a->work;
 
     (void)how;
-    link_done(&p->link);
+    box_port_close(&p->at);
 }
 
 static void give(struct http_proxy *proxy, void *owner)
@@ -85,21 +119,21 @@ static bool keeps_prefix(const struct box *box, uint32_t port)
     return false;
 }
 
-static void proxy(struct link *l, int fd)
+static void proxy(struct box_port *at, int fd)
 {
     static const char *const secrets[] = { "Authorization", NULL };
     /* A box has a path here, not the origin: it does not speak for all that a browser gets from us. */
     static const char *const of_the_origin[] = { "Service-Worker-Allowed", "Clear-Site-Data",
                                                  "Strict-Transport-Security", "Alt-Svc", "NEL", "Report-To", NULL };
-    struct port *p = container_of(l, struct port, link);
-    struct ask *a = l->ask;
+    struct port *p = container_of(at, struct port, at);
+    struct ask *a = p->ask;
     struct http_text rest = a->match->raw_rest;
     bool good;
     const char *query = clean_query(a, &good);
     struct http_text path = a->r->head.path;
-    const char *prefix = arena_printf(&a->r->arena, "/v1/boxes/%s/ports/%u", a->box->id, l->port);
+    const char *prefix = arena_printf(&a->r->arena, "/v1/boxes/%s/ports/%u", a->box->id, at->port);
     const char *target =
-        keeps_prefix(a->box, l->port)
+        keeps_prefix(a->box, at->port)
             ? arena_printf(&a->r->arena, "%.*s%s%s", HTTP_TEXT_FORMAT(path), query ? "?" : "", query ? query : "")
             : arena_printf(&a->r->arena, "/%.*s%s%s", HTTP_TEXT_FORMAT(rest), query ? "?" : "", query ? query : "");
     const struct http_proxy_field add[] = { { "X-Forwarded-Prefix", prefix }, { NULL, NULL } };
@@ -116,18 +150,28 @@ static void proxy(struct link *l, int fd)
     }
 }
 
+static void port_failed(struct box_port *at, const struct err *e)
+{
+    refuse(container_of(at, struct port, at)->ask, at->port, e);
+}
+
 void ask_port(struct ask *a)
 {
     struct port *p = arena_alloc(&a->r->arena, sizeof *p);
+    struct err e = { 0 };
+    uint16_t port;
 
     if (!p) {
         http_request_abort(a->r);
         return;
     }
-    p->fd = -1;
+    if (!read_port(a, &port))
+        return;
+    *p = (struct port){ .ask = a, .fd = -1 };
     a->work = p;
     a->on_end = port_on_end;
-    link_open(&p->link, a, proxy);
+    if (box_port_open(&p->at, a->box, port, proxy, port_failed, &e) < 0)
+        refuse(a, port, &e);
 }
 
 /* ---- tunnels ---- */
@@ -135,7 +179,8 @@ void ask_port(struct ask *a)
 enum { PIECE_BYTES = 65536, TURN_PIECES = 16 };
 
 struct tunnel {
-    struct link      link;
+    struct box_port  at;
+    struct ask      *ask;
     struct loop_fd   up;
     struct loop_task task;
     int              fd;                /* owned */
@@ -146,7 +191,7 @@ struct tunnel {
 
 static void tunnel_over(struct tunnel *t)
 {
-    struct ask *a = t->link.ask;
+    struct ask *a = t->ask;
 
     if (t->over)
         return;
@@ -161,7 +206,7 @@ static void tunnel_over(struct tunnel *t)
 static int pump_up(struct tunnel *t)
 {
     if (t->rest_at == t->rest_size && !t->client_done) {
-        ssize_t n = http_body_read(t->link.ask->r, t->rest, sizeof t->rest);
+        ssize_t n = http_body_read(t->ask->r, t->rest, sizeof t->rest);
         if (n == 0) {
             t->client_done = true;
             (void)shutdown(t->fd, SHUT_WR);
@@ -184,13 +229,13 @@ static int pump_down(struct tunnel *t)
 {
     char data[PIECE_BYTES];
 
-    t->held_back = http_reply_room(t->link.ask->r) == 0;
+    t->held_back = http_reply_room(t->ask->r) == 0;
     if (t->held_back)
         return 0;
     ssize_t n = recv(t->fd, data, sizeof data, MSG_DONTWAIT);
     if (n < 0)
         return errno == EAGAIN || errno == EINTR ? 0 : -1;
-    if (n == 0 || http_reply_write(t->link.ask->r, data, (size_t)n) < 0)
+    if (n == 0 || http_reply_write(t->ask->r, data, (size_t)n) < 0)
         return -1;
     return 1;
 }
@@ -201,7 +246,7 @@ static void tunnel_run(struct tunnel *t)
 
     for (int i = 0; (up > 0 || down > 0) && !t->over; i++) {
         if (i == TURN_PIECES) {
-            loop_task_add(t->link.ask->r->loop, &t->task);
+            loop_task_add(t->ask->r->loop, &t->task);
             break;
         }
         up = up > 0 ? pump_up(t) : up;
@@ -212,7 +257,7 @@ static void tunnel_run(struct tunnel *t)
     if (t->over)
         return;
     uint32_t events = (t->held_back ? 0 : EPOLLIN) | (t->rest_at < t->rest_size ? EPOLLOUT : 0);
-    if (t->up.watching && loop_fd_set(t->link.ask->r->loop, &t->up, events) < 0)
+    if (t->up.watching && loop_fd_set(t->ask->r->loop, &t->up, events) < 0)
         tunnel_over(t);
 }
 
@@ -227,7 +272,7 @@ static void tunnel_on_up(struct loop_fd *w, uint32_t events)
     /* Cannot be masked, and would come again and again. Both sides are shut, so what is left can be read without
      * waiting, when there is room. */
     if ((events & EPOLLHUP) && t->held_back)
-        loop_fd_remove(t->link.ask->r->loop, w);
+        loop_fd_remove(t->ask->r->loop, w);
     tunnel_run(t);
 }
 
@@ -246,16 +291,16 @@ static void tunnel_on_end(struct ask *a, enum http_end how)
     struct tunnel *t = a->work;
 
     (void)how;
-    link_done(&t->link);
+    box_port_close(&t->at);
     loop_fd_remove(a->r->loop, &t->up);
     loop_task_cancel(a->r->loop, &t->task);
     t->fd = fd_close(t->fd);
 }
 
-static void tunnel_open(struct link *l, int fd)
+static void tunnel_open(struct box_port *at, int fd)
 {
-    struct tunnel *t = container_of(l, struct tunnel, link);
-    struct ask *a = l->ask;
+    struct tunnel *t = container_of(at, struct tunnel, at);
+    struct ask *a = t->ask;
 
     t->fd = fd;
     a->on_end = tunnel_on_end;
@@ -268,8 +313,16 @@ static void tunnel_open(struct link *l, int fd)
     loop_task_add(a->r->loop, &t->task);
 }
 
+static void tunnel_failed(struct box_port *at, const struct err *e)
+{
+    refuse(container_of(at, struct tunnel, at)->ask, at->port, e);
+}
+
 void ask_tunnel(struct ask *a)
 {
+    struct err e = { 0 };
+    uint16_t port;
+
     if (!a->r->head.wants_upgrade || !http_list_has(http_head_get(&a->r->head, "Upgrade"), "carrel-tunnel")) {
         (void)http_reply_header(a->r, "Upgrade", "carrel-tunnel");
         reply_fail(a, 426, "upgrade_required",
@@ -281,8 +334,11 @@ void ask_tunnel(struct ask *a)
         http_request_abort(a->r);
         return;
     }
-    *t = (struct tunnel){ .fd = -1, .up.on_event = tunnel_on_up, .task.on_run = tunnel_on_task };
+    if (!read_port(a, &port))
+        return;
+    *t = (struct tunnel){ .ask = a, .fd = -1, .up.on_event = tunnel_on_up, .task.on_run = tunnel_on_task };
     a->work = t;
     a->on_end = tunnel_on_end;
-    link_open(&t->link, a, tunnel_open);
+    if (box_port_open(&t->at, a->box, port, tunnel_open, tunnel_failed, &e) < 0)
+        refuse(a, port, &e);
 }

@@ -81,17 +81,17 @@ static void run_and_answer(struct ask *a, struct exec *x, bool background)
 static void start(struct ask *a, json_t *root)
 {
     static const char *const known[] = { "stream", NULL };
-    struct command c = { .ask = a };
+    struct exec_request c = { .box = a->box, .who = &a->who };
     struct exec *x = NULL;
     struct err e = { 0 };
     bool stream = ask_accepts(a, "application/x-ndjson");
 
     if (!query_only(a, known) || !query_bool(a, "stream", &stream))
         return;
-    int r = command_read(&c, root, &e);
+    int r = exec_request_read(&c, root, &e);
     if (r == 0)
-        r = command_start(&c, &x, &e);
-    if (r == 0 && c.input && (r = feed_all(x, c.input, c.input_size)) < 0) {
+        r = exec_request_start(&c, &x, &e);
+    if (r == 0 && c.input && (r = exec_io_feed(x, c.input, c.input_size)) < 0) {
         (void)!exec_signal(x, SIGKILL, &e);
         r = r == -EDQUOT ? err_set(&e, EDQUOT, STEP_USAGE, SHARE_FULL) : err_at(&e, -r, STEP_MEMORY, 0, "stdin");
     }
@@ -152,7 +152,7 @@ void ask_exec_output(struct ask *a)
 
     if (!query_only(a, known) || !query_number(a, "offset", INT64_MAX, &offset) || !query_bool(a, "follow", &follow))
         return;
-    if (!stream_offset_is_valid(a->exec, offset)) {
+    if (!exec_io_offset_is_valid(a->exec, offset)) {
         reply_fail(a, 400, "invalid", "there is no output at offset %llu; use one that the stream told",
                    (unsigned long long)offset);
         return;
@@ -164,7 +164,7 @@ void ask_exec_output(struct ask *a)
 
 struct typing {
     struct ask *ask;
-    struct feed feed;
+    struct exec_input feed;
     uint64_t    bytes;
     bool        close;
 };
@@ -174,7 +174,7 @@ static void typing_on_end(struct ask *a, enum http_end how)
     struct typing *t = a->work;
 
     (void)how;
-    feed_done(&t->feed);
+    exec_input_done(&t->feed);
 }
 
 static void typing_finish(struct typing *t, bool broken)
@@ -183,7 +183,7 @@ static void typing_finish(struct typing *t, bool broken)
 
     if (!broken && t->close)
         exec_stdin_close(a->exec);
-    feed_done(&t->feed);
+    exec_input_done(&t->feed);
     a->on_end = NULL;
     a->r->on_body = NULL;
     if (broken)
@@ -206,13 +206,13 @@ static void type(struct http_request *r)
             if (n == 0) {
                 typing_finish(t, false);
             } else {
-                feed_done(&t->feed);
+                exec_input_done(&t->feed);
                 a->on_end = NULL;
                 reply_fail(a, 400, "invalid", "the body is malformed");
             }
             return;
         }
-        int w = feed_write(&t->feed, data, (size_t)n);
+        int w = exec_input_write(&t->feed, data, (size_t)n);
         if (w < 0 && w != -EAGAIN) {
             typing_finish(t, true);
             return;
@@ -221,7 +221,7 @@ static void type(struct http_request *r)
     }
 }
 
-static void typing_on_room(struct feed *f)
+static void typing_on_room(struct exec_input *f)
 {
     struct typing *t = container_of(f, struct typing, feed);
 
@@ -246,7 +246,7 @@ void ask_exec_stdin(struct ask *a)
         return;
     }
     *t = (struct typing){ .ask = a, .close = close };
-    if (feed_init(&t->feed, a->exec, typing_on_room) < 0) {
+    if (exec_input_init(&t->feed, a->exec, typing_on_room) < 0) {
         reply_fail(a, 409, "busy", "somebody else is writing to this command's standard input");
         return;
     }

@@ -73,19 +73,6 @@ static void add_line(struct buf *line, const struct exec_frame *frame, const cha
     buf_add_char(line, '\n');
 }
 
-bool stream_offset_is_valid(const struct exec *x, uint64_t offset)
-{
-    struct exec_frame frame;
-    uint32_t part = 0;
-    char byte;
-
-    if (offset == 0 || offset == x->log_bytes)
-        return true;
-    ssize_t n = exec_log_read(x, &offset, &part, &frame, &byte, 1);
-    return n > 0 && (frame.stream == 1 || frame.stream == 2) && !frame.reserved[0] && !frame.reserved[1]
-           && !frame.reserved[2];
-}
-
 char *stream_exit_text(const struct exec *x)
 {
     json_t *o = json_pack("{s:s,s:s,s:I}", "type", "exit", "exec", x->id, "offset", (json_int_t)x->log_bytes),
@@ -201,22 +188,6 @@ void stream_output(struct ask *a, struct exec *x, uint64_t offset, unsigned flag
 
 /* ---- one answer ---- */
 
-static void collect(const struct exec *x, struct buf out[2], bool *ret_cut)
-{
-    struct exec_frame frame;
-    uint64_t at = 0;
-    uint32_t part = 0;
-    ssize_t n;
-
-    while ((n = exec_log_read(x, &at, &part, &frame, piece, sizeof piece)) > 0) {
-        if (out[0].length + out[1].length + (size_t)n > RESULT_MAX) {
-            *ret_cut = true;
-            return;
-        }
-        buf_add(&out[frame.stream == 2], piece, (size_t)n);
-    }
-}
-
 static void add_text(struct jsonout *j, const char *key, const char *key_base64, const struct buf *b)
 {
     const char *data = buf_string(b);
@@ -230,13 +201,13 @@ void reply_result(struct ask *a, const struct exec *x)
 {
     struct buf output[2], tail, all;
     struct jsonout j;
-    bool cut = false;
+    bool cut;
 
     buf_init(&output[0], RESULT_MAX);
     buf_init(&output[1], RESULT_MAX);
     buf_init(&tail, (size_t)RESULT_MAX * 8);
     buf_init(&all, (size_t)RESULT_MAX * 8 + BODY_LARGE);
-    collect(x, output, &cut);
+    (void)exec_io_collect(x, output, RESULT_MAX, &cut);
     jsonout_init(&j, &tail);
     jsonout_open_object(&j, NULL);
     add_text(&j, "stdout", "stdout_base64", &output[0]);

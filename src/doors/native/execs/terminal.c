@@ -21,7 +21,7 @@ struct terminal {
     struct websocket    *socket;
     struct exec         *exec;
     struct exec_follower follower;
-    struct feed          feed;
+    struct exec_input          feed;
     struct loop_task     task;
     uint64_t             at;
     uint32_t             part;
@@ -95,7 +95,7 @@ static void on_writable(struct websocket *w, void *owner)
     pump(owner);
 }
 
-static void on_room(struct feed *f)
+static void on_room(struct exec_input *f)
 {
     struct terminal *t = container_of(f, struct terminal, feed);
 
@@ -155,7 +155,7 @@ static void on_message(struct websocket *w, bool is_text, const char *data, size
                         t->has_feed ? "input begins with a byte 0" : "somebody else is writing to this command");
         return;
     }
-    int r = feed_write(&t->feed, data + 1, size - 1);
+    int r = exec_input_write(&t->feed, data + 1, size - 1);
     if (r == -EAGAIN)
         websocket_pause(w);
     else if (r == -EDQUOT)
@@ -173,7 +173,7 @@ static void on_close(struct websocket *w, int code, const char *reason, void *ow
     exec_unfollow(&t->follower);
     loop_task_cancel(t->ask->r->loop, &t->task);
     if (t->has_feed)
-        feed_done(&t->feed);
+        exec_input_done(&t->feed);
     if (t->kill && t->exec->state != EXEC_ENDED)
         (void)!exec_signal(t->exec, SIGKILL, &ignored);
 }
@@ -199,7 +199,7 @@ static void attach(struct terminal *t)
 {
     char line[96];
 
-    t->has_feed = feed_init(&t->feed, t->exec, on_room) == 0;
+    t->has_feed = exec_input_init(&t->feed, t->exec, on_room) == 0;
     exec_follow(t->exec, &t->follower);
     snprintf(line, sizeof line, "{\"type\":\"started\",\"exec\":\"%s\"}", t->exec->id);
     say(t, line);
@@ -235,7 +235,7 @@ void ask_exec_attach(struct ask *a)
 
     if (!is_upgrade(a) || !query_only(a, known) || !query_number(a, "offset", INT64_MAX, &offset))
         return;
-    if (!stream_offset_is_valid(a->exec, offset)) {
+    if (!exec_io_offset_is_valid(a->exec, offset)) {
         reply_fail(a, 400, "invalid", "there is no output at offset %llu; use one that the stream told",
                    (unsigned long long)offset);
         return;
@@ -248,23 +248,66 @@ void ask_exec_attach(struct ask *a)
         attach(t);
 }
 
+/* For a WebSocket, which has no body: ?argv=ls&argv=-l&tty=true&env=A=B. Texts become what they would be in JSON. */
+static int read_query(struct exec_request *c, struct ask *a, struct err *e)
+{
+    struct http_text query = a->r->head.query, raw_name, raw, name, value;
+    json_t *root = json_object(), *argv = json_array(), *env = json_object();
+    int r = root && argv && env ? 0 : err_at(e, ENOMEM, STEP_MEMORY, 0, "command");
+
+    while (r == 0 && query.data && http_query_next(&query, &raw_name, &raw)) {
+        if (http_unescape(&a->r->arena, raw_name, true, &name) < 0
+            || http_unescape(&a->r->arena, raw, true, &value) < 0) {
+            r = err_set(e, EINVAL, STEP_USAGE, "the query cannot be decoded");
+        } else if (http_text_is(name, "token")) {
+            continue;
+        } else if (http_text_is(name, "argv")) {
+            r = json_array_append_new(argv, json_string(value.data)) < 0
+                    ? err_set(e, EINVAL, STEP_USAGE, "argv is not UTF-8")
+                    : 0;
+        } else if (http_text_is(name, "env")) {
+            char *equals = strchr(value.data, '=');
+            if (!equals)
+                r = err_set(e, EINVAL, STEP_USAGE, "env wants NAME=VALUE");
+            else if (json_object_set_new(env, arena_copy(&a->r->arena, value.data, (size_t)(equals - value.data)),
+                                         json_string(equals + 1))
+                     < 0)
+                r = err_set(e, EINVAL, STEP_USAGE, "env is not UTF-8");
+        } else {
+            json_t *v = http_text_is(value, "true")    ? json_true()
+                        : http_text_is(value, "false") ? json_false()
+                                                       : json_string(value.data);
+            if (json_object_set_new(root, name.data, v) < 0)
+                r = err_set(e, EINVAL, STEP_USAGE, "the query is not UTF-8");
+        }
+    }
+    if (r == 0 && json_array_size(argv))
+        json_object_set(root, "argv", argv);
+    if (r == 0 && json_object_size(env))
+        json_object_set(root, "env", env);
+    json_decref(argv);
+    json_decref(env);
+    a->work = root;     /* the caller's to drop: the command's texts are in it */
+    return r < 0 ? r : exec_request_read(c, root, e);
+}
+
 void ask_exec_socket(struct ask *a)
 {
-    struct command c = { .ask = a };
+    struct exec_request c = { .box = a->box, .who = &a->who };
     struct err e = { 0 };
     struct terminal *t;
 
     if (!is_upgrade(a) || !(t = terminal_new(a)))
         return;
     c.options.with_stdin = true;
-    int r = command_read_query(&c, &e);
+    int r = read_query(&c, a, &e);
     if (r == 0 && (c.input || c.options.background))
         r = err_set(&e, EINVAL, STEP_USAGE, "stdin and background have no meaning here");
     c.options.with_stdin = true;
     if (c.options.terminal && !c.options.output_bytes)
         c.options.output_bytes = a->front->config.max_output_bytes;     /* somebody may sit there for days */
     if (r == 0)
-        r = command_start(&c, &t->exec, &e);
+        r = exec_request_start(&c, &t->exec, &e);
     json_decref(a->work);
     a->work = NULL;
     if (r < 0) {

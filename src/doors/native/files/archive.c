@@ -14,12 +14,12 @@ static bool begin(struct transfer *t)
         && http_reply_header(r, "Content-Disposition", "attachment") == 0
         && http_reply_start(r, 200, HTTP_CHUNKED) == 0)
         return true;
-    helper_close(&t->user, false);
+    box_files_close(&t->user, false);
     http_request_abort(r);
     return false;
 }
 
-static void on_data(struct helper_user *u, const char *data, size_t size)
+static void on_data(struct box_files_user *u, const char *data, size_t size)
 {
     struct transfer *t = container_of(u, struct transfer, user);
 

@@ -57,7 +57,7 @@ static void told(struct transfer *t, const struct files_done *done)
     transfer_over(t);
     buf_init(&out, 65536);
     t->entry.name_size = (uint16_t)strlen(name);
-    entry_add(&out, &t->entry, name, t->link, t->path);
+    file_entry_json(&out, &t->entry, name, t->link, t->path);
     reply_buf(t->ask, 200, &out);
 }
 
@@ -95,7 +95,7 @@ static bool begin(struct transfer *t, int64_t size)
     t->started = true;
     if (http_reply_start(t->ask->r, t->is_range ? 206 : 200, size) == 0)
         return true;
-    helper_close(&t->user, false);
+    box_files_close(&t->user, false);
     http_request_abort(t->ask->r);
     return false;
 }
@@ -109,14 +109,14 @@ static void sent(struct transfer *t, const struct files_done *done)
 }
 
 /* The first piece of the file. Its size was told just before; a file of /proc has none, and is sent until it ends. */
-static void first_data(struct helper_user *u, const char *data, size_t size)
+static void first_data(struct box_files_user *u, const char *data, size_t size)
 {
     struct transfer *t = container_of(u, struct transfer, user);
 
     if (!t->started) {
         bool unsized = t->entry.size == 0 && !t->is_range;
         if (!unsized && t->from + t->length > t->entry.size) {
-            helper_close(u, false);
+            box_files_close(u, false);
             reply_fail(t->ask, 409, "file_changed", "the file became shorter meanwhile");
             return;
         }

@@ -1,12 +1,14 @@
 /* One request about files: what it asks the helper, and how the answer becomes HTTP. */
-#ifndef CARREL_DOORS_NATIVE_TRANSFER_H
-#define CARREL_DOORS_NATIVE_TRANSFER_H
+#ifndef CARREL_DOORS_NATIVE_FILES_TRANSFER_H
+#define CARREL_DOORS_NATIVE_FILES_TRANSFER_H
 
+#include "doors/native/door.h"
 #include "front/files/box_files.h"
+#include "front/files/file_entry.h"
 
 struct transfer {
     struct ask          *ask;
-    struct helper_user   user;
+    struct box_files_user   user;
     const char          *path;          /* in the box */
     void (*on_done)(struct transfer *t, const struct files_done *done);     /* it worked; the helper is still ours */
     struct files_entry   entry;         /* of STAT and READ */
@@ -33,10 +35,5 @@ void transfer_fail(struct transfer *t, int code, const char *text);
 
 /* DATA goes to the client as it comes; the answer must have been started. */
 void transfer_hand_down(struct transfer *t, const char *data, size_t size);
-
-/* --- entry.c --- */
-void entry_add(struct buf *out, const struct files_entry *entry, const char *name, const char *link, const char *path);
-/* Cuts the next entry off a frame. False at its end, or if it is malformed. */
-bool entry_next(const char **data, size_t *size, struct files_entry *ret, const char **ret_name, const char **ret_link);
 
 #endif

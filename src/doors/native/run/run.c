@@ -8,6 +8,7 @@
 
 #include "base/jsonout.h"
 #include "doors/native/run/run.h"
+#include "front/boxes/box_request.h"
 
 enum { LINE_MOST = KERNEL_MESSAGE_MOST + 4096, PENDING_MOST = 256 << 20 };
 
@@ -26,7 +27,7 @@ struct running {
 
 static void done(struct running *w)
 {
-    struct box *box = w->own_box ? ask_box_by_number(w->ask->front, w->own_box) : NULL;
+    struct box *box = w->own_box ? boxes_by_number(w->ask->front, w->own_box) : NULL;
     struct err ignored;
 
     json_decref(w->root);
@@ -133,7 +134,7 @@ static void on_over(struct kernel_run *run)
         a->on_end = NULL;
         (void)charge(w, 0);     /* it is the connection's from now on */
         if (w->is_over)
-            reply_full(a->r);
+            error_reply_full(a->r);
         else
             run_answer_send(&w->answer, a, run);
         done(w);
@@ -268,7 +269,7 @@ static void on_made(struct box *box, const struct err *e, void *arg)
 static void run_alone(struct ask *a, json_t *root)
 {
     struct running *w = prepare(a);
-    struct create_body c = { .ask = a };
+    struct box_request c = { .front = a->front, .who = &a->who, .r = a->r };
     struct box *box = NULL;
     json_t *rest = NULL;
     struct err e = { 0 };
@@ -280,7 +281,7 @@ static void run_alone(struct ask *a, json_t *root)
     if (r == 0 && !charge(w, w->body.options.code_size))    /* the root is kept until the box is there */
         r = err_set(&e, EDQUOT, STEP_USAGE, SHARE_FULL);
     if (r == 0)
-        r = settings_read(&c, rest, &e);
+        r = box_request_read(&c, rest, &e);
     json_decref(rest);
     if (r == 0 && c.settings.template == 0)
         c.settings.template = 1;

@@ -74,7 +74,7 @@ bool run_event(const struct kernel_message *m, struct buf *line)
 
 void run_event_outcome(const struct kernel_run *run, struct jsonout *j)
 {
-    jsonout_string(j, "outcome", run->outcome);
+    jsonout_string(j, "outcome", outcome_name(run->outcome));
     jsonout_string(j, "reason", run->reason[0] ? run->reason : NULL);
     jsonout_open_object(j, "kernel");
     jsonout_string(j, "id", run->kernel_id);

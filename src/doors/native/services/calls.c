@@ -99,7 +99,7 @@ static int refusal(const struct service_call *c, const char **ret_code, char *te
     case CALL_DIED:
         snprintf(text, size, "the service's worker died: %s", c->reason);
         *ret_code = "worker_died";
-        *ret_details = json_pack("{s:s,s:s}", "outcome", c->died, "reason", c->reason);
+        *ret_details = json_pack("{s:s,s:s}", "outcome", outcome_name(c->died), "reason", c->reason);
         break;
     default:
         snprintf(text, size, "the service is not there any more: %s", c->reason ? c->reason : "it has ended");
@@ -155,7 +155,7 @@ static void on_over(struct service_call *c)
         char text[512];
         json_t *details;
         int status = refusal(c, &code, text, sizeof text, &details);
-        reply_error(a->r, status, code, text, details);
+        error_reply(a->r, status, code, text, details);
         return;
     }
     buf_init(&out, ANSWER_MOST);

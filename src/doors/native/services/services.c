@@ -9,6 +9,7 @@
 #include "base/list.h"
 #include "base/parse.h"
 #include "doors/native/services/service.h"
+#include "front/boxes/box_request.h"
 
 enum { CREATE_BODY_MOST = 8 << 20, PATHS_MOST = 64, MODELS_MOST = 256 };
 
@@ -194,7 +195,7 @@ static void done(struct creating *w)
 
 static void drop_box(struct creating *w)
 {
-    struct box *box = w->own_box ? ask_box_by_number(w->ask->front, w->own_box) : NULL;
+    struct box *box = w->own_box ? boxes_by_number(w->ask->front, w->own_box) : NULL;
     struct err ignored;
 
     w->own_box = 0;
@@ -240,14 +241,14 @@ static void fail(struct creating *w, int status, const char *code, const char *t
         return;
     }
     a->on_end = NULL;
-    reply_error(a->r, status, code, text, details);
+    error_reply(a->r, status, code, text, details);
 }
 
 static void refuse(struct creating *w, const struct err *e)
 {
     char text[512];
     const char *code;
-    int status = reply_status(e, &code);
+    int status = error_status(e, &code);
 
     err_text(e, text, sizeof text);
     drop_box(w);
@@ -277,7 +278,7 @@ static void on_state(struct service_watcher *watcher, struct service *s)
                  said ? said : s->reason);
         json_t *details = json_incref(s->error);
         if (s->outcome && json_is_object(details))
-            json_object_set_new(details, "outcome", json_string(s->outcome));
+            json_object_set_new(details, "outcome", json_string(outcome_name(s->outcome)));
         service_unwatch(watcher);
         service_delete(s, "it could not be loaded");
         fail(w, 422, "load_failed", text, details);
@@ -325,7 +326,7 @@ static void on_made(struct box *box, const struct err *e, void *arg)
 static int make_box(struct creating *w, json_t *settings, struct err *e)
 {
     struct ask *a = w->ask;
-    struct create_body c = { .ask = a };
+    struct box_request c = { .front = a->front, .who = &a->who, .r = a->r };
     json_t *own = json_is_object(settings) ? json_incref(settings) : json_object();
     struct box *box = NULL;
     bool existed;
@@ -334,7 +335,7 @@ static int make_box(struct creating *w, json_t *settings, struct err *e)
         json_decref(own);
         return err_set(e, EPERM, STEP_USAGE, "%s lacks the scope boxes:write: this makes a box", a->who.name);
     }
-    int r = settings_read(&c, own, e);
+    int r = box_request_read(&c, own, e);
     if (r == 0 && c.settings.template == 0)
         c.settings.template = 1;
     if (r == 0)
@@ -460,7 +461,7 @@ static void restart_on_state(struct service_watcher *watcher, struct service *s)
     if (s->state == SERVICE_READY)
         reply_json(a, 200, service_json(s));
     else
-        reply_error(a->r, 422, "load_failed", s->reason, json_incref(s->error));
+        error_reply(a->r, 422, "load_failed", s->reason, json_incref(s->error));
 }
 
 void ask_service_restart(struct ask *a)
@@ -481,7 +482,7 @@ void ask_service_restart(struct ask *a)
         return;
     }
     if (s->state == SERVICE_DEAD) {     /* it could not even be begun */
-        reply_error(a->r, 422, "load_failed", s->reason, json_incref(s->error));
+        error_reply(a->r, 422, "load_failed", s->reason, json_incref(s->error));
         return;
     }
     a->work = w;
