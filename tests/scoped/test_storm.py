@@ -11,7 +11,7 @@ import time
 
 from conftest import REPOSITORY
 
-KILLS = int(os.environ.get("CARREL_KILLS", 60 if os.environ.get("CARREL_LONG") else 5))
+KILLS = int(os.environ.get("CARREL_KILLS", 60 if os.environ.get("CARREL_LONG") else 3))
 SEED = int(os.environ.get("CARREL_SEED", time.time_ns()))
 PROGRAM = """
 import pathlib, sys, threading

@@ -11,9 +11,12 @@ import signal
 import threading
 import time
 
-import conftest
 import pytest
-from conftest import PYTHON, api, wait_for
+from conftest import PYTHON
+
+from support.client import Client
+from support.server import Server
+from support.waiting import wait_for
 
 KILLS = int(os.environ.get("CARREL_KILLS", 300 if os.environ.get("CARREL_LONG") else 12))
 SEED = int(os.environ.get("CARREL_SEED", time.time_ns()))
@@ -90,7 +93,7 @@ class Caller(threading.Thread):
 
 @pytest.fixture
 def stormy():
-    s = api.Server("--set", "limits.memory=16G", "--set", f"templates.python.python={PYTHON}")
+    s = Server("--set", "limits.memory=16G", "--set", f"templates.python.python={PYTHON}")
     yield s
     s.stop()
 
@@ -127,7 +130,7 @@ def settled(client, name):
         if answer is None or answer.status == 503 or (answer.status == 200 and answer.json["state"] == "loading"):
             return None
         return answer
-    answer = wait_for(look, 120)
+    answer = wait_for(look, deadline_s=120)
     assert answer, f"{name} does not settle"
     assert answer.status in (200, 404), answer.body
     return answer.json if answer.status == 200 else None
@@ -135,11 +138,11 @@ def settled(client, name):
 
 def test_services_come_back_or_say_why_not(stormy):
     print(f"CARREL_SEED={SEED}")
-    client, chance = api.Client(stormy.socket), random.Random(SEED)
+    client, chance = Client(stormy.socket), random.Random(SEED)
     assert client.post("/v1/services", {"name": "own", "code": CODE, "settings": {"limits": SMALL["limits"]}}).status == 201
     box = client.post("/v1/boxes", SMALL).json["id"]
     assert client.post("/v1/services", {"name": "shared", "code": CODE, "box": box}).status == 201
-    callers = [Caller(api.Client(stormy.socket), i) for i in range(4)]
+    callers = [Caller(Client(stormy.socket), i) for i in range(4)]
     for caller in callers:
         caller.start()
     keepers = 0
@@ -154,11 +157,11 @@ def test_services_come_back_or_say_why_not(stormy):
         if what == "front":
             continue
         if chance.random() < 0.5:       # its death may be noticed first, or only the next kill
-            assert wait_for(stormy.is_ready, 120)
+            assert wait_for(stormy.is_ready, deadline_s=120)
         shared = settled(client, "shared")
         if shared is None or shared["state"] == "dead":
             assert shared is None or "box has ended (keeper_lost)" in shared["reason"], shared
-            made = wait_for(lambda: ask(client, "POST", "/v1/boxes", SMALL), 60)
+            made = wait_for(lambda: ask(client, "POST", "/v1/boxes", SMALL), deadline_s=60)
             if made and made.status == 201:
                 ask(client, "POST", "/v1/services", {"name": "shared", "code": CODE, "box": made.json["id"]})
     for caller in callers:
@@ -166,7 +169,7 @@ def test_services_come_back_or_say_why_not(stormy):
     for caller in callers:
         caller.join(60)
         assert not caller.is_alive() and not caller.complaints, caller.complaints[:5]
-    assert wait_for(stormy.is_ready, 120)
+    assert wait_for(stormy.is_ready, deadline_s=120)
     own = settled(client, "own")
     if own and own["state"] == "dead":
         assert "too often" in own["reason"] or "replaced" in own["reason"] or "status 3" in own["reason"], own
@@ -182,7 +185,7 @@ def test_services_come_back_or_say_why_not(stormy):
     for one in client.get("/v1/boxes?limit=1000").json["boxes"]:
         if one["phase"] not in ("failed", "deleted"):
             client.delete("/v1/boxes/" + one["id"])
-    assert wait_for(lambda: not workers_below(stormy), 60), workers_below(stormy)
+    assert wait_for(lambda: not workers_below(stormy), deadline_s=60), workers_below(stormy)
 
 
 def test_a_service_with_a_box_of_its_own_gets_another(server, create):

@@ -145,7 +145,8 @@ static void end_with(struct service *s, enum phase phase, const char *reason)
 {
     detach(s);
     s->outcome = OUTCOME_KILLED;
-    if (phase == PHASE_FAILED) {
+    /* One that could not be made is deleted; one that somebody deletes was being deleted. */
+    if (phase == PHASE_FAILED || (phase == PHASE_DELETED && s->box->phase == PHASE_CREATING)) {
         service_rebox(s, reason);
         return;
     }

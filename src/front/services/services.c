@@ -451,7 +451,7 @@ int service_restart(struct service *s, struct err *e)
 {
     if (s->has_secrets && !s->secrets)
         return err_set(e, EPIPE, STEP_USAGE, "its secrets are not kept over a restart of the server; create it again");
-    if (s->box->phase == PHASE_FAILED && s->own_box && !s->private->wants_box) {
+    if (!box_is_alive(s->box) && s->own_box && !s->private->wants_box) {
         s->private->n_recent = 0;
         service_rebox(s, "a restart was asked for");
         return 0;
@@ -489,7 +489,7 @@ static int load_one(const struct db_service *row, void *arg)
                                  .load_timeout_ms =
                                      (uint64_t)json_integer_value(json_object_get(body, "load_timeout_ms")) };
     /* One whose box had ended before it got another gets one now. */
-    if (box && (box_is_alive(box) || (o.own_box && box->phase == PHASE_FAILED)) && json_is_object(o.spec)) {
+    if (box && (box_is_alive(box) || o.own_box) && json_is_object(o.spec)) {
         struct service *s = make(box, row->id, &o);
         s->has_secrets = json_is_true(json_object_get(body, "has_secrets"));
         s->restarts = (unsigned)json_integer_value(json_object_get(body, "restarts"));
@@ -538,7 +538,7 @@ void services_on_synced(struct front *front)
             service_start_anew(s);
         } else if (s->box->phase == PHASE_CREATING) {
             service_await_box(s);
-        } else if (s->box->phase == PHASE_FAILED) {
+        } else if (!box_is_alive(s->box)) {
             service_rebox(s, s->box->reason[0] ? s->box->reason : "keeper_lost");
         } else {
             snprintf(s->reason, sizeof s->reason, "the box is %s", phase_names[s->box->phase]);
