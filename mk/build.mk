@@ -4,7 +4,7 @@ PREFIX    ?= /usr/local
 CC        := musl-gcc
 HOSTCC    := gcc
 CLANG     := clang
-ENGINE_DIRS := base sys policy box files keeper cli
+ENGINE_DIRS := base proto sys policy box box/family box/host files keeper cli cli/doctor cli/options
 
 WARNINGS  := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wformat=2 -Wvla -Wconversion -Wno-sign-conversion -Werror
 # _GNU_SOURCE is defined as nothing, so that a file may say `#define _GNU_SOURCE` too.
@@ -60,7 +60,7 @@ install: all
 
 ## clean: remove what was built; the Python environment stays
 clean:
-	rm -rf $(BUILD)/obj $(BUILD)/gen $(BUILD)/carrel $(BUILD)/unit $(BUILD)/fuzz $(BUILD)/lint $(BUILD)/kernel-headers
+	rm -rf $(BUILD)/obj $(BUILD)/gen $(BUILD)/carrel $(BUILD)/unit $(BUILD)/asan $(BUILD)/fuzz $(BUILD)/lint $(BUILD)/lint-deep $(BUILD)/kernel-headers
 
 ## help: list these targets
 help:

@@ -2,13 +2,13 @@
 TEST_TARGETS     += family
 ZYGOTE           := $(BUILD)/tests/zygote
 # What guest/zygote shares with the engine: the sealing of a payload, and what that needs.
-ZYGOTE_LIBRARY   := $(addprefix guest/zygote/,zygote.c memory.c gather.c) $(addprefix src/,box/seal.c box/link.c box/command.c sys/rights.c sys/landlock.c policy/policy.c \
-                    base/err.c base/fd.c)
+ZYGOTE_LIBRARY   := $(addprefix guest/zygote/,zygote.c memory.c gather.c) $(addprefix src/,box/seal.c box/link.c proto/command.c proto/names.c sys/rights.c sys/landlock.c policy/policy.c \
+                    base/err.c base/fd.c base/fdpass.c)
 ZYGOTE_SOURCES   := $(ZYGOTE_LIBRARY) $(wildcard tests/zygote/*.c)
 
 .PHONY: family zygote
 zygote: $(ZYGOTE)
-$(ZYGOTE): $(ZYGOTE_SOURCES) $(POLICY_GENERATED) $(wildcard guest/zygote/*.h tests/zygote/*.h src/box/*.h src/sys/*.h) \
+$(ZYGOTE): $(ZYGOTE_SOURCES) $(POLICY_GENERATED) $(wildcard guest/zygote/*.h tests/zygote/*.h src/box/*.h src/box/*/*.h src/sys/*.h src/proto/*.h) \
            | packages $(KERNEL_HEADERS)/linux
 	@mkdir -p $(@D)
 	$(call say,link,$@)$(CC) $(CFLAGS) -Iguest/zygote -I. $(LDFLAGS) -o $@ $(ZYGOTE_SOURCES) $(POLICY_GENERATED)

@@ -33,7 +33,7 @@ $(GUEST)/%.py: guest/service/%.py
 	@mkdir -p $(@D)
 	$(call say,copy,$@)install -m 644 $< $@
 
-$(GUEST_LIBRARY): $(ZYGOTE_LIBRARY) $(POLICY_GENERATED) $(wildcard guest/zygote/*.h src/box/*.h src/sys/*.h src/base/*.h) | packages
+$(GUEST_LIBRARY): $(ZYGOTE_LIBRARY) $(POLICY_GENERATED) $(wildcard guest/zygote/*.h src/box/*.h src/box/*/*.h src/sys/*.h src/base/*.h src/proto/*.h) | packages
 	@mkdir -p $(@D)
 	$(call say,link,$@)$(HOSTCC) -O2 -g $(COMMON) $(HARDENING) -fPIC -fvisibility=hidden -ffunction-sections -fdata-sections -shared \
 	    -Wl,-z,noexecstack,-z,relro,-z,now,--gc-sections -o $@ $(ZYGOTE_LIBRARY) $(POLICY_GENERATED)

@@ -7,7 +7,7 @@ TEST_TARGETS    += jupyter
 jupyter: $(BUILD)/carrel-server $(BUILD)/carrel $(GUEST_FILES) | venv-kernel
 	@CARREL_BUILD=$(abspath $(BUILD)) timeout 900 $(VENV_KERNEL)/bin/pytest -q -p no:cacheprovider --ignore=tests/jupyter/proof tests/jupyter
 
-$(BUILD)/fuzz/fuzz_parcel: FUZZ_LIBS := -ljansson
+$(BUILD)/fuzz/fuzz_jupyter_message: FUZZ_LIBS := -ljansson
 
 # --- the proof: Enterprise Gateway's own tests, and JupyterLab in a browser ---
 PROOF_TARGETS   += jupyter-proof

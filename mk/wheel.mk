@@ -1,12 +1,11 @@
 # A wheel that carries the programs: `pip install carrel-....whl[local]` is all that a machine needs.
 #
-# Of the server's libraries those that Debian has as archives are linked in; wslay, which it has not, lies beside the program ($ORIGIN).
-# What is left is the C library: which version at least, make-wheel says when it is done. The wheel's tag (linux_x86_64) does not.
+# The server's libraries are linked in as Debian's archives. What is left is the C library: which version at least, make-wheel says when it is done. The wheel's tag (linux_x86_64) does not.
 PACKAGES       += binutils
 
 WHEEL_OUT      := $(BUILD)/wheel
 WHEEL_BIN      := $(WHEEL_OUT)/bin
-WHEEL_LIBS      = -l:libsqlite3.a -l:libjansson.a -lwslay -l:libcrypto.a -l:libyaml.a -lm
+WHEEL_LIBS      = -l:libsqlite3.a -l:libjansson.a -l:libcrypto.a -l:libyaml.a -lm
 WHEEL_SOURCES  := $(shell find sdk/python -name '*.py') sdk/python/carrel/py.typed sdk/python/pyproject.toml sdk/python/README.md
 
 .PHONY: wheel
@@ -20,5 +19,4 @@ $(WHEEL_BIN)/carrel: $(BUILD)/carrel
 
 $(WHEEL_BIN)/carrel-server: $(SERVER_OBJECTS)
 	@mkdir -p $(@D)
-	$(call say,link,$@)$(HOSTCC) $(SERVER_LDFLAGS) -s -Wl,-rpath,'$$ORIGIN' -o $@ $(SERVER_OBJECTS) $(WHEEL_LIBS)
-	@rm -f $(@D)/*.so*; ldd $@ | awk '/libwslay/ { print $$3 }' | xargs -I{} install -m 755 {} $(@D)/
+	$(call say,link,$@)$(HOSTCC) $(SERVER_LDFLAGS) -s -o $@ $(SERVER_OBJECTS) $(WHEEL_LIBS)

@@ -30,7 +30,7 @@
 #include "base/fd.h"
 #include "box/init.h"
 #include "box/payload.h"
-#include "box/zygote_proto.h"
+#include "proto/zygote.h"
 #include "sys/rights.h"
 
 enum { STACK_BYTES = 256 << 10 };
@@ -47,12 +47,12 @@ static int take_request(struct err *e)
 {
     const char *path = request.paths, *end = request.paths + sizeof request.paths;
 
-    if (request.version != ZYGOTE_VERSION || request.profile >= PROFILE_COUNT || request.n_rules > PLAN_RULES
-        || request.n_tasks > CG_CONTROLLERS || fds[ZYGOTE_LINK] < 0)
+    if (request.version != ZYGOTE_VERSION || request.profile >= PROFILE_COUNT || request.n_rules > ZYGOTE_RULES
+        || request.n_tasks > ZYGOTE_CONTROLLERS || fds[ZYGOTE_LINK] < 0)
         return err_at(e, EPROTO, STEP_PROTOCOL, 0, "request to the zygote");
     box = (struct box){
         .profile = (enum profile)request.profile,
-        .shares = request.shares != 0, .keep_own = request.shares_user != 0,
+        .shares = request.shares != 0, .files = { request.files_usual, request.files_most },
         .uid = request.uid, .gid = request.gid, .n_rules = request.n_rules,
         .can_setgroups = request.can_setgroups != 0, .landlock_abi = request.landlock_abi, .keeper = fds[ZYGOTE_LINK],
     };

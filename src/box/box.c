@@ -22,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -30,12 +31,12 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "box/command.h"
-#include "box/family.h"
+#include "box/family/family.h"
 #include "box/init.h"
 #include "box/making.h"
 #include "box/payload.h"
 #include "box/tree.h"
+#include "proto/command.h"
 #include "sys/mountfd.h"
 
 static const struct box empty_box = {
@@ -221,6 +222,37 @@ int box_init_report(struct box *box, bool block, struct err *e)
     return r;
 }
 
+/* Sockets have buffers that no cgroup counts, so descriptors are few. Descriptors that are on their way in messages are
+ * counted per user, and whoever has less than that as his limit cannot send any (ETOOMANYREFS). Who has 1,024, as is
+ * usual, must be able to, however many a box of his has on their way: what it may, and one message of 253 beyond. */
+enum { FILES_USUAL = 1024, FILES_MOST = 4096, FILES_SHARED = 512 };
+
+void box_settle_files(struct box *box)
+{
+    bool is_shared = box_shares_user(box);
+
+    box->files.usual = is_shared ? FILES_SHARED : FILES_USUAL;
+    box->files.most = is_shared ? FILES_SHARED : FILES_MOST;
+    if (box->limits.nofile)
+        box->files.usual = box->files.most = box->limits.nofile;
+}
+
+/* Limits are only ever lowered: a box's processes come from this one. */
+static int check_files(const struct box *box, struct err *e)
+{
+    struct rlimit own = { .rlim_max = 0 };
+
+    if (box_shares_user(box) && box->limits.nofile > FILES_SHARED)
+        return err_set(e, ENOTSUP, STEP_USAGE,
+                       "nofile may be %d here: the box's user is the caller's own, and what it sends counts for both",
+                       FILES_SHARED);
+    if (box->limits.nofile && (getrlimit(RLIMIT_NOFILE, &own) < 0 || box->limits.nofile > own.rlim_max))
+        return err_set(e, ENOTSUP, STEP_USAGE,
+                       "nofile may be %llu: carrel itself has no more (ulimit -Hn, LimitNOFILE= of a service)",
+                       (unsigned long long)own.rlim_max);
+    return 0;
+}
+
 int box_begin(struct box_host *host, const struct plan *plan, struct box *ret, struct err *e)
 {
     struct box *box = ret;
@@ -245,6 +277,9 @@ int box_begin(struct box_host *host, const struct plan *plan, struct box *ret, s
     int r = take_rules(box, plan, e);
     if (r == 0)
         r = ids_take(&host->ids, &box->ids, e);
+    box_settle_files(box);
+    if (r == 0)
+        r = check_files(box, e);
     if (r == 0 && !(ids_holds(&box->ids, plan->uid) && ids_holds(&box->ids, plan->gid)))
         r = err_set(e, EINVAL, STEP_USAGE,
                     "an ordinary user's box has the ids 0 to %u and 65534; --user %u:%u is not among them",
@@ -279,8 +314,8 @@ static void find_cause(struct box *box, int *r, struct err *e)
     }
 }
 
-int box_create(struct box_host *host, const struct plan *plan, const int *source, const struct start *start,
-               bool freezer, struct box *ret, struct err *e)
+int box_create(struct box_host *host, const struct plan *plan, const struct start *start, bool freezer,
+               struct box *ret, struct err *e)
 {
     struct box *box = ret;
     struct trees trees = { .root = -1, .scratch = -1 };
@@ -289,7 +324,7 @@ int box_create(struct box_host *host, const struct plan *plan, const int *source
 
     int r = box_begin(host, plan, box, e);
     if (r == 0)
-        r = trees_make(host, plan, &box->ids, box->keep_own, source, &trees, e);
+        r = trees_make(host, plan, &box->ids, box->keep_own, &trees, e);
     struct stat status = { 0 };
     if (r == 0 && fstat(trees.root, &status) < 0) {
         r = err_at(e, errno, STEP_ROOT, 0, "/");

@@ -15,11 +15,12 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "box/ids.h"
+#include "box/host/ids.h"
 #include "box/plan.h"
 #include "box/spec.h"
 #include "sys/cgroup.h"
 #include "sys/process.h"
+#include "sys/rights.h"
 
 struct box_host {
     struct cgroup_host cgroups;
@@ -69,6 +70,7 @@ struct box {
     int                   oom;          /* owned: readable when memory has run out (v1), or -1 */
     struct ids            ids;
     bool                  keep_own;     /* the box's user is the caller's own id */
+    struct file_limit     files;        /* of each process in it */
     int                   scratch;      /* owned: an fd on the scratch, for its usage */
     bool on_store; /* the scratch is a store: whoever closes it last writes all of it to the disk, so that must not be
                       us */
@@ -133,10 +135,10 @@ void           box_clear(struct box *ret);
 /* Refuses, with the fix, a limit that this host cannot hold. */
 MUST_CHECK int box_check_limits(const struct box_host *host, const struct limits *limits, struct err *e);
 
-/* source[i] are open fds of the plan's caller mounts. With start, the first payload has its command from birth
- * (box->first is then started). freezer: the box can be frozen later. On failure nothing is left. */
-MUST_CHECK int box_create(struct box_host *host, const struct plan *plan, const int *source, const struct start *start,
-                          bool freezer, struct box *ret, struct err *e);
+/* With start, the first payload has its command from birth (box->first is then started). freezer: the box can be frozen
+ * later. On failure nothing is left. */
+MUST_CHECK int box_create(struct box_host *host, const struct plan *plan, const struct start *start, bool freezer,
+                          struct box *ret, struct err *e);
 
 /* Without start: is the box complete? 1: yes; 0: not yet (never with block); -errno with the reason. Call it again when
  * box->link or box->first.link is readable. */
@@ -162,7 +164,7 @@ MUST_CHECK int box_update_limits(struct box_host *host, struct box *box, const s
 void           box_usage_read(const struct box *box, struct box_usage *ret);
 /* What the end of a payload is judged and billed by: peaks, refusals and the disk. */
 void           box_peaks_read(const struct box *box, struct box_usage *ret);
-/* How a payload's end is to be called, given why it was ended (OUTCOME_OK: it was not) and what the box has met. */
+/* Classifies how a payload ended, given why it was ended (OUTCOME_NONE: it was not) and what the box has met. */
 enum outcome   box_outcome(const struct process_end *end, enum outcome cause, const struct box_usage *usage);
 
 /* Starts a helper of ours in the box's user and mount namespaces and in its cgroup, but not in its pid namespace: under

@@ -10,7 +10,7 @@
 
 #include "base/fd.h"
 #include "box/box.h"
-#include "box/family.h"
+#include "box/family/family.h"
 #include "box/making.h"
 #include "sys/network.h"
 
@@ -105,7 +105,7 @@ enum outcome box_outcome(const struct process_end *end, enum outcome cause, cons
 {
     bool failed = end->signal != 0 || end->code != 0;
 
-    if (cause != OUTCOME_OK)
+    if (cause != OUTCOME_NONE)
         return cause;
     if (usage->cgroup.oom_kills > 0)
         return OUTCOME_OOM;

@@ -7,6 +7,9 @@
 /* An empty box that knows its plan and holds its ids. On failure box_release is due. */
 MUST_CHECK int       box_begin(struct box_host *host, const struct plan *plan, struct box *ret, struct err *e);
 
+/* How many files its processes may have open: once it is known whose its user is. */
+void                 box_settle_files(struct box *box);
+
 /* The namespaces of its init, except the network's. */
 MUST_CHECK int       box_open_namespaces(pid_t pid, struct box_namespaces *ns);
 

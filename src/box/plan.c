@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "box/procfile.h"
+#include "proto/defaults.h"
 #include "sys/mountfd.h"
 
 /* Keeps the first error; the makers below are then called in a row without a check after each. */
@@ -309,8 +310,9 @@ static bool uses_var_tmp(const struct box_spec *spec)
     static const char place[] = "/var/tmp";
 
     for (size_t i = 0; i < spec->n_mounts; i++) {
-        const char *rest = spec->mount[i].target + sizeof place - 1;
-        if (strncmp(spec->mount[i].target, place, sizeof place - 1) == 0 && (*rest == '/' || !*rest))
+        const char *target = spec->mount[i].target;
+        if (target && strncmp(target, place, sizeof place - 1) == 0
+            && (target[sizeof place - 1] == '/' || !target[sizeof place - 1]))
             return true;
     }
     return false;
@@ -385,24 +387,41 @@ static bool lies_in_foreign_tree(const struct plan *p, const char *path)
     return false;
 }
 
-static void plan_caller_mounts(struct maker *m, const struct box_spec *spec)
+/* A tree that comes as a descriptor. */
+static void plan_foreign(struct maker *m, const struct mount_spec *mount)
+{
+    const char *target = mount->target + 1, *folder, *rest;
+    bool is_layer = mount->kind == MOUNT_LAYER, writable = mount->writable && !is_layer;
+
+    if (lies_in_foreign_tree(m->plan, target))
+        ;
+    else if ((rest = scratch_part(target, &folder)) != NULL)
+        mount_point(m, keep(m, "%s/%s", folder, rest), mount->is_file, true);
+    else
+        mount_point(m, target, mount->is_file, false);
+    add_mount(m, (struct plan_mount){ .source = is_layer ? FROM_LAYER : FROM_CALLER, .fd = mount->fd,
+                                      .path = mount->source, .target = target, .recursive = true,
+                                      .flags = TREE_NOSUID | TREE_NODEV | (writable ? 0 : TREE_READONLY) });
+    if (writable)
+        add_rule(m, mount->target, LANDLOCK_WRITE);
+}
+
+/* Root and place to write to are settled before: all that is mounted over them comes here, in the list's order. */
+static void plan_mounts(struct maker *m, const struct box_spec *spec)
 {
     for (size_t i = 0; i < spec->n_mounts; i++) {
         const struct mount_spec *mount = &spec->mount[i];
-        const char *target = mount->target + 1, *folder, *rest;
-
-        if (lies_in_foreign_tree(m->plan, target))
-            ;
-        else if ((rest = scratch_part(target, &folder)) != NULL)
-            mount_point(m, keep(m, "%s/%s", folder, rest), mount->is_file, true);
-        else
-            mount_point(m, target, mount->is_file, false);
-        bool writable = mount->writable && !mount->is_layer;
-        add_mount(m, (struct plan_mount){ .source = mount->is_layer ? FROM_LAYER : FROM_CALLER, .index = (unsigned)i,
-                                          .path = mount->source, .target = target, .recursive = true,
-                                          .flags = TREE_NOSUID | TREE_NODEV | (writable ? 0 : TREE_READONLY) });
-        if (writable)
-            add_rule(m, mount->target, LANDLOCK_WRITE);
+        switch (mount->kind) {
+        case MOUNT_HOST:
+        case MOUNT_LAYER:
+            plan_foreign(m, mount);
+            break;
+        case MOUNT_ROOT:
+        case MOUNT_TMPFS:
+        case MOUNT_STORE:
+        case MOUNT_KINDS:
+            break;
+        }
     }
 }
 
@@ -410,17 +429,18 @@ int plan_make(const struct box_spec *spec, const struct host_facts *facts, struc
 {
     struct plan *p = ret;
     struct maker m = { .plan = p, .e = e };
+    const struct mount_spec *root = spec_find(spec, MOUNT_ROOT), *store = spec_find(spec, MOUNT_STORE);
 
     p->profile = spec->profile;
     p->limits = spec->limits;
-    p->root = spec->root ? spec->root : "/";
+    p->root = root && root->source ? root->source : "/";
     p->uid = spec->uid;
     p->gid = spec->gid;
-    p->writable_root = spec->writable_root;
+    p->writable_root = root && root->writable;
     p->no_proc = spec->no_proc;
     p->terminal = spec->terminal;
-    p->on_store = spec->on_store;
-    p->store = -1;
+    p->on_store = store;
+    p->store = store ? store->fd : -1;
     p->landlock_abi = facts->landlock_abi;
     p->n_entries = p->n_mounts = p->n_rules = p->pool_used = 0;
 
@@ -430,11 +450,11 @@ int plan_make(const struct box_spec *spec, const struct host_facts *facts, struc
     add_rule(&m, "/dev", LANDLOCK_DEVICE);
     add_rule(&m, "/proc", LANDLOCK_DEVICE);
     plan_trees(&m, facts);
-    if (!spec->root)
+    if (!root || !root->source)
         plan_etc(&m, spec, facts);
     plan_proc(&m);
     plan_devices(&m, facts);
     plan_scratch(&m, spec);
-    plan_caller_mounts(&m, spec);
+    plan_mounts(&m, spec);
     return m.failed;
 }

@@ -14,7 +14,6 @@
 enum { PLAN_ENTRIES = 384, PLAN_MOUNTS = 160, PLAN_RULES = 80, PLAN_POOL = 24576, FACTS_TREES = 64,
        FACTS_ETC = 96, FACTS_TEXT = 65536 };
 
-#define BOX_HOME "/home/box"
 
 /* A top-level name of the root that the box is made from. */
 struct facts_tree {
@@ -66,7 +65,7 @@ struct plan_entry {
 enum plan_source {
     FROM_HOST,      /* path in the root directory or on the host */
     FROM_DEVICE,    /* a device node of the host's own /dev */
-    FROM_CALLER,    /* the index-th mount of the spec */
+    FROM_CALLER,    /* what fd is open on */
     FROM_LAYER,     /* likewise, of the host's own */
     FROM_SCRATCH,   /* a folder of the scratch tmpfs, or of the store that takes its place */
     FROM_MEMORY,    /* a tmpfs of its own, where the scratch is none */
@@ -81,7 +80,7 @@ struct plan_mount {
     const char      *path;      /* in that source */
     const char      *target;    /* without the leading slash */
     unsigned         flags;     /* TREE_* */
-    unsigned         index;     /* of FROM_CALLER */
+    int              fd;        /* borrowed; of FROM_CALLER and FROM_LAYER */
     bool             recursive;
     bool             optional;  /* a target or source that does not exist, or no terminals, is no error */
 };
@@ -100,7 +99,7 @@ struct plan {
     gid_t             gid;
     bool              writable_root, terminal, no_proc;
     bool              on_store;
-    int               store;        /* borrowed: the mounted tree of store.h; -1 from plan_make, set by who has it */
+    int               store;        /* borrowed: the mounted tree of store.h; -1: none, or not yet there */
     int               landlock_abi;
     size_t            n_entries, n_mounts, n_rules;
     struct plan_entry entry[PLAN_ENTRIES];

@@ -13,9 +13,10 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "box/command.h"
 #include "box/init.h"
 #include "box/payload.h"
+#include "proto/command.h"
+#include "proto/defaults.h"
 #include "sys/landlock.h"
 #include "sys/rights.h"
 
@@ -41,7 +42,7 @@ int payload_give_up_rights(const struct box *box, const struct policy_filter *fi
 
     if (setsid() < 0)
         return err_at(e, errno, STEP_RIGHTS, 0, "session");
-    if ((r = rights_limit_resources(box_shares_user(box))) < 0)
+    if ((r = rights_limit_resources(box->files)) < 0)
         return err_at(e, -r, STEP_RIGHTS, 0, "resource limits");
     if ((r = rights_become(box->uid, box->gid, box->can_setgroups)) < 0)
         return err_at(e, -r, STEP_RIGHTS, 0, "ids");
@@ -63,7 +64,7 @@ int payload_seal_files(const struct box *box, struct err *e)
 {
     if (box->landlock_abi == 0)
         return 0;
-    FD rules = landlock_open(box->landlock_abi);
+    FD rules = landlock_open(box->landlock_abi, 0);
     if (rules < 0)
         return err_at(e, -rules, STEP_LANDLOCK, 0, "ruleset");
     for (size_t i = 0; i < box->n_rules; i++) {
@@ -166,7 +167,7 @@ void payload_reset_signals(void)
 
 int payload_exec(const struct command_spec *command, struct err *e)
 {
-    const char *name = command->argv[0], *path = "/usr/local/bin:/usr/bin:/bin";
+    const char *name = command->argv[0], *path = BOX_PATH;
     char file[4096];
     int code = ENOENT;
 

@@ -1,17 +1,16 @@
 #include "box/spec.h"
 
-static const char *const outcome_names[OUTCOME_COUNT] = {
-    [OUTCOME_OK] = "ok",
-    [OUTCOME_ERROR] = "error",
-    [OUTCOME_TIMEOUT] = "timeout",
-    [OUTCOME_OOM] = "oom",
-    [OUTCOME_PIDS] = "pids",
-    [OUTCOME_DISK] = "disk",
-    [OUTCOME_OUTPUT] = "output_limit",
-    [OUTCOME_KILLED] = "killed",
-};
-
-const char *outcome_name(enum outcome outcome)
+const struct mount_spec *spec_find(const struct box_spec *spec, enum mount_kind kind)
 {
-    return (unsigned)outcome < OUTCOME_COUNT ? outcome_names[outcome] : "unknown";
+    for (size_t i = 0; i < spec->n_mounts; i++)
+        if (spec->mount[i].kind == kind)
+            return &spec->mount[i];
+    return NULL;
+}
+
+const char *spec_root(const struct box_spec *spec)
+{
+    const struct mount_spec *root = spec_find(spec, MOUNT_ROOT);
+
+    return root ? root->source : NULL;
 }

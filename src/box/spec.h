@@ -1,4 +1,5 @@
-/* What somebody asks for: the box and the command in it. Plain data; nothing here has been checked against the host. */
+/* The box that somebody asks for; the command in it is struct command_spec (proto/command.h). Plain data; nothing here
+ * has been checked against the host. */
 #ifndef CARREL_BOX_SPEC_H
 #define CARREL_BOX_SPEC_H
 
@@ -6,57 +7,37 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "policy/policy.h"
+#include "proto/command.h"
+#include "proto/limits.h"
+#include "proto/mounts.h"
+#include "proto/names.h"
 
-enum { SPEC_MOUNTS_MAX = 64, SPEC_ENV_MAX = 16384 };
-
-/* 0 means: not asked for. */
-struct limits {
-    uint64_t memory_bytes;
-    uint64_t disk_bytes;        /* all that the box writes */
-    uint32_t pids;
-    uint32_t cpu_milli;         /* 1500 = one and a half processors */
-};
+enum { SPEC_MOUNTS_MAX = 64, SPEC_LIST_MAX = SPEC_MOUNTS_MAX + 1 /* the root */, SPEC_ENV_MAX = 16384 };
 
 struct mount_spec {
-    const char *source;         /* a host path as the caller wrote it */
-    const char *target;         /* absolute path in the box */
-    bool        writable;
-    bool        is_file;        /* found when the source was opened */
-    bool        is_layer;       /* the host's own, like /usr: read-only, and nobody's ids are mapped */
+    enum mount_kind kind;
+    bool            writable;
+    bool            is_file;    /* found when the source was opened */
+    const char     *source;     /* a host path as the caller wrote it; of a ROOT the directory, NULL the host's /usr */
+    const char     *target;     /* absolute path in the box; of a HOST and a LAYER */
+    int             fd;         /* borrowed, of a HOST, a LAYER and a STORE (the mounted tree); -1: not yet there */
 };
 
 struct box_spec {
-    const char *root; /* NULL: the host's own /usr; else a directory with an unpacked root filesystem */
-    bool              writable_root;
     bool              no_proc;          /* /proc is an empty folder: where the kernel gives no fresh one */
     bool              terminal;         /* the box has /dev/pts */
-    bool              on_store;         /* what it writes goes to a store (store.h) and not to memory */
     enum profile      profile;
     struct limits     limits;
     const char       *hostname;         /* NULL: "box" */
     uid_t             uid;              /* inside the box */
     gid_t             gid;
     size_t            n_mounts;
-    struct mount_spec mount[SPEC_MOUNTS_MAX];
+    struct mount_spec mount[SPEC_LIST_MAX];
 };
 
-struct command_spec {
-    char      **argv;
-    char      **env;                    /* complete, NULL-terminated */
-    const char *workdir;                /* NULL: the home directory */
-    bool        terminal;               /* a PTY of the box becomes the controlling terminal */
-    uint16_t    rows, columns;          /* of it; 0: not known */
-    uint64_t    timeout_ms;             /* 0: none */
-    uint64_t    output_bytes;           /* 0: none */
-};
-
-enum outcome {
-    OUTCOME_OK, OUTCOME_ERROR, OUTCOME_TIMEOUT, OUTCOME_OOM, OUTCOME_PIDS, OUTCOME_DISK, OUTCOME_OUTPUT, OUTCOME_KILLED,
-    OUTCOME_COUNT
-};
-
-/* "ok", "error", "timeout", "oom", "pids", "disk", "output_limit", "killed". */
-const char *outcome_name(enum outcome outcome);
+/* The first mount of a kind; NULL: there is none. */
+const struct mount_spec *spec_find(const struct box_spec *spec, enum mount_kind kind);
+/* The directory that the box is made from; NULL: the host's own /usr. */
+const char              *spec_root(const struct box_spec *spec);
 
 #endif

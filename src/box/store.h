@@ -6,7 +6,7 @@
  *
  *   struct stores stores;      stores_open()        once per keeper
  *   struct store_job job;      store_prepare()      a child makes or mends the file system and mounts it, detached
- *                              store_ready()        when job.process.pidfd is readable: the tree, for plan.store
+ *                              store_ready()        when job.process.pidfd is readable: the tree of a MOUNT_STORE
  *                              store_remove()
  *
  * A store is mounted once at a time: the loop device holds the file and with it a lock on the file, whoever else lives

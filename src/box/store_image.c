@@ -17,7 +17,7 @@
 
 #include "base/fd.h"
 #include "box/store.h"
-#include "sys/loop.h"
+#include "sys/loopdev.h"
 #include "sys/mountfd.h"
 
 static const char *const mkfs_places[] = { "/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4", NULL };

@@ -203,18 +203,18 @@ static int reopen(int fd)
     return here.st_dev == there.st_dev && here.st_ino == there.st_ino ? TAKE_FD(again) : -ESTALE;
 }
 
-static int clone_caller(const struct box_host *host, const struct plan *plan, const struct ids *ids, bool keep_own,
-                        int source, const struct plan_mount *mount, int *ret, struct err *e)
+static int clone_given(const struct box_host *host, const struct plan *plan, const struct ids *ids, bool keep_own,
+                       const struct plan_mount *mount, int *ret, struct err *e)
 {
     FD tree = -1;
 
-    int r = mountfd_clone(source, "", mount->recursive, mount->flags, &tree);
+    int r = mountfd_clone(mount->fd, "", mount->recursive, mount->flags, &tree);
     if (r == -EINVAL && host->rootless) {
-        FD again = reopen(source);
+        FD again = reopen(mount->fd);
         r = again < 0 ? again : mountfd_clone(again, "", mount->recursive, mount->flags, &tree);
     }
     if (r < 0)
-        return err_at(e, -r, STEP_TREE, mount->index, mount->path);
+        return err_at(e, -r, STEP_TREE, 0, mount->path);
     if (mount->source == FROM_CALLER && !keep_own && host->facts.can_map_ids)
         r = map_caller(host, plan, ids, tree);
     if (r == -EINVAL && !(mount->flags & TREE_READONLY))
@@ -223,7 +223,7 @@ static int clone_caller(const struct box_host *host, const struct plan *plan, co
                        mount->path);
     /* Without a map a read-only tree shows less, and nothing that it should not. */
     if (r < 0 && r != -EINVAL)
-        return err_at(e, -r, STEP_TREE, mount->index, mount->path);
+        return err_at(e, -r, STEP_TREE, 0, mount->path);
     *ret = TAKE_FD(tree);
     return 0;
 }
@@ -244,7 +244,7 @@ static int make_shared_memory(const struct plan *plan, const struct ids *ids, bo
 }
 
 static int clone_all(const struct box_host *host, const struct plan *plan, const struct ids *ids, bool keep_own,
-                     const int *source, struct trees *trees, struct err *e)
+                     struct trees *trees, struct err *e)
 {
     FD root = open(plan->root, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (root < 0)
@@ -270,7 +270,7 @@ static int clone_all(const struct box_host *host, const struct plan *plan, const
         } else if (mount->source == FROM_MEMORY) {
             r = make_shared_memory(plan, ids, keep_own, &trees->mount[i]);
         } else if (mount->source == FROM_CALLER || mount->source == FROM_LAYER) {
-            r = clone_caller(host, plan, ids, keep_own, source[mount->index], mount, &trees->mount[i], e);
+            r = clone_given(host, plan, ids, keep_own, mount, &trees->mount[i], e);
             if (r < 0)
                 return r;
         }
@@ -283,7 +283,7 @@ static int clone_all(const struct box_host *host, const struct plan *plan, const
 }
 
 int trees_make(const struct box_host *host, const struct plan *plan, const struct ids *ids, bool keep_own,
-               const int *source, struct trees *ret, struct err *e)
+               struct trees *ret, struct err *e)
 {
     uint64_t disk = plan->limits.disk_bytes ? plan->limits.disk_bytes : SCRATCH_DEFAULT;
     uint64_t root = ROOT_BYTES;
@@ -318,7 +318,7 @@ int trees_make(const struct box_host *host, const struct plan *plan, const struc
     if (r == 0 && plan->store >= 0 && (r = map_whole(host, ids, ret->scratch)) < 0)
         r = err_at(e, -r, STEP_ROOT, 0, "mapping the ids of the box's files");
     if (r == 0)
-        r = clone_all(host, plan, ids, keep_own, source, ret, e);
+        r = clone_all(host, plan, ids, keep_own, ret, e);
     if (r < 0)
         trees_close(ret, plan->n_mounts);
     return r;

@@ -14,7 +14,7 @@ struct trees {
 
 /* Makes the root, the scratch and a clone of every host tree of the plan. On failure nothing is left. */
 MUST_CHECK int trees_make(const struct box_host *host, const struct plan *plan, const struct ids *ids, bool keep_own,
-                          const int *source, struct trees *ret, struct err *e);
+                          struct trees *ret, struct err *e);
 void           trees_close(struct trees *trees, size_t n);
 
 #endif

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "proto/defaults.h"
 
 int forkway_open(struct forkway *way, const struct run_options *options, struct err *e)
 {
@@ -34,20 +35,24 @@ static int make_family(struct forkway *way, struct box_host *host, const struct 
 {
     struct box_spec spec = options->box;
     char *argv[] = { way->path, NULL };
-    char *env[] = { "PATH=" OPTIONS_PATH, "HOME=" OPTIONS_HOME, "LANG=C.UTF-8", "LC_ALL=C.UTF-8", NULL };
+    char *env[] = { "PATH=" BOX_PATH, "HOME=" BOX_HOME, "LANG=" BOX_LANG, "LC_ALL=" BOX_LANG, NULL };
     struct command_spec command = { .argv = argv, .env = env };
     struct start start = { .command = &command, .stdio = { -1, -1, log } };
 
     spec.limits = (struct limits){ .pids = host->cgroups.can[CG_PIDS] ? FAMILY_PIDS_DEFAULT : 0 };
-    spec.writable_root = spec.terminal = false;
-    spec.n_mounts = way->program >= 0;
+    spec.terminal = false;
+    spec.n_mounts = 0;
+    if (spec_root(&options->box))
+        spec.mount[spec.n_mounts++] = (struct mount_spec){ .kind = MOUNT_ROOT, .source = spec_root(&options->box) };
     if (way->program >= 0)
-        spec.mount[0] = (struct mount_spec){ .source = options->zygote, .target = way->path, .is_file = true };
+        spec.mount[spec.n_mounts++] = (struct mount_spec){
+            .source = options->zygote, .target = way->path, .is_file = true, .fd = way->program
+        };
     int r = plan_make(&spec, &host->facts, &way->plan, e);
     if (r < 0)
         return r;
     family_plan(&way->plan);
-    r = family_create(host, &way->plan, &way->program, &start, &way->family, e);
+    r = family_create(host, &way->plan, &start, &way->family, e);
     way->has_family = r == 0;
     if (r == 0)
         r = family_ready(&way->family, FAMILY_READY_MS, e);
@@ -60,14 +65,14 @@ static int make_family(struct forkway *way, struct box_host *host, const struct 
 }
 
 int forkway_create(struct forkway *way, struct box_host *host, const struct run_options *options,
-                   const struct plan *plan, const int *source, const struct start *start, struct box *ret,
-                   struct payload *ret_payload, struct err *e)
+                   const struct plan *plan, const struct start *start, struct box *ret, struct payload *ret_payload,
+                   struct err *e)
 {
     struct process_end end;
     int r = make_family(way, host, options, STDERR_FILENO, e);
 
     if (r > 0)
-        r = family_box_create(host, &way->family, plan, source, false, ret, e);
+        r = family_box_create(host, &way->family, plan, false, ret, e);
     if (r == 0) {
         r = box_ready(ret, true, e);
         if (r > 0)

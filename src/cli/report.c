@@ -138,10 +138,7 @@ void report_remark(const struct report *report, const struct command_spec *comma
         fprintf(stderr, "carrel: the command was ended after %s of output (--output-limit)\n",
                 parse_show_size(command->output_bytes).text);
         break;
-    case OUTCOME_OK:
-    case OUTCOME_ERROR:
-    case OUTCOME_KILLED:
-    case OUTCOME_COUNT:
+    default:
         break;
     }
 }

@@ -14,13 +14,13 @@
 #include "base/outfile.h"
 #include "box/box.h"
 #include "cli/commands.h"
-#include "cli/container.h"
+#include "cli/doctor/container.h"
 #include "cli/forkway.h"
-#include "cli/help.h"
-#include "cli/options.h"
+#include "cli/options/help.h"
+#include "cli/options/options.h"
+#include "cli/options/sources.h"
 #include "cli/report.h"
 #include "cli/session.h"
-#include "cli/sources.h"
 #include "cli/viaserver.h"
 
 enum { CAPTURE_MAX = 256 << 20, REPORT_MAX = 1 << 30, TRACE_STEPS = 8 };
@@ -62,12 +62,12 @@ static int prepare(struct run *run, struct err *e)
         r = forkway_open(&run->way, &run->options, e);
     mark(run, "host");
     /* A default that this host cannot hold is told in the report; only what was asked for is refused. */
-    if (r == 0 && run->options.pids_by_default && !run->host.cgroups.can[CG_PIDS])
+    if (r == 0 && !run->options.given.pids && !run->host.cgroups.can[CG_PIDS])
         run->options.box.limits.pids = 0;
     if (r == 0)
         r = box_check_limits(&run->host, &run->options.box.limits, e);
     if (r == 0)
-        r = facts_read_root(&run->host.facts, run->options.box.root, e);
+        r = facts_read_root(&run->host.facts, spec_root(&run->options.box), e);
     if (r == 0)
         r = plan_make(&run->options.box, &run->host.facts, &run->plan, e);
     mark(run, "plan");
@@ -93,10 +93,9 @@ static int carry_out(struct run *run, struct err *e)
     struct start start = { .command = &run->options.command, .stdio = { s->stdio[0], s->stdio[1], s->stdio[2] } };
     struct payload *payload = run->options.zygote ? &run->payload : &run->box.first;
     if (run->options.zygote)
-        r = forkway_create(&run->way, &run->host, &run->options, &run->plan, run->sources.fd, &start, &run->box,
-                           payload, e);
+        r = forkway_create(&run->way, &run->host, &run->options, &run->plan, &start, &run->box, payload, e);
     else
-        r = box_create(&run->host, &run->plan, run->sources.fd, &start, false, &run->box, e);
+        r = box_create(&run->host, &run->plan, &start, false, &run->box, e);
     mark(run, "create");
     if (r == 0) {
         r = session_run(s, &run->box, payload, e);
@@ -207,7 +206,7 @@ int run_main(int argc, char **argv)
         return EXIT_CARREL;
     }
     if (run.options.help) {
-        fputs(run_help, stdout);
+        help_print(stdout);
         return 0;
     }
     run.report_fd = -1;
@@ -259,7 +258,7 @@ int plan_main(int argc, char **argv)
 
     int r = options_parse(argc, argv, environ, &run.options, &e);
     if (r == 0 && run.options.help) {
-        fputs(run_help, stdout);
+        help_print(stdout);
         return 0;
     }
     if (r == 0)

@@ -55,7 +55,7 @@ int session_open(struct session *s, const struct run_options *options, struct bu
     s->payload = NULL;
     s->stdio[0] = s->stdio[1] = s->stdio[2] = s->signals = -1;
     s->started = s->ended = s->raw = s->abandoned = false;
-    s->cause = OUTCOME_OK;
+    s->cause = OUTCOME_NONE;
     s->forwarded = 0;
     s->eof_us = s->deadline_us = s->started_us = s->ended_us = 0;
     if (!options->command.terminal) {
@@ -122,7 +122,7 @@ static void end_command(struct session *s, enum outcome cause)
     /* What it wrote before it ended by itself is its output, too, and up to the limit it is delivered. */
     bool late = cause == OUTCOME_OUTPUT;
 
-    if (s->cause == OUTCOME_OK && (!s->ended || late))
+    if (s->cause == OUTCOME_NONE && (!s->ended || late))
         s->cause = cause;
     s->abandoned |= s->ended && !late;
     box_kill(s->box);
@@ -305,7 +305,7 @@ static bool drain(struct session *s)
 /* We ended it before the command began; what failed then is only the echo of that. */
 static int swallow_echo(struct session *s, int r)
 {
-    if (r >= 0 || s->cause == OUTCOME_OK || s->started)
+    if (r >= 0 || s->cause == OUTCOME_NONE || s->started)
         return r;
     s->ended = true;
     s->end = (struct process_end){ .code = -1, .signal = SIGKILL };

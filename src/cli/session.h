@@ -7,7 +7,7 @@
 #include <termios.h>
 
 #include "box/box.h"
-#include "cli/options.h"
+#include "cli/options/options.h"
 #include "cli/stream.h"
 
 struct session {
@@ -22,7 +22,7 @@ struct session {
     uint64_t                  eof_us;       /* when the terminal is told next that our input has ended; 0: now */
     bool                      raw;          /* our terminal is in raw mode */
     struct termios            saved;
-    enum outcome              cause;        /* why we ended it; OUTCOME_OK: we did not */
+    enum outcome              cause;        /* why we ended it; OUTCOME_NONE: we did not */
     int                       forwarded;    /* first signal that we were sent, or 0 */
     uint64_t                  deadline_us;  /* 0: none */
     uint64_t                  born_us, started_us, ended_us;

@@ -14,75 +14,39 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/jsonout.h"
 #include "base/parse.h"
-#include "base/place.h"
 #include "cli/commands.h"
+#include "proto/defaults.h"
+#include "proto/places.h"
 
-#define MACHINE_SOCKET "/run/carrel/carrel.sock"
-#define OUTPUT_MOST    (UINT64_C(1) << 32)
+#define OUTPUT_MOST (UINT64_C(1) << 32)
 
-/* What the API takes; more is run here. */
-enum {
-    REQUEST_MAX = 8 << 20,
-    MOUNTS_MAX = 16,
-    TARGET_MAX = 246,
-    VARIABLES_MAX = 1024,
-    VARIABLES_BYTES_MAX = 1 << 20,
-    VALUE_MAX = 131000,
-    WORDS_BYTES_MAX = 1 << 20,
-    IDLE_S = 10
-};
+enum { REQUEST_MAX = 8 << 20, WORDS_BYTES_MAX = 1 << 20, IDLE_S = 10 };
 
 /* ---- where a server is ---- */
-
-/* Somebody serves there whom we may trust with what we send; see client/server.c. */
-static bool is_served(const char *path, bool by_anybody)
-{
-    struct sockaddr_un address = { .sun_family = AF_UNIX };
-    struct ucred peer;
-    socklen_t size = sizeof peer;
-
-    if (path[0] != '/' || strlen(path) >= sizeof address.sun_path)
-        return false;
-    memcpy(address.sun_path, path, strlen(path));
-    FD fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    return fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0
-           && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0
-           && (by_anybody || peer.uid == 0 || peer.uid == geteuid());
-}
 
 /* url is "" if there is none. */
 static void find_server(bool insist, char *url, size_t size)
 {
-    const char *named = getenv("CARREL_URL"), *runtime = getenv("XDG_RUNTIME_DIR");
-    char own[200] = "";
+    const char *named = getenv("CARREL_URL");
+    char path[200];
 
     url[0] = '\0';
     if (named && named[0]) {
-        const char *path = strncmp(named, "unix://", 7) == 0 ? named + 7
-                           : strncmp(named, "unix:", 5) == 0 ? named + 5
-                                                             : named;
-        if (insist || is_served(path, true))
+        const char *socket = strncmp(named, "unix://", 7) == 0 ? named + 7
+                             : strncmp(named, "unix:", 5) == 0 ? named + 5
+                                                               : named;
+        if (insist || places_is_served(socket, true))
             snprintf(url, size, "%s", named);
         return;
     }
-    if (!insist)
-        return;
-    if (geteuid() != 0 && runtime && runtime[0] == '/')
-        snprintf(own, sizeof own, "%s/carrel/carrel.sock", runtime);
-    else if (geteuid() != 0)
-        snprintf(own, sizeof own, "/tmp/carrel-%u/carrel.sock", (unsigned)getuid());
-    if (own[0] && place_is_own_socket(own) && is_served(own, false))
-        snprintf(url, size, "unix:%s", own);
-    else if (is_served(MACHINE_SOCKET, false))
-        snprintf(url, size, "unix:%s", MACHINE_SOCKET);
+    if (insist && places_find_server(path, sizeof path, NULL, 0))
+        snprintf(url, size, "unix:%s", path);
 }
 
 /* ---- what can be asked of it ---- */
@@ -96,11 +60,13 @@ static const char *judge_mounts(const struct box_spec *box)
 {
     struct stat status;
 
-    if (box->n_mounts > MOUNTS_MAX)
-        return "more than 16 mounts";
+    if (box->n_mounts - !!spec_find(box, MOUNT_ROOT) > KEEPER_MOUNTS)
+        return "so many mounts";
     for (size_t i = 0; i < box->n_mounts; i++) {
         const struct mount_spec *m = &box->mount[i];
-        if (!is_text(m->source) || !is_text(m->target) || strlen(m->target) > TARGET_MAX)
+        if (m->kind != MOUNT_HOST)
+            continue;
+        if (!is_text(m->source) || !is_text(m->target) || strlen(m->target) > BOX_TARGET_MAX)
             return "such a --mount";
         /* The client follows links, `run` does not: so it is refused here, in its own words. */
         if (lstat(m->source, &status) < 0 || !(S_ISDIR(status.st_mode) || S_ISREG(status.st_mode)))
@@ -124,10 +90,10 @@ static const char *judge_words(const struct command_spec *command)
     for (char **entry = command->env; *entry; entry++, n++) {
         size_t length = strlen(*entry);
         bytes += length + 1;
-        if (!is_text(*entry) || length > VALUE_MAX || strcspn(*entry, "=") > 255)
+        if (!is_text(*entry) || length > ENV_VALUE_MAX || strcspn(*entry, "=") > ENV_NAME_MAX)
             return "such an environment";
     }
-    if (n > VARIABLES_MAX || bytes > VARIABLES_BYTES_MAX)
+    if (n > ENV_VARIABLES_MAX || bytes > ENV_BYTES_MAX)
         return "so large an environment";
     if (command->workdir && (command->workdir[0] != '/' || !is_text(command->workdir)))
         return "such a --workdir";
@@ -139,7 +105,7 @@ static const char *judge(const struct run_options *o)
 {
     const struct limits *limits = &o->box.limits;
 
-    if (o->box.root)
+    if (spec_root(&o->box))
         return "a directory as --root";
     if (o->zygote)
         return "--zygote";
@@ -148,7 +114,7 @@ static const char *judge(const struct run_options *o)
     if (o->trace)
         return "--trace";
     /* Its boxes keep what they write in their memory. */
-    if (!o->disk_by_default && limits->disk_bytes > limits->memory_bytes)
+    if (o->given.disk_bytes && limits->disk_bytes > limits->memory_bytes)
         return "more --disk than --memory";
     if (o->command.output_bytes > OUTPUT_MOST)
         return "so large an --output-limit";
@@ -165,21 +131,24 @@ static const char *judge(const struct run_options *o)
 static void write_box(struct jsonout *j, const struct run_options *o)
 {
     const struct limits *limits = &o->box.limits;
+    const struct mount_spec *root = spec_find(&o->box, MOUNT_ROOT);
     char user[32];
 
     jsonout_open_object(j, "create");
     jsonout_open_object(j, "limits");
-    if (limits->memory_bytes)
-        jsonout_unsigned(j, "memory", limits->memory_bytes);
-    if (limits->cpu_milli)
-        jsonout_decimal(j, "cpus", limits->cpu_milli, 3);
-    if (!o->pids_by_default)
-        jsonout_unsigned(j, "pids", limits->pids);
-    if (!o->disk_by_default)
-        jsonout_unsigned(j, "disk", limits->disk_bytes);
+    for (size_t i = 0; i < LIMITS; i++) {
+        const struct limit *limit = &limit_table[i];
+        uint64_t value = limit_get(limits, limit);
+        if (!limit_get(&o->given, limit))
+            continue;
+        if (limit->kind == LIMIT_CPUS)
+            jsonout_decimal(j, limit->name, value, 3);
+        else
+            jsonout_unsigned(j, limit->name, value);
+    }
     jsonout_close(j);
     jsonout_string(j, "profile", profile_name(o->box.profile));
-    jsonout_bool(j, "writable_root", o->box.writable_root);
+    jsonout_bool(j, "writable_root", root && root->writable);
     snprintf(user, sizeof user, "%u:%u", (unsigned)o->box.uid, (unsigned)o->box.gid);
     jsonout_string(j, "user", user);
     if (o->box.hostname)
@@ -190,6 +159,8 @@ static void write_box(struct jsonout *j, const struct run_options *o)
 
     jsonout_open_array(j, "mounts");
     for (size_t i = 0; i < o->box.n_mounts; i++) {
+        if (o->box.mount[i].kind != MOUNT_HOST)
+            continue;
         jsonout_open_object(j, NULL);
         jsonout_string(j, "source", o->box.mount[i].source);
         jsonout_string(j, "target", o->box.mount[i].target);

@@ -2,7 +2,7 @@
 #ifndef CARREL_CLI_VIASERVER_H
 #define CARREL_CLI_VIASERVER_H
 
-#include "cli/options.h"
+#include "cli/options/options.h"
 
 /* Does not return if a server is to run it: the process goes on as that server's client. 0: it is to be run here.
  * -errno: only a server was wanted, and it cannot be. */

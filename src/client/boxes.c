@@ -85,8 +85,11 @@ static void add_box(struct table *t, const json_t *box, bool everybody)
     const json_t *limits = json_object_get(box, "limits");
     const char *phase = text_of(box, "phase"), *reason = text_of(box, "reason");
     const char *id = text_of(box, "id"), *name = text_of(box, "name"), *age = show_age(text_of(box, "created_at"));
-    const char *memory = show_bytes((uint64_t)json_integer_value(json_object_get(limits, "memory")));
-    const char *cpus = show_format("%g", json_number_value(json_object_get(limits, "cpus")));
+    /* 0: the host holds no such limit for this server. */
+    uint64_t bytes = (uint64_t)json_integer_value(json_object_get(limits, "memory"));
+    double processors = json_number_value(json_object_get(limits, "cpus"));
+    const char *memory = bytes ? show_bytes(bytes) : "-";
+    const char *cpus = processors > 0 ? show_format("%g", processors) : "-";
     const char *execs = show_number((uint64_t)json_integer_value(json_object_get(box, "execs_running")));
     const char *labels = show_labels(json_object_get(box, "labels"));
 

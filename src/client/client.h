@@ -9,7 +9,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "client/exchange.h"
+#include "client/wire/exchange.h"
 
 enum { EXIT_CLIENT = 125, EXIT_TIMEOUT = 124, EXIT_CANNOT = 126, EXIT_MISSING = 127 };
 

@@ -8,14 +8,17 @@
 #include "base/parse.h"
 #include "client/client.h"
 #include "client/commands.h"
+#include "proto/limits.h"
 
+#define LIMIT_USAGE(field, type, name, kind, least, most, run, server, server_most, flags, example, ...) \
+    "  --" name " " example
 static const char usage[] =
     "usage: carrel create [OPTIONS]\n"
     "\n"
     "Makes a box that lives until it is removed, and prints its id.\n"
     "\n"
     "  --name NAME             a name of yours for it: a-z, 0-9 and -\n"
-    "  --memory 512M  --cpus 1.5  --pids 128  --disk 1G    limits\n"
+    LIMIT_ROWS(LIMIT_USAGE) "    limits\n"
     "  --request-memory 256M  --request-cpus 0.5           what is guaranteed\n"
     "  --store memory|disk     where its files are; with disk they stay when it is stopped\n"
     "  --profile strict|standard|system\n"
@@ -45,10 +48,12 @@ struct create {
         return call;                                                               \
     }
 
-SETTER(set_memory, take_size("--memory", value, c->limits, "memory", e))
-SETTER(set_disk, take_size("--disk", value, c->limits, "disk", e))
-SETTER(set_cpus, take_cpus("--cpus", value, c->limits, "cpus", e))
-SETTER(set_pids, take_count("--pids", value, c->limits, "pids", e))
+#define TAKE_SIZE  take_size
+#define TAKE_CPUS  take_cpus
+#define TAKE_COUNT take_count
+#define LIMIT_SETTER(field, type, name, kind, ...) \
+    SETTER(set_##field, TAKE_##kind("--" name, value, c->limits, name, e))
+LIMIT_ROWS(LIMIT_SETTER)
 SETTER(set_request_memory, take_size("--request-memory", value, c->requests, "memory", e))
 SETTER(set_request_cpus, take_cpus("--request-cpus", value, c->requests, "cpus", e))
 SETTER(set_env, take_pair("--env", value, c->env, e))
@@ -129,12 +134,10 @@ static int send_create(struct client *c, struct create *o)
 
 int client_create(int argc, char **argv)
 {
-    static const struct flag flags[] = {
+#define LIMIT_FLAG(field, type, name, ...) { name, strcmp(name, "memory") == 0 ? 'm' : 0, true, set_##field },
+    const struct flag flags[] = {
         { "name", 0, true, set_name },
-        { "memory", 'm', true, set_memory },
-        { "cpus", 0, true, set_cpus },
-        { "pids", 0, true, set_pids },
-        { "disk", 0, true, set_disk },
+        LIMIT_ROWS(LIMIT_FLAG)
         { "request-memory", 0, true, set_request_memory },
         { "request-cpus", 0, true, set_request_cpus },
         { "profile", 0, true, set_profile },

@@ -4,7 +4,7 @@
 #define CARREL_CLIENT_FOLLOW_H
 
 #include "client/client.h"
-#include "client/heed.h"
+#include "client/wire/heed.h"
 
 struct follow {
     const struct client *client;

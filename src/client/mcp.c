@@ -20,7 +20,7 @@
 #include "base/jsonscan.h"
 #include "client/client.h"
 #include "client/commands.h"
-#include "client/private.h"
+#include "client/wire/private.h"
 
 enum { LINE_MAX_BYTES = 16 << 20, ANSWER_MAX_BYTES = 128 << 20, CALLS_MAX = 64, FIELD_MAX = 1024 };
 enum { NO_JSON = -32700, NO_REQUEST = -32600, FAILED = -32603 };

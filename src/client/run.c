@@ -17,8 +17,8 @@
 #include "base/parse.h"
 #include "client/client.h"
 #include "client/commands.h"
-#include "client/heed.h"
 #include "client/session.h"
+#include "client/wire/heed.h"
 
 enum { REQUEST_MAX = 16 << 20, CAPTURE_MAX = 256 << 20, GRACE_US = 5000000 };
 #define REPORT_MAX ((size_t)1 << 30)

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/list.h"
 #include "cluster/flags.h"
 #include "cluster/serve.h"
 
@@ -36,9 +37,9 @@ static void end(struct program *p, int status)
 
 static struct program *program_of_lease(struct kube_lease *l)
 {
-    struct controller *c = (struct controller *)((char *)l - offsetof(struct controller, lease));
+    struct controller *c = container_of(l, struct controller, lease);
 
-    return (struct program *)((char *)c - offsetof(struct program, controller));
+    return container_of(c, struct program, controller);
 }
 
 static void on_held(struct kube_lease *l)
@@ -81,12 +82,12 @@ static void on_lease_trouble(struct kube_lease *l, const char *text)
 
 static void on_stop_timeout(struct loop_timer *t)
 {
-    end((struct program *)((char *)t - offsetof(struct program, stop)), 0);
+    end(container_of(t, struct program, stop), 0);
 }
 
 static void on_drain(struct loop_timer *t)
 {
-    struct program *p = (struct program *)((char *)t - offsetof(struct program, drain));
+    struct program *p = container_of(t, struct program, drain);
     struct controller *c = &p->controller;
 
     if (c->n_busy > 0) {
@@ -101,7 +102,7 @@ static void on_drain(struct loop_timer *t)
 
 static void on_signal(struct loop_signal *s, const struct signalfd_siginfo *info)
 {
-    struct program *p = (struct program *)((char *)s - offsetof(struct program, signals));
+    struct program *p = container_of(s, struct program, signals);
 
     if (p->controller.is_stopping)
         return;

@@ -11,6 +11,7 @@
 
 #include "base/buf.h"
 #include "base/jsonout.h"
+#include "base/list.h"
 #include "cluster/controller.h"
 
 static const char *const targets[] = {
@@ -41,7 +42,7 @@ static void get(struct controller *c, char *path, void (*on_done)(struct kube_ca
 
 static struct controller *controller_of(struct kube_call *call)
 {
-    return (struct controller *)((char *)call - offsetof(struct controller, owner_call));
+    return container_of(call, struct controller, owner_call);
 }
 
 static void next(struct controller *c)

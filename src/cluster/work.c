@@ -15,6 +15,7 @@
 
 #include "base/fd.h"
 #include "base/jsonout.h"
+#include "base/list.h"
 #include "cluster/controller.h"
 
 enum { ROUNDS_MAX = 25, NAMESPACE_ENDING_MS = 30000, FAILURE_MAX_MS = 60000 };
@@ -98,7 +99,7 @@ static void free_work(struct work *w)
 
 static void on_timer(struct loop_timer *t)
 {
-    struct work *w = (struct work *)((char *)t - offsetof(struct work, timer));
+    struct work *w = container_of(t, struct work, timer);
 
     w->is_backing_off = false;
     run_later(w);
@@ -182,7 +183,7 @@ static void run(struct work *w)
 
 static void on_pump(struct loop_task *t)
 {
-    struct controller *c = (struct controller *)((char *)t - offsetof(struct controller, pump));
+    struct controller *c = container_of(t, struct controller, pump);
     unsigned budget = 256;      /* then others may have the loop for a turn */
 
     while (c->ready && c->n_busy < c->max_busy && budget-- > 0) {

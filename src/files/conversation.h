@@ -9,7 +9,7 @@
 #include <sys/types.h>
 
 #include "base/err.h"
-#include "files/proto.h"
+#include "proto/files.h"
 
 enum { FILES_BUFFER = 256 << 10 };
 

@@ -15,6 +15,7 @@
 
 #include "base/fd.h"
 #include "files/conversation.h"
+#include "proto/defaults.h"
 
 static const struct op {
     int    (*run)(struct conversation *);
@@ -106,7 +107,7 @@ int files_fail(struct conversation *c, int code, const char *name, const char *w
 /* Reads a path of the request and makes it absolute, without slashes at its end. False: it cannot be a path. */
 static bool take_path(struct conversation *c, size_t size, char *path)
 {
-    static const char home[] = FILES_HOME;
+    static const char home[] = BOX_HOME;
     char raw[FILES_PATH_MAX + 1];
     size_t length = 0;
 

@@ -1,5 +1,5 @@
-/* The file helper: serves one conversation about a box's files on a socket, under the box's own rights. See proto.h for
- * what it understands. */
+/* The file helper: serves one conversation about a box's files on a socket, under the box's own rights.
+ * See proto/files.h for what it understands. */
 #ifndef CARREL_FILES_SERVE_H
 #define CARREL_FILES_SERVE_H
 

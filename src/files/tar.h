@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "files/proto.h"
+#include "proto/files.h"
 
 enum { TAR_BLOCK = 512, TAR_RECORDS_MAX = 32 << 10 };
 

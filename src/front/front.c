@@ -11,12 +11,6 @@
 #include "base/buf.h"
 #include "base/jsonout.h"
 
-const char *const front_outcomes[8] = { "ok", "error", "timeout", "oom", "pids", "disk", "output_limit", "killed" };
-const char *const front_run_outcomes[RUN_OUTCOMES] = {
-    "ok",   "error",        "timeout", "interrupted", "oom",  "pids",
-    "disk", "output_limit", "killed",  "policy",      "died", "dead",
-};
-
 const uint32_t histogram_bound_us[HISTOGRAM_BOUNDS] = { 100,    250,    500,     1000,    2500,    5000,
                                                         10000,  25000,  50000,   100000,  250000,  500000,
                                                         1000000, 5000000, 30000000, 300000000 };

@@ -6,19 +6,20 @@
 #include <sys/types.h>
 
 #include "base/budget.h"
-#include "front/boxes.h"
-#include "front/config.h"
-#include "front/execs.h"
+#include "front/boxes/boxes.h"
+#include "front/config/config.h"
+#include "front/execs/execs.h"
 #include "http/loop.h"
-#include "http/router.h"
 #include "http/server.h"
+#include "proto/names.h"
 
 struct auth;
+struct box_files;
 struct grant;
-struct jupyter;
+struct inlet_opening;
 struct keeper_link;
 struct service;
-struct store;
+struct db;
 
 /* How often something took how long. A bucket counts what took at most its bound and more than the one before. */
 enum { HISTOGRAM_BOUNDS = 16 };
@@ -28,15 +29,13 @@ struct histogram {
 };
 void histogram_add(struct histogram *h, uint64_t us);
 
-enum { RUN_OUTCOMES = 12 };
-
 /* Numbers for /metrics; only ever counted up unless the name says otherwise. */
 struct metrics {
     uint64_t requests, requests_refused, boxes_created, boxes_failed, execs_started, execs_failed, output_bytes,
         keeper_losses;
     uint64_t kernels_started, kernels_died;
-    uint64_t run_outcome[RUN_OUTCOMES];     /* by front_run_outcomes */
-    uint64_t outcome[8];            /* by OUTCOME_NAMES */
+    uint64_t outcome[OUTCOME_COUNT];        /* of commands */
+    uint64_t run_outcome[OUTCOME_COUNT];    /* of cells */
     struct histogram request, create, exec_start, exec;
     struct histogram first_result;  /* from asking for a kernel, or its box, to the end of its first cell */
 };
@@ -53,11 +52,10 @@ struct keeper_wait {
 struct front {
     struct loop        *loop;
     struct config       config;
-    struct store       *store;
+    struct db          *db;
     struct auth        *auth;
     struct keeper_link *keeper;
     struct http_server *http;
-    struct http_router *router;
     struct boxes        boxes;
     struct kernel      *kernels;        /* all of them, newest first */
     struct service     *services;       /* the same */
@@ -72,7 +70,9 @@ struct front {
     bool                was_ready;      /* it has been before */
     struct keeper_wait *waiting, **waiting_end;     /* for it; oldest first */
     struct loop_task    go_on;          /* of them */
-    struct jupyter     *jupyter;        /* the Jupyter door's own */
+    uint64_t            ring_bytes;     /* in all kernels' rings */
+    struct inlet_opening *inlet_openings;       /* that the keeper was asked for */
+    struct box_files   *files;          /* conversations with file helpers (files/box_files.c) */
 };
 
 /* Whoever needs the keeper while front->ready is false waits for it, a bounded time: after a start, or while another
@@ -81,11 +81,6 @@ void front_wait_for_keeper(struct front *front, struct keeper_wait *w, void (*go
 void front_cancel_wait(struct keeper_wait *w);
 /* The keeper is there: those who wait go on. */
 void front_keeper_came(struct front *front);
-
-/* The names of enum outcome of the engine, in its order. */
-extern const char *const front_outcomes[8];
-/* How a cell can end. died: the interpreter ended by itself; dead: it was dead before. */
-extern const char *const front_run_outcomes[RUN_OUTCOMES];
 
 /* Milliseconds since 1970, and the same as "2026-01-31T12:00:00.123Z". */
 int64_t front_now_ms(void);

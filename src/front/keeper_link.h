@@ -10,7 +10,7 @@
 
 #include "base/err.h"
 #include "http/loop.h"
-#include "keeper/proto.h"
+#include "proto/keeper.h"
 
 struct keeper_link;
 

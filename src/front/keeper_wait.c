@@ -2,6 +2,7 @@
  * for seconds. Callers need not know that: they wait. */
 #include <stddef.h>
 
+#include "base/list.h"
 #include "front/front.h"
 
 enum { WAIT_MS = 10000 };
@@ -21,7 +22,7 @@ void front_cancel_wait(struct keeper_wait *w)
 
 static void on_deadline(struct loop_timer *t)
 {
-    struct keeper_wait *w = (struct keeper_wait *)((char *)t - offsetof(struct keeper_wait, deadline));
+    struct keeper_wait *w = container_of(t, struct keeper_wait, deadline);
 
     front_cancel_wait(w);
     w->go_on(w);
@@ -41,7 +42,7 @@ void front_wait_for_keeper(struct front *front, struct keeper_wait *w, void (*go
 
 static void on_go_on(struct loop_task *t)
 {
-    struct front *front = (struct front *)((char *)t - offsetof(struct front, go_on));
+    struct front *front = container_of(t, struct front, go_on);
 
     while (front->ready && front->waiting) {
         struct keeper_wait *w = front->waiting;

@@ -160,25 +160,30 @@ ssize_t http_body_read(struct http_request *r, void *data, size_t size)
 
 /* ---- the whole body at once ---- */
 
-static void collect_fail(struct http_request *r, int status, const char *text)
+static void collect_end(struct http_request *r, int status, const char *why)
 {
+    struct http_request_state *q = r->state;
+    const struct http_collected b = { status, why, q->collected, q->collected_size };
     r->on_body = NULL;
-    r->state->close_after = true;
-    if (http_reply_error(r, status, text) < 0)
-        http_request_abort(r);
+    q->close_after |= status != 0;
+    q->on_collected(r, &b, q->collect_arg);
 }
 
 static void collect_fail_memory(struct http_request *r, int why)
 {
-    collect_fail(r, why == -EDQUOT ? 429 : 503, why == -EDQUOT ? SHARE_FULL : "out of memory");
+    collect_end(r, why == -EDQUOT ? 429 : 503, why == -EDQUOT ? SHARE_FULL : "out of memory");
+}
+
+static void collect_fail_size(struct http_request *r)
+{
+    const char *why = arena_printf(&r->arena, "the body may have %zu bytes here", r->state->collected_max);
+    collect_end(r, 413, why ? why : "the body is too large");
 }
 
 static int collect_grow(struct http_request_state *q)
 {
-    size_t size = q->collected_room ? q->collected_room * 2 : COLLECT_FIRST;
     int64_t length = q->request.head.length;
-    if (length > 0 && (uint64_t)length < size)
-        size = (size_t)length;
+    size_t size = q->collected_room ? q->collected_room * 2 : length > 0 ? (size_t)length : COLLECT_FIRST;
     if (size > q->collected_max + 1)
         size = q->collected_max + 1;        /* one more, to see that there is more */
     if (!share_move_bytes(&q->request.share, q->collected_room, size))
@@ -209,31 +214,43 @@ static void collect(struct http_request *r)
         if (n == -EAGAIN || n == -EPIPE)
             return;
         if (n == -EFBIG)
-            collect_fail(r, 413, "the request body is too large");
+            collect_fail_size(r);
         else if (n < 0)
-            collect_fail(r, 400, http_fault_text(q->chunked.fault));
+            collect_end(r, 400, http_fault_text(q->chunked.fault));
         if (n < 0)
             return;
         if (n == 0)
             break;
         q->collected_size += (size_t)n;
     }
-    r->on_body = NULL;
     q->collected[q->collected_size] = 0;
-    q->on_collected(r, q->collected, q->collected_size);
+    collect_end(r, 0, NULL);
 }
 
-void http_body_collect(struct http_request *r, size_t max_bytes,
-                       void (*on_collected)(struct http_request *r, const char *data, size_t size))
+void http_body_collect(struct http_request *r, size_t max_bytes, http_collect_handler *on_collected, void *arg)
 {
     struct http_request_state *q = r->state;
     q->on_collected = on_collected;
+    q->collect_arg = arg;
     q->collected_max = max_bytes;
     r->body_max_bytes = max_bytes;
     r->on_body = collect;
+    if (r->head.length > 0 && (uint64_t)r->head.length > max_bytes) {
+        collect_fail_size(r);       /* told beforehand: not one byte is read */
+        return;
+    }
     int grown = collect_grow(q);
     if (grown < 0)
         collect_fail_memory(r, grown);
     else
         collect(r);
+}
+
+void http_body_drop(struct http_request *r)
+{
+    struct http_request_state *q = r->state;
+    free(q->collected);
+    q->collected = NULL;
+    (void)share_move_bytes(&r->share, q->collected_room, 0);
+    q->collected_room = q->collected_size = 0;
 }

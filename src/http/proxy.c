@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/list.h"
 #include "http/proxy_private.h"
 
 #define PIECE_BYTES 65536
@@ -314,7 +315,7 @@ static void run(struct http_proxy *p)
 
 static void on_up_event(struct loop_fd *w, uint32_t events)
 {
-    struct http_proxy *p = (struct http_proxy *)((char *)w - offsetof(struct http_proxy, up));
+    struct http_proxy *p = container_of(w, struct http_proxy, up);
     if ((events & (EPOLLHUP | EPOLLERR)) && p->held_back)
         loop_fd_remove(p->request->loop, w);    /* cannot be masked; the rest is read when there is room */
     run(p);
@@ -322,12 +323,12 @@ static void on_up_event(struct loop_fd *w, uint32_t events)
 
 static void on_task(struct loop_task *t)
 {
-    run((struct http_proxy *)((char *)t - offsetof(struct http_proxy, task)));
+    run(container_of(t, struct http_proxy, task));
 }
 
 static void on_timer(struct loop_timer *t)
 {
-    struct http_proxy *p = (struct http_proxy *)((char *)t - offsetof(struct http_proxy, timer));
+    struct http_proxy *p = container_of(t, struct http_proxy, timer);
     bool connecting = p->phase == PROXY_CONNECTING;
     if (connecting && p->config.cancel)
         p->config.cancel(p, p->config.owner);
@@ -398,9 +399,4 @@ void http_proxy_connected(struct http_proxy *p, int fd)
 void http_proxy_failed(struct http_proxy *p, int status, const char *text)
 {
     fail(p, status, text);
-}
-
-struct http_request *http_proxy_request(struct http_proxy *p)
-{
-    return p->request;
 }

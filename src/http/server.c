@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/list.h"
 #include "http/conn.h"
 
 #define ACCEPTS_PER_TURN 64
@@ -41,7 +42,6 @@ static void state_init(struct http_request_state *q)
     q->out = q->out_first;
     q->out_size = sizeof q->out_first;
     q->headers_end = &q->headers;
-    q->file = -1;
     q->reply_left = -1;
 }
 
@@ -69,8 +69,6 @@ void server_state_give(struct http_server *s, struct http_request_state *q)
     arena_reset(&q->request.arena);
     while (q->request.n_fds > 0)
         fd_close(q->request.fds[--q->request.n_fds]);
-    loop_fd_remove(s->loop, &q->file_watch);
-    q->file = fd_close(q->file);
     free(q->collected);
     if (q->in != q->in_first)
         free(q->in);
@@ -116,7 +114,7 @@ const char *server_date(struct http_server *s)
 
 static void drained(struct loop_task *t)
 {
-    struct http_server *s = (struct http_server *)((char *)t - offsetof(struct http_server, drained_task));
+    struct http_server *s = container_of(t, struct http_server, drained_task);
     if (s->config.on_drained)
         s->config.on_drained(s->config.owner);
 }
@@ -258,7 +256,7 @@ static void listeners_watch(struct http_server *s, uint32_t events)
 
 static void on_accept_pause_over(struct loop_timer *t)
 {
-    struct http_server *s = (struct http_server *)((char *)t - offsetof(struct http_server, accept_timer));
+    struct http_server *s = container_of(t, struct http_server, accept_timer);
     listeners_watch(s, EPOLLIN);
 }
 
@@ -394,7 +392,7 @@ static void listeners_close(struct http_server *s)
 
 static void on_drain_deadline(struct loop_timer *t)
 {
-    struct http_server *s = (struct http_server *)((char *)t - offsetof(struct http_server, drain_timer));
+    struct http_server *s = container_of(t, struct http_server, drain_timer);
     for (struct http_conn *c = s->conns.next, *next; c != &s->conns; c = next) {
         next = c->next;
         c->aborted = true;

@@ -91,7 +91,7 @@ struct http_request {
     struct http_request_state *state;
 };
 
-/* SIGPIPE must be ignored (sendfile has no flag against it), else -EINVAL. */
+/* SIGPIPE must be ignored, else -EINVAL: splicing to and from commands has no flag against it. */
 int  http_server_new(struct loop *l, const struct http_server_config *config, struct http_server **ret) MUST_CHECK;
 
 /* Serves a listening stream socket, TCP or unix, whose fd the server owns from now on, also on failure. */
@@ -123,10 +123,21 @@ bool http_request_claim(struct http_request *r, struct budgets *all, const char 
  * not be 0. */
 ssize_t http_body_read(struct http_request *r, void *data, size_t size) MUST_CHECK;
 
-/* Reads the whole body, NUL-terminated, into memory of the request, then calls back; answers 400 or 413 itself if it
- * cannot be had. Uses on_body. The callback may come before this returns. */
-void http_body_collect(struct http_request *r, size_t max_bytes,
-                       void (*on_collected)(struct http_request *r, const char *data, size_t size));
+/* What became of a body that was collected. */
+struct http_collected {
+    int status;             /* 0: it is all there; else what to answer: 400, 413, 429 (the caller's budget) or 503 */
+    const char *why;        /* and why, for people */
+    const char *data;       /* NUL-terminated; the request's until http_body_drop() */
+    size_t size;
+};
+typedef void http_collect_handler(struct http_request *r, const struct http_collected *b, void *arg);
+
+/* Reads the whole body into memory that is charged to the request, then calls back, perhaps before this returns.
+ * Uses on_body. */
+void http_body_collect(struct http_request *r, size_t max_bytes, http_collect_handler *on_collected, void *arg);
+
+/* The collected body is not needed any more; else it goes with the request. */
+void http_body_drop(struct http_request *r);
 
 /* ---- the answer ---- */
 
@@ -155,10 +166,6 @@ int  http_reply(struct http_request *r, int status, const char *type, const void
 /* A refusal in the shape that all of them have: {"error":{"code","message","details"}}. */
 int  http_reply_error(struct http_request *r, int status, const char *text) MUST_CHECK;
 int  http_reply_text(struct http_request *r, int status, const char *format, ...) PRINTF_LIKE(3, 4);
-
-/* A whole answer from fd: sendfile for a file, splice for a pipe. fd is closed by the server, also on failure.
- * offset is ignored for a pipe. If fd ends early the connection is cut. */
-int  http_reply_file(struct http_request *r, int status, int fd, int64_t offset, int64_t size);
 
 /* 101; from now on body and answer are raw bytes in both directions, ended by http_reply_finish(). */
 int  http_reply_upgrade(struct http_request *r, const char *protocol);

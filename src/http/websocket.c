@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
+
 #define READ_BYTES  65536
 #define CLOSE_MS    5000
 #define SEND_PIECES 8
@@ -215,7 +217,7 @@ static void read_on(struct websocket *w)
 
 static void on_task(struct loop_task *t)
 {
-    read_on((struct websocket *)((char *)t - offsetof(struct websocket, task)));
+    read_on(container_of(t, struct websocket, task));
 }
 
 void websocket_pause(struct websocket *w)
@@ -261,7 +263,7 @@ static void on_end(struct http_request *r, enum http_end how)
 
 static void on_timer(struct loop_timer *t)
 {
-    struct websocket *w = (struct websocket *)((char *)t - offsetof(struct websocket, timer));
+    struct websocket *w = container_of(t, struct websocket, timer);
     if (w->phase == OPEN && (w->heard || w->paused || !w->asked)) {
         w->asked = !w->heard;
         w->heard = false;

@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include "base/clock.h"
+#include "keeper/create.h"
 #include "keeper/later.h"
 #include "keeper/memory.h"
 #include "keeper/opener.h"

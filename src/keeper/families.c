@@ -23,8 +23,10 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/list.h"
 #include "keeper/later.h"
 #include "keeper/opener.h"
+#include "proto/checks.h"
 
 enum { LATE_MOST = 2 };
 enum { SWEEP_US = 1000000, SWEEP_SOON_US = 5000 };
@@ -45,9 +47,7 @@ static struct err zygote_ended(const struct kept_family *f, bool was_ready)
 
 static void free_family(struct kept_family *f)
 {
-    *f->back = f->next;
-    if (f->next)
-        f->next->back = f->back;
+    LIST_REMOVE(f);
     free(f);
 }
 
@@ -229,7 +229,7 @@ int keeper_add_template(struct keeper *keeper, const char *text, struct err *e)
     for (char *next = at + 1; (at = strsep(&next, ":"));) {
         if (!*at)
             continue;
-        if (t->n == KEEPER_LAYERS || !keeper_target_is_plain(at, strlen(at) + 1))
+        if (t->n == KEEPER_LAYERS || !target_is_plain(at, strlen(at) + 1))
             return err_set(e, EINVAL, STEP_USAGE, "keeper: --template: %s",
                            t->n == KEEPER_LAYERS ? "too many directories" : at);
         t->fd[t->n] = open(at, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -241,17 +241,14 @@ int keeper_add_template(struct keeper *keeper, const char *text, struct err *e)
     return 0;
 }
 
-size_t keeper_add_layers(const struct keeper *keeper, uint32_t template, struct box_spec *spec, int *fds)
+void keeper_add_layers(const struct keeper *keeper, uint64_t template, struct box_spec *spec)
 {
-    const struct kept_template *t = template ? &keeper->template[template - 1] : NULL;
-    size_t n = t ? t->n : 0;
+    const struct kept_template *t = &keeper->template[template - 1];
 
-    for (size_t i = 0; i < n; i++) {
-        spec->mount[i] = (struct mount_spec){ .source = t->dir[i], .target = t->dir[i], .is_layer = true };
-        fds[i] = t->fd[i];
-    }
-    spec->n_mounts = n;
-    return n;
+    for (size_t i = 0; i < t->n; i++)
+        spec->mount[spec->n_mounts++] = (struct mount_spec){
+            .kind = MOUNT_LAYER, .source = t->dir[i], .target = t->dir[i], .fd = t->fd[i]
+        };
 }
 
 static int make_family(struct keeper *keeper, const struct request_family *q, const int *fds, struct family *ret,
@@ -259,18 +256,17 @@ static int make_family(struct keeper *keeper, const struct request_family *q, co
 {
     static struct box_spec spec;
     static struct plan plan;
-    int layers[KEEPER_LAYERS];
     struct start start = { .packed = fds[0], .stdio = { -1, -1, q->has_stderr ? fds[1] : -1 } };
 
     spec = (struct box_spec){
         .profile = (enum profile)q->profile,
-        .limits = { .memory_bytes = q->limits.memory_bytes, .disk_bytes = q->limits.disk_bytes, .pids = q->limits.pids,
-                    .cpu_milli = q->limits.cpu_milli },
+        .limits = q->limits,
         .hostname = "family",
         .uid = FAMILY_UID,
         .gid = FAMILY_UID,
     };
-    (void)keeper_add_layers(keeper, q->template, &spec, layers);
+    if (q->template)
+        keeper_add_layers(keeper, q->template, &spec);
     int r = box_check_limits(&keeper->host, &spec.limits, e);
     if (r == 0)
         r = facts_read_root(&keeper->host.facts, NULL, e);
@@ -279,7 +275,7 @@ static int make_family(struct keeper *keeper, const struct request_family *q, co
     if (r < 0)
         return r;
     family_plan(&plan);
-    return family_create(&keeper->host, &plan, layers, &start, ret, e);
+    return family_create(&keeper->host, &plan, &start, ret, e);
 }
 
 static int watch_family(struct keeper *keeper, const struct family *family)
@@ -318,11 +314,7 @@ int keeper_make_family(struct keeper *keeper, const struct request_family *q, co
     f->template = q->template;
     f->make_serial = q->head.serial;
     f->deadline_us = clock_monotonic_us() + FAMILY_READY_MS * UINT64_C(1000);
-    f->next = keeper->families;
-    f->back = &keeper->families;
-    if (f->next)
-        f->next->back = &f->next;
-    keeper->families = f;
+    LIST_ADD(keeper->families, f);
     keeper->family[f->slot] = f;
     return 0;
 }
@@ -343,12 +335,14 @@ int keeper_end_family(struct keeper *keeper, const struct request_head *q, struc
 int keeper_find_family(const struct keeper *keeper, const struct request_create *q, struct kept_family **ret,
                        struct err *e)
 {
-    if (q->family > KEEPER_FAMILIES || q->store || q->root)
+    uint64_t template = frame_mount_number(q, MOUNT_LAYER);
+
+    if (q->family > KEEPER_FAMILIES || frame_mount_number(q, MOUNT_STORE) || frame_mount_number(q, MOUNT_ROOT))
         return err_at(e, EINVAL, STEP_PROTOCOL, 0, "create in a family");
     struct kept_family *f = keeper->family[q->family - 1];
     if (!f || f->state != FAMILY_READY)
         return err_at(e, ECHILD, STEP_USAGE, 0, "there is no such family, or it is not ready");
-    if (f->template != q->template || f->family.box.profile != (enum profile)q->profile)
+    if (f->template != template || f->family.box.profile != (enum profile)q->profile)
         return err_at(e, EINVAL, STEP_PROTOCOL, 0, "a box must have the template and the profile of its family");
     *ret = f;
     return 0;

@@ -2,6 +2,7 @@
  * If the front goes away the boxes live on, with what it has to know next kept in their slots (unless this is a private
  * keeper, which ends with its front). */
 #define _GNU_SOURCE
+#include "keeper/create.h"
 #include "keeper/keeper.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* The keeper: the privileged process that makes and ends boxes for a front. See proto.h for what it understands. */
+/* The keeper: the privileged process that makes and ends boxes for a front. It speaks proto/keeper.h. */
 #ifndef CARREL_KEEPER_KEEPER_H
 #define CARREL_KEEPER_KEEPER_H
 
@@ -7,11 +7,12 @@
 
 #include "base/err.h"
 #include "box/box.h"
-#include "box/family.h"
+#include "box/family/family.h"
 #include "box/store.h"
-#include "keeper/proto.h"
+#include "proto/create.h"
 
 enum { KEEPER_ROOTS = 64, KEEPER_LAYERS = 16, KEEPER_OPENERS = 1024 };
+_Static_assert((int)KEEPER_LIST + (int)KEEPER_LAYERS <= (int)SPEC_LIST_MAX, "every list that a front sends fits");
 /* How a payload came to be; EVENT_STARTED tells it in code. */
 enum way { WAY_EXECUTED, WAY_FORKED, WAY_PARKED };
 
@@ -50,7 +51,7 @@ struct kept_create {
     uint64_t              deadline_us;          /* for the opener; 0: it has answered */
     struct store_job      job;
     struct request_create frame;
-    int                   fds[KEEPER_MOUNTS];   /* owned */
+    int                   fds[KEEPER_MOUNTS];   /* owned: of the host mounts, in their order */
     size_t                n_fds;
 };
 
@@ -157,12 +158,6 @@ void           keeper_free_payload(struct keeper *keeper, struct kept_box *box, 
 void           keeper_usage(const struct box *box, struct frame_usage *ret, struct box_usage *ret_full);
 void           keeper_tell_all(struct keeper *keeper);
 void           keeper_bury_box(struct keeper *keeper, struct kept_box *box);
-/* The child that mounts a box's store has ended: makes the box, or tells why not. */
-void           keeper_store_ended(struct keeper *keeper, struct kept_box *box);
-/* The child that opens a box's mounts has spoken. */
-void           keeper_mounts_opened(struct keeper *keeper, struct kept_box *box);
-/* Forgets what a box waits for, once the child has ended or is about to. */
-void           keeper_free_create(struct keeper *keeper, struct kept_box *box);
 /* Earlier than what is known? Then it is the next deadline. */
 void           keeper_note_deadline(struct keeper *keeper, uint64_t deadline_us);
 /* Ends what is over its time; returns how long until the next, in ms, or -1. */
@@ -173,8 +168,8 @@ MUST_CHECK int keeper_watch_end(struct keeper *keeper, struct kept_box *box, uns
 
 /* families.c. NAME=DIR:DIR... of the command line. */
 MUST_CHECK int keeper_add_template(struct keeper *keeper, const char *text, struct err *e);
-/* Adds a template's layers to a spec without mounts, and their descriptors to fds; how many. */
-size_t         keeper_add_layers(const struct keeper *keeper, uint32_t template, struct box_spec *spec, int *fds);
+/* Adds a template's layers to the mounts of a spec. */
+void           keeper_add_layers(const struct keeper *keeper, uint64_t template, struct box_spec *spec);
 MUST_CHECK int keeper_make_family(struct keeper *keeper, const struct request_family *q, const int *fds, size_t n_fds,
                                   struct err *e);
 MUST_CHECK int keeper_end_family(struct keeper *keeper, const struct request_head *q, struct err *e);

@@ -74,7 +74,7 @@ static void tell_end(struct keeper *keeper, struct kept_box *box, struct kept_pa
     if (p->out_of_memory && p->how.signal == SIGKILL && full.cgroup.oom_kills == 0)
         full.cgroup.oom_kills = 1;
     full.cgroup.pids_refused -= p->pids_refused_before;
-    p->end.outcome = (uint32_t)box_outcome(&p->how, p->timed_out ? OUTCOME_TIMEOUT : OUTCOME_OK, &full);
+    p->end.outcome = (uint32_t)box_outcome(&p->how, p->timed_out ? OUTCOME_TIMEOUT : OUTCOME_NONE, &full);
     keeper_tell(keeper, &p->end, NULL, 0);
 }
 

@@ -157,19 +157,20 @@ int keeper_open_mounts(struct keeper *keeper, struct kept_box *box, const struct
 {
     struct opener *o = NULL;
     struct kept_create *w = NULL;
+    size_t n = frame_mount_count(q, MOUNT_HOST);
     uid_t uid = 0;
     int r = 0;
 
-    for (size_t i = 0; i < q->n_mounts && r == 0; i++)
+    for (size_t i = 0; i < n && r == 0; i++)
         r = find_caller(keeper->host.rootless, fds[i], &uid, e);
     if (r == 0)
         r = find_place(keeper, uid, &o, e);
     if (r == 0 && !(w = calloc(1, sizeof *w)))
         r = err_at(e, ENOMEM, STEP_MEMORY, 0, "box");
-    if (r == 0 && (r = start(keeper, o, fds, q->n_mounts, e)) < 0)
+    if (r == 0 && (r = start(keeper, o, fds, n, e)) < 0)
         free(w);
     /* Before the front hears of it: it still has its own, or the opener has. */
-    for (size_t i = 0; i < q->n_mounts; i++)
+    for (size_t i = 0; i < n; i++)
         fds[i] = fd_close(fds[i]);
     if (r < 0 || !w)
         return r;
@@ -193,7 +194,7 @@ int keeper_take_mounts(struct keeper *keeper, struct kept_box *box, struct err *
 {
     struct kept_create *w = box->waiting;
     struct opened opened;
-    size_t n = w->frame.n_mounts;
+    size_t n = frame_mount_count(&w->frame, MOUNT_HOST);
     int r = link_receive(w->opener->link, &opened, sizeof opened, w->fds, n, false);
 
     if (r == 0)
@@ -212,8 +213,9 @@ int keeper_take_mounts(struct keeper *keeper, struct kept_box *box, struct err *
         return err_at(e, EPROTO, STEP_TREE, 0, "opening the mounts");
     w->frame.owner_uid = opened.uid;
     w->frame.owner_gid = opened.gid;
-    for (size_t i = 0; i < n; i++)
-        w->frame.mount[i].is_file = opened.is_file[i];
+    for (size_t i = 0, k = 0; i < w->frame.n_mounts; i++)
+        if (w->frame.mount[i].kind == MOUNT_HOST)
+            w->frame.mount[i].is_file = opened.is_file[k++];
     return 1;
 }
 
@@ -245,19 +247,4 @@ void keeper_opener_ended(struct keeper *keeper, unsigned place)
     if (r < 0)
         o->process.pidfd = fd_close(o->process.pidfd);
     o->process.pid = 0;
-}
-
-/* It is never resolved on the host, but a mount point is made of it. */
-bool keeper_target_is_plain(const char *path, size_t size)
-{
-    size_t length = strnlen(path, size);
-    if (length == size || length < 2 || path[0] != '/' || path[length - 1] == '/')
-        return false;
-    for (const char *part = path; part; part = strchr(part, '/')) {
-        size_t n = strcspn(++part, "/");
-        if (n == 0 || n > 255 || (n == 1 && part[0] == '.') || (n == 2 && part[0] == '.' && part[1] == '.'))
-            return false;
-    }
-    size_t first = strcspn(path + 1, "/");
-    return !(first == 4 && memcmp(path + 1, "proc", 4) == 0) && !(first == 3 && memcmp(path + 1, "dev", 3) == 0);
 }

@@ -12,7 +12,5 @@ MUST_CHECK int keeper_take_mounts(struct keeper *keeper, struct kept_box *box, s
 /* Nothing is left here of what it opened: it may go. */
 void           keeper_free_opener(struct keeper *keeper, struct opener *opener);
 void           keeper_opener_ended(struct keeper *keeper, unsigned place);
-/* A path in the box: absolute, of plain components. */
-bool           keeper_target_is_plain(const char *path, size_t size);
 
 #endif

@@ -12,10 +12,12 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "files/serve.h"
+#include "keeper/create.h"
 #include "keeper/later.h"
 #include "keeper/memory.h"
 #include "keeper/network.h"
 #include "keeper/opener.h"
+#include "proto/checks.h"
 
 struct call {
     struct keeper      *keeper;
@@ -36,245 +38,18 @@ enum {
     ANY = LIVE | STATE(BOX_MAKING),
 };
 
-static bool hostname_is_plain(const char *name, size_t size)
-{
-    size_t length = strnlen(name, size);
-    if (length == 0 || length == size)
-        return false;
-    for (size_t i = 0; i < length; i++)
-        if (!((name[i] >= 'a' && name[i] <= 'z') || (name[i] >= '0' && name[i] <= '9') ||
-              (name[i] >= 'A' && name[i] <= 'Z') || name[i] == '-' || name[i] == '.'))
-            return false;
-    return true;
-}
-
-/* source: what the spec's mounts are made of, the template's layers first. */
-static int read_spec(const struct keeper *keeper, const struct request_create *q, const int *fds, size_t n_fds,
-                     struct box_spec *spec, int *source, struct err *e)
-{
-    if (q->template > keeper->n_templates || q->profile >= PROFILE_COUNT || q->root > keeper->n_roots
-        || q->n_mounts > KEEPER_MOUNTS || q->n_mounts != n_fds || q->uid > 65534 || q->gid > 65534
-        || !hostname_is_plain(q->hostname, sizeof q->hostname))
-        return err_at(e, EINVAL, STEP_PROTOCOL, 0, "create");
-    *spec = (struct box_spec){
-        .root = q->root ? keeper->root[q->root - 1] : NULL,
-        .writable_root = q->flags & CREATE_WRITABLE_ROOT,
-        .terminal = q->flags & CREATE_TERMINAL,
-        .on_store = q->store != 0,
-        .profile = (enum profile)q->profile,
-        .limits = { .memory_bytes = q->limits.memory_bytes, .disk_bytes = q->limits.disk_bytes, .pids = q->limits.pids,
-                    .cpu_milli = q->limits.cpu_milli },
-        .hostname = q->hostname,
-        .uid = q->uid,
-        .gid = q->gid,
-    };
-    size_t layers = keeper_add_layers(keeper, q->template, spec, source);
-    spec->n_mounts = layers + q->n_mounts;
-    for (size_t i = 0; i < q->n_mounts; i++) {
-        if (!keeper_target_is_plain(q->mount[i].target, sizeof q->mount[i].target))
-            return err_at(e, EINVAL, STEP_PROTOCOL, i, "mount target");
-        spec->mount[layers + i] = (struct mount_spec){ .source = q->mount[i].target,
-                                                       .target = q->mount[i].target,
-                                                       .writable = q->mount[i].writable != 0,
-                                                       .is_file = q->mount[i].is_file != 0 };
-        source[layers + i] = fds[i];
-    }
-    return 0;
-}
-
-static int make_plan(struct keeper *keeper, const struct request_create *q, const int *fds, size_t n_fds,
-                     struct plan *plan, int *source, struct err *e)
-{
-    static struct box_spec spec;    /* lives as long as the plan */
-
-    int r = read_spec(keeper, q, fds, n_fds, &spec, source, e);
-    if (r == 0)
-        r = box_check_limits(&keeper->host, &spec.limits, e);
-    if (r == 0)
-        r = facts_read_root(&keeper->host.facts, spec.root, e);
-    return r < 0 ? r : plan_make(&spec, &keeper->host.facts, plan, e);
-}
-
-/* Makes the box in its slot. store: the mounted tree, or -1. On failure the box is none. */
-static int raise_box(struct keeper *keeper, struct kept_box *box, const struct request_create *q, const int *fds,
-                     size_t n_fds, int store, struct err *e)
-{
-    static struct plan plan;        /* big, and used by nobody after box_create */
-    int source[KEEPER_LAYERS + KEEPER_MOUNTS];
-    struct kept_family *family = NULL;
-    int r = make_plan(keeper, q, fds, n_fds, &plan, source, e);
-
-    if (r == 0 && q->family)
-        r = keeper_find_family(keeper, q, &family, e);
-    if (r == 0) {
-        plan.store = store;
-        keeper->host.caller_uid = q->owner_uid;
-        keeper->host.caller_gid = q->owner_gid;
-        r = family ? family_box_create(&keeper->host, &family->family, &plan, source, true, &box->box, e)
-                   : box_create(&keeper->host, &plan, source, NULL, true, &box->box, e);
-    }
-    if (r < 0) {
-        box_clear(&box->box);
-        return r;
-    }
-    if (family) {
-        family->n_boxes++;
-        box->family = family;
-        box->deadline_us = clock_monotonic_us() + FAMILY_FORK_MS * UINT64_C(1000);
-        keeper_note_deadline(keeper, box->deadline_us);
-    }
-    if ((r = keeper_watch(keeper, box->box.init.pidfd, WATCH_INIT, box->slot, 0)) < 0
-        || (r = keeper_watch(keeper, box->box.link, WATCH_BOX_LINK, box->slot, 0)) < 0
-        || (r = keeper_watch(keeper, box->box.first.link, WATCH_FIRST_LINK, box->slot, 0)) < 0
-        || (!family && (r = keeper_watch(keeper, box->box.first.process.pidfd, WATCH_FIRST_END, box->slot, 0)) < 0)
-        || (box->box.oom >= 0 && (r = keeper_watch(keeper, box->box.oom, WATCH_MEMORY, box->slot, 0)) < 0)) {
-        struct process_end end;
-        r = err_at(e, -r, STEP_MEMORY, 0, "watching the box");
-        box_destroy(&keeper->host, &box->box, &end);
-        box_clear(&box->box);
-        keeper_leave_family(box);
-    }
-    return r;
-}
-
-void keeper_free_create(struct keeper *keeper, struct kept_box *box)
-{
-    struct kept_create *w = box->waiting;
-    struct process_end end;
-    struct err ignored;
-    FD tree = -1;
-
-    if (w->job.process.pidfd >= 0)
-        (void)!process_reap(&w->job.process, 1, &end);
-    if (w->job.link >= 0)
-        (void)!store_ready(&keeper->stores, &w->job, &tree, &ignored);
-    for (size_t i = 0; i < w->n_fds; i++)
-        fd_close(w->fds[i]);
-    if (w->opener)
-        keeper_free_opener(keeper, w->opener);
-    free(w);
-    box->waiting = NULL;
-}
-
-/* A child mounts the store; the box is made when it has. */
-static int mount_store(struct keeper *keeper, struct kept_box *box, const struct request_create *q, struct err *e)
-{
-    struct kept_create *w = box->waiting;
-
-    if (!w) {
-        w = box->waiting = calloc(1, sizeof *w);
-        if (!w)
-            return err_at(e, ENOMEM, STEP_MEMORY, 0, "box");
-        w->frame = *q;
-        w->job.link = w->job.process.pidfd = -1;
-    }
-    int r = store_prepare(&keeper->stores, keeper->host.self, q->store, q->limits.disk_bytes, &w->job, e);
-    if (r == 0 && (r = keeper_watch(keeper, w->job.process.pidfd, WATCH_STORE, box->slot, 0)) < 0) {
-        (void)!process_signal(&w->job.process, SIGKILL);
-        r = err_at(e, -r, STEP_MEMORY, 0, "watching the box");
-    }
-    if (r == 0)
-        box->box.state = BOX_MAKING;
-    return r;
-}
-
-void keeper_mounts_opened(struct keeper *keeper, struct kept_box *box)
-{
-    const struct kept_create *w = box->waiting;
-    const struct request_create *q = &w->frame;
-    struct err e = { 0 };
-    int r = keeper_take_mounts(keeper, box, &e);
-
-    if (r == 0)
-        return;
-    if (r > 0 && !box->dying)
-        r = q->store ? mount_store(keeper, box, q, &e) : raise_box(keeper, box, q, w->fds, w->n_fds, -1, &e);
-    if (r == 0 && q->store)
-        return;
-    if (r < 0)
-        keeper_end_box(keeper, box, &e);
-    keeper_free_create(keeper, box);
-    if (box->dying)
-        keeper_bury_box(keeper, box);
-}
-
-void keeper_store_ended(struct keeper *keeper, struct kept_box *box)
-{
-    struct kept_create *w = box->waiting;
-    struct process_end end;
-    struct err e = { 0 };
-    FD tree = -1;
-
-    if (process_reap(&w->job.process, 0, &end) <= 0)
-        return;
-    int r = store_ready(&keeper->stores, &w->job, &tree, &e);
-    if (r == 0 && !box->dying)
-        r = raise_box(keeper, box, &w->frame, w->fds, w->n_fds, tree, &e);
-    if (r < 0)
-        keeper_end_box(keeper, box, &e);
-    keeper_free_create(keeper, box);
-    if (box->dying)
-        keeper_bury_box(keeper, box);
-}
-
-static int check_store(const struct keeper *keeper, uint64_t store, struct err *e)
-{
-    for (uint32_t i = 0; store && i < KEEPER_BOXES; i++)
-        if (keeper->box[i] && keeper->box[i]->store == store)
-            return err_at(e, EBUSY, STEP_USAGE, 0, "the box's files are in use");
-    return 0;
-}
-
-/* What can be refused at once is, before anybody is asked to open the mounts. */
-static int check_create(struct keeper *keeper, const struct request_create *q, const int *fds, size_t n_fds,
-                        struct err *e)
-{
-    static struct plan plan;
-    int source[KEEPER_LAYERS + KEEPER_MOUNTS];
-    struct kept_family *family;
-    int r = check_store(keeper, q->store, e);
-
-    if (r == 0)
-        r = make_plan(keeper, q, fds, n_fds, &plan, source, e);
-    return r == 0 && q->family ? keeper_find_family(keeper, q, &family, e) : r;
-}
-
 static int do_create(struct call *c, struct err *e)
 {
-    const struct request_create *q = c->frame;
-    struct keeper *keeper = c->keeper;
-    int r = q->store || q->n_mounts ? check_create(keeper, q, c->fds, c->n_fds, e) : 0;
+    int r = keeper_create(c->keeper, c->frame, c->fds, c->n_fds, e);
 
-    if (r < 0)
-        return r;
-    struct kept_box *box = calloc(1, sizeof *box);
-    if (!box)
-        return err_at(e, ENOMEM, STEP_MEMORY, 0, "box");
-    box_clear(&box->box);
-    box->slot = q->head.box;
-    box->token = q->token;
-    box->store = q->store;
-    if (q->n_mounts)
-        r = keeper_open_mounts(keeper, box, q, c->fds, e);
-    else
-        r = q->store ? mount_store(keeper, box, q, e) : raise_box(keeper, box, q, c->fds, c->n_fds, -1, e);
-    if (r < 0) {
-        if (box->waiting)
-            keeper_free_create(keeper, box);
-        free(box);
-        return r;
-    }
-    keeper->box[box->slot] = box;
-    keeper->n_boxes++;
-    box->create_serial = q->head.serial;
-    c->later = true;
-    return 0;
+    c->later = r == 0;
+    return r;
 }
 
 static int do_store_remove(struct call *c, struct err *e)
 {
     const struct request_store *q = c->frame;
-    int r = check_store(c->keeper, q->store, e);
+    int r = keeper_check_store(c->keeper, q->store, e);
 
     return r < 0 ? r : store_remove(&c->keeper->stores, q->store, e);
 }
@@ -387,10 +162,9 @@ static int do_thaw(struct call *c, struct err *e)
 static int do_limits(struct call *c, struct err *e)
 {
     const struct request_limits *q = c->frame;
-    struct limits limits = { .memory_bytes = q->limits.memory_bytes, .disk_bytes = q->limits.disk_bytes,
-                             .pids = q->limits.pids, .cpu_milli = q->limits.cpu_milli };
-    int r = box_check_limits(&c->keeper->host, &limits, e);
-    return r < 0 ? r : box_update_limits(&c->keeper->host, &c->box->box, &limits, e);
+    int r = box_check_limits(&c->keeper->host, &q->limits, e);
+
+    return r < 0 ? r : box_update_limits(&c->keeper->host, &c->box->box, &q->limits, e);
 }
 
 static int do_usage(struct call *c, struct err *e)
@@ -402,18 +176,9 @@ static int do_usage(struct call *c, struct err *e)
     return 0;
 }
 
-static int do_connect(struct call *c, struct err *e)
+static int do_socket(struct call *c, struct err *e)
 {
-    int fd = keeper_connect(&c->box->box, c->frame, e);
-
-    if (fd >= 0)
-        c->reply_fd[c->n_reply++] = fd;
-    return fd < 0 ? fd : 0;
-}
-
-static int do_inlet(struct call *c, struct err *e)
-{
-    int fd = keeper_open_inlet(&c->box->box, e);
+    int fd = keeper_make_socket(&c->box->box, c->frame, e);
 
     if (fd >= 0)
         c->reply_fd[c->n_reply++] = fd;
@@ -520,8 +285,7 @@ static const struct op {
     [REQUEST_THAW]    = { sizeof(struct request_head), STATE(BOX_FROZEN), 0, 0, 0, do_thaw },
     [REQUEST_LIMITS]  = { sizeof(struct request_limits), LIVE, 0, 0, 0, do_limits },
     [REQUEST_USAGE]   = { sizeof(struct request_head), LIVE, 0, 0, 0, do_usage },
-    [REQUEST_CONNECT] = { sizeof(struct request_connect), STATE(BOX_READY), 0, 0, 0, do_connect },
-    [REQUEST_INLET]   = { sizeof(struct request_head), STATE(BOX_READY), 0, 0, 0, do_inlet },
+    [REQUEST_SOCKET]  = { sizeof(struct request_socket), STATE(BOX_READY), 0, 0, 0, do_socket },
     [REQUEST_FILES]   = { sizeof(struct request_head), STATE(BOX_READY), FREE_PAYLOAD, 1, 1, do_files },
     [REQUEST_CLOSE_INPUT] = { sizeof(struct request_head), LIVE, NEEDS_PAYLOAD, 0, 0, do_close_input },
     [REQUEST_FORGET]  = { sizeof(struct request_head), ANY | STATE(BOX_DEAD), NEEDS_PAYLOAD, 0, 0, do_forget },

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/jsonscan.h"
+#include "base/list.h"
 #include "kube/conn.h"
 #include "kube/plugin.h"
 #include "kube/resolve.h"
@@ -64,7 +65,7 @@ static void tell(struct kube_client *c, const struct err *e)
 
 static void on_resolved(struct kube_resolve *r, struct addrinfo *found)
 {
-    struct kube_client *c = (struct kube_client *)((char *)r - offsetof(struct kube_client, resolve));
+    struct kube_client *c = container_of(r, struct kube_client, resolve);
 
     if (found) {
         freeaddrinfo(c->addresses);
@@ -161,7 +162,7 @@ static void abandon(struct kube_call *call)
 
 static void on_deadline(struct loop_timer *t)
 {
-    struct kube_call *call = (struct kube_call *)((char *)t - offsetof(struct kube_call, deadline));
+    struct kube_call *call = container_of(t, struct kube_call, deadline);
 
     abandon(call);
     fail_call(call, ETIMEDOUT, "no whole answer in time");
@@ -169,7 +170,7 @@ static void on_deadline(struct loop_timer *t)
 
 static void on_silence(struct loop_timer *t)
 {
-    struct kube_call *call = (struct kube_call *)((char *)t - offsetof(struct kube_call, silence));
+    struct kube_call *call = container_of(t, struct kube_call, silence);
 
     abandon(call);
     fail_call(call, ETIMEDOUT, "nothing came for too long");
@@ -206,7 +207,7 @@ static void on_data(struct kube_conn *conn, const char *data, size_t size)
 
 static void on_renewed(struct kube_plugin *p, int error, struct err *e)
 {
-    struct kube_client *c = (struct kube_client *)((char *)p - offsetof(struct kube_client, plugin));
+    struct kube_client *c = container_of(p, struct kube_client, plugin);
     SSL_CTX *tls;
 
     c->renewed_ms = loop_now_ms();
@@ -366,7 +367,7 @@ static void sweep(struct kube_client *c)
 
 static void on_sweep(struct loop_timer *t)
 {
-    struct kube_client *c = (struct kube_client *)((char *)t - offsetof(struct kube_client, sweep));
+    struct kube_client *c = container_of(t, struct kube_client, sweep);
     uint64_t now = loop_now_ms();
 
     for (struct client_conn *k = c->conns; k; k = k->next)
@@ -396,7 +397,7 @@ static struct client_conn *idle_conn(struct kube_client *c, unsigned *ret_open)
 
 static void on_dispatch(struct loop_task *t)
 {
-    struct kube_client *c = (struct kube_client *)((char *)t - offsetof(struct kube_client, dispatch));
+    struct kube_client *c = container_of(t, struct kube_client, dispatch);
     unsigned open;
 
     sweep(c);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/list.h"
 
 enum { IN_BYTES = HTTP_HEAD_MAX_BYTES, PIECE_BYTES = 16384, WANTS_WRITE = 1 };
 
@@ -272,7 +273,7 @@ static void connected(struct kube_conn *c)
 
 static void on_event(struct loop_fd *w, uint32_t events)
 {
-    struct kube_conn *c = (struct kube_conn *)((char *)w - offsetof(struct kube_conn, watch));
+    struct kube_conn *c = container_of(w, struct kube_conn, watch);
 
     switch (c->state) {
     case KUBE_CONN_CONNECTING:

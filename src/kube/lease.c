@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "base/jsonout.h"
+#include "base/list.h"
 
 static void ask(struct kube_lease *l);
 
@@ -54,7 +55,7 @@ bool kube_lease_take(struct kube_lease *l, struct jsonslice object, uint64_t now
 
 static void on_end(struct loop_timer *t)
 {
-    struct kube_lease *l = (struct kube_lease *)((char *)t - offsetof(struct kube_lease, end));
+    struct kube_lease *l = container_of(t, struct kube_lease, end);
 
     l->held = false;
     l->ended = true;
@@ -130,7 +131,7 @@ static void trouble(struct kube_lease *l, struct kube_call *call)
 
 static void on_written(struct kube_call *call)
 {
-    struct kube_lease *l = (struct kube_lease *)((char *)call - offsetof(struct kube_lease, call));
+    struct kube_lease *l = container_of(call, struct kube_lease, call);
     const char *text = buf_string(&call->answer);
 
     if (l->releasing) {
@@ -191,7 +192,7 @@ static void write_record(struct kube_lease *l, bool release)
 
 static void on_read(struct kube_call *call)
 {
-    struct kube_lease *l = (struct kube_lease *)((char *)call - offsetof(struct kube_lease, call));
+    struct kube_lease *l = container_of(call, struct kube_lease, call);
     const char *text = buf_string(&call->answer);
     uint64_t now = loop_now_ms();
 
@@ -222,7 +223,7 @@ static void ask(struct kube_lease *l)
 
 static void on_tick(struct loop_timer *t)
 {
-    struct kube_lease *l = (struct kube_lease *)((char *)t - offsetof(struct kube_lease, tick));
+    struct kube_lease *l = container_of(t, struct kube_lease, tick);
 
     if (l->held && l->version[0])
         write_record(l, false);     /* a renewal needs no reading: 409 tells if somebody else has written */

@@ -15,6 +15,7 @@
 
 #include "base/fd.h"
 #include "base/jsonscan.h"
+#include "base/list.h"
 
 enum { PLUGIN_MS = 30000, PLUGIN_MAX_BYTES = 1 << 20 };
 
@@ -145,12 +146,12 @@ static void drain(struct kube_plugin *p)
 static void on_output(struct loop_fd *w, uint32_t events)
 {
     (void)events;
-    drain((struct kube_plugin *)((char *)w - offsetof(struct kube_plugin, output)));
+    drain(container_of(w, struct kube_plugin, output));
 }
 
 static void on_limit(struct loop_timer *t)
 {
-    struct kube_plugin *p = (struct kube_plugin *)((char *)t - offsetof(struct kube_plugin, limit));
+    struct kube_plugin *p = container_of(t, struct kube_plugin, limit);
 
     p->error = ETIMEDOUT;
     kill(p->pid, SIGKILL);
@@ -174,7 +175,7 @@ static int reap(struct kube_plugin *p)
 
 static void on_end(struct loop_fd *w, uint32_t events)
 {
-    struct kube_plugin *p = (struct kube_plugin *)((char *)w - offsetof(struct kube_plugin, end));
+    struct kube_plugin *p = container_of(w, struct kube_plugin, end);
     const char *name = p->config->exec_argv[0];
     struct err e = { 0 };
     int r;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/list.h"
 
 enum { STACK_BYTES = 256 << 10 };
 
@@ -51,7 +52,7 @@ static void *look_up(void *arg)
 
 static void on_event(struct loop_fd *w, uint32_t events)
 {
-    struct kube_resolve *r = (struct kube_resolve *)((char *)w - offsetof(struct kube_resolve, watch));
+    struct kube_resolve *r = container_of(w, struct kube_resolve, watch);
     char byte;
 
     (void)events;

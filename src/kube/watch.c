@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
+
 enum { LINE_MAX_BYTES = 32 << 20, SILENCE_MS = 180000, FAILURES_UNTIL_LIST = 5, LIST_DEADLINE_MS = 60000 };
 
 static void list(struct kube_watch *w);
@@ -94,7 +96,7 @@ static void later(struct kube_watch *w, const char *text)
 
 static void on_again(struct loop_timer *t)
 {
-    struct kube_watch *w = (struct kube_watch *)((char *)t - offsetof(struct kube_watch, again));
+    struct kube_watch *w = container_of(t, struct kube_watch, again);
 
     if (w->relist || !w->version[0])
         list(w);
@@ -152,7 +154,7 @@ static bool take_page(struct kube_watch *w, struct jsonslice page)
 
 static void on_page(struct kube_call *call)
 {
-    struct kube_watch *w = (struct kube_watch *)((char *)call - offsetof(struct kube_watch, call));
+    struct kube_watch *w = container_of(call, struct kube_watch, call);
     const char *text = buf_string(&call->answer);
     char why[240];
 
@@ -243,7 +245,7 @@ static bool take_line(struct kube_watch *w, const char *line, size_t size)
 
 static void on_bytes(struct kube_call *call, const char *data, size_t size)
 {
-    struct kube_watch *w = (struct kube_watch *)((char *)call - offsetof(struct kube_watch, call));
+    struct kube_watch *w = container_of(call, struct kube_watch, call);
     const char *end;
 
     while ((end = memchr(data, '\n', size))) {
@@ -272,7 +274,7 @@ static void on_bytes(struct kube_call *call, const char *data, size_t size)
 
 static void on_watched(struct kube_call *call)
 {
-    struct kube_watch *w = (struct kube_watch *)((char *)call - offsetof(struct kube_watch, call));
+    struct kube_watch *w = container_of(call, struct kube_watch, call);
     char why[240];
 
     w->status = call->status == 200 ? 0 : call->status;

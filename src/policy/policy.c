@@ -9,22 +9,16 @@
 #define CAPABILITY(number) (UINT64_C(1) << (number))
 
 static const struct {
-    const char                 *name;
     const struct policy_filter *filter, *zygote;
     uint64_t                    capabilities;
 } profiles[PROFILE_COUNT] = {
-    [PROFILE_STRICT]   = {"strict", &policy_filter_strict, &policy_filter_zygote_strict, 0},
-    [PROFILE_STANDARD] = {"standard", &policy_filter_standard, &policy_filter_zygote_standard, 0},
+    [PROFILE_STRICT]   = {&policy_filter_strict, &policy_filter_zygote_strict, 0},
+    [PROFILE_STANDARD] = {&policy_filter_standard, &policy_filter_zygote_standard, 0},
     /* What apt and pip as root need: files of any owner, and becoming another user of the box. */
-    [PROFILE_SYSTEM]   = {"system", &policy_filter_system, &policy_filter_zygote_system,
+    [PROFILE_SYSTEM]   = {&policy_filter_system, &policy_filter_zygote_system,
                           CAPABILITY(CAP_CHOWN) | CAPABILITY(CAP_DAC_OVERRIDE) | CAPABILITY(CAP_FOWNER) |
                               CAPABILITY(CAP_SETUID) | CAPABILITY(CAP_SETGID)},
 };
-
-const char *profile_name(enum profile profile)
-{
-    return profiles[profile].name;
-}
 
 const struct policy_filter *policy_payload_filter(enum profile profile, bool shares)
 {
@@ -44,6 +38,16 @@ const struct policy_filter *policy_helper_filter(void)
 const struct policy_filter *policy_init_filter(void)
 {
     return &policy_filter_init;
+}
+
+const struct policy_filter *policy_front_filter(void)
+{
+    return &policy_filter_front;
+}
+
+const struct policy_filter *policy_dialer_filter(void)
+{
+    return &policy_filter_dialer;
 }
 
 uint64_t policy_capabilities(enum profile profile)

@@ -353,10 +353,17 @@ static void thaw(const struct cgroup *leaf)
         (void)fd_write_file(leaf->v2, "cgroup.freeze", "0");
 }
 
+static int cannot_freeze(int r, const char *what, struct err *e)
+{
+    if (r == -EOPNOTSUPP)
+        return err_set(e, EOPNOTSUPP, STEP_USAGE, "no cgroup here can freeze a box; see 'carrel doctor', row freezing");
+    return err_at(e, -r, STEP_CGROUP, 0, what);
+}
+
 int cgroup_freeze_step(const struct cgroup *leaf, uint64_t wait_us, struct err *e)
 {
     int r = freeze_until(leaf, true, clock_monotonic_us() + wait_us);
-    return r == -ETIMEDOUT ? 0 : r < 0 ? err_at(e, -r, STEP_CGROUP, 0, "freezing the box") : 1;
+    return r == -ETIMEDOUT ? 0 : r < 0 ? cannot_freeze(r, "freezing the box", e) : 1;
 }
 
 int cgroup_freeze(struct cgroup *leaf, bool frozen, struct err *e)
@@ -366,7 +373,7 @@ int cgroup_freeze(struct cgroup *leaf, bool frozen, struct err *e)
         return 0;
     if (frozen)
         thaw(leaf); /* half frozen is neither */
-    return err_at(e, -r, STEP_CGROUP, 0, frozen ? "freezing the box" : "thawing the box");
+    return cannot_freeze(r, frozen ? "freezing the box" : "thawing the box", e);
 }
 
 /* Counting. */

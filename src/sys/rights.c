@@ -88,12 +88,7 @@ static int lower(int resource, rlim_t usual, rlim_t most)
     return setrlimit(resource, &limit) < 0 ? -errno : 0;
 }
 
-/* Sockets have buffers that no cgroup counts, so descriptors are few. Descriptors that are on their way in messages are
- * counted per user, and whoever has less than that as his limit cannot send any (ETOOMANYREFS). Who has 1,024, as is
- * usual, must be able to, however many a box of his has on their way: what it may, and one message of 253 beyond. */
-enum { FILES_USUAL = 1024, FILES_MOST = 4096, FILES_SHARED = 512 };
-
-int rights_limit_resources(bool shares_user)
+int rights_limit_resources(struct file_limit files)
 {
     static const struct {
         int    resource;
@@ -102,7 +97,7 @@ int rights_limit_resources(bool shares_user)
         { RLIMIT_CORE, 0 },   { RLIMIT_MEMLOCK, 64 << 10 },  { RLIMIT_RTPRIO, 0 },
         { RLIMIT_NICE, 0 },   { RLIMIT_SIGPENDING, 4096 },   { RLIMIT_MSGQUEUE, 800 << 10 },
     };
-    int r = lower(RLIMIT_NOFILE, shares_user ? FILES_SHARED : FILES_USUAL, shares_user ? FILES_SHARED : FILES_MOST);
+    int r = lower(RLIMIT_NOFILE, files.usual, files.most);
 
     for (size_t i = 0; r == 0 && i < sizeof limits / sizeof *limits; i++)
         r = lower(limits[i].resource, limits[i].most, limits[i].most);

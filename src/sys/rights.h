@@ -21,9 +21,14 @@ MUST_CHECK int rights_become(uid_t uid, gid_t gid, int can_setgroups);
 /* Keeps only these capabilities (bit mask), in every set and in the bounding set, and locks the securebits. */
 MUST_CHECK int rights_keep_capabilities(uint64_t keep);
 
-/* No core files, few descriptors, no locked memory, no real-time priority: what a cgroup does not count. shares_user:
- * the box's user is the caller himself outside, so that what the kernel counts per user is taken from him. */
-MUST_CHECK int rights_limit_resources(bool shares_user);
+/* How many files a process may have open: usually, and if it asks for more. */
+struct file_limit {
+    uint32_t usual, most;
+};
+
+/* No core files, few descriptors, no locked memory, no real-time priority: what a cgroup does not count. Nothing is
+ * ever raised. */
+MUST_CHECK int rights_limit_resources(struct file_limit files);
 
 /* A fresh, anonymous session keyring, so that nothing can be left for or found from another box. */
 MUST_CHECK int rights_new_keyring(void);

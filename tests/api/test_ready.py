@@ -6,8 +6,11 @@ import time
 
 import pytest
 
-from client import Client
-from conftest import BUILD, USER, Server, as_user, wait_for
+from support import BUILD, USER
+from support.client import Client
+from support.server import Server
+from support.users import as_user
+from support.waiting import wait_for
 
 
 @pytest.fixture
@@ -17,15 +20,15 @@ def early():
         pytest.skip("the server of these tests runs as root")
     running = []
     path = f"/tmp/carrel-early-{os.getpid()}.sock"
-    s = Server("--keeper", path, wait=False)
+    s = Server("--keeper", path, ready=False)
 
-    def start():
+    def start(*options):
         uid = 0 if USER else os.stat(f"/proc/{s.front_pid()}").st_uid
-        running.append(subprocess.Popen([BUILD / "carrel", "keeper", "--listen", path, "--front-uid", str(uid)], **as_user(USER)))
+        running.append(subprocess.Popen([BUILD / "carrel", "keeper", "--listen", path, "--front-uid", str(uid), *options], **as_user(USER)))
         return running[-1]
 
     try:
-        assert wait_for(lambda: answers(s)), s.log_text()
+        wait_for(lambda: answers(s), s.log_text)
         yield s, start
     finally:
         s.stop()
@@ -66,7 +69,7 @@ def test_a_server_is_healthy_when_boxes_can_be_made(early):
     # The next one is waited for as well.
     keeper.kill()
     keeper.wait()
-    assert wait_for(lambda: me.get("/readyz").status == 503)
+    wait_for(lambda: me.get("/readyz").status == 503)
     assert me.get("/healthz").status == 200
     t, done = in_background(lambda: me.post("/v1/boxes", {}))
     start()
@@ -80,3 +83,23 @@ def test_a_keeper_that_does_not_come_is_not_waited_for_for_ever(early):
     answer = Client(s.socket).post("/v1/boxes", {})
     assert (answer.status, answer.code) == (503, "unavailable") and time.monotonic() - begun < 50
     assert answer.headers["Retry-After"]
+
+
+def test_nobody_waits_for_ever_for_the_files_of_a_box_to_go(early):
+    s, start = early
+    if USER:
+        pytest.skip("boxes on disk are root's")
+    me = Client(s.socket)
+    keeper = start("--stores", str(s.folder / "stores"))
+    box = me.post("/v1/boxes", {"store": "disk", "limits": {"disk": "16M"}}).json["id"]
+    assert me.post(f"/v1/boxes/{box}/stop", {}).status == 200
+    keeper.kill()
+    keeper.wait()
+    assert wait_for(lambda: me.get("/readyz").status == 503)
+    begun = time.monotonic()
+    answer = me.delete(f"/v1/boxes/{box}")
+    assert (answer.status, answer.code) == (503, "unavailable") and time.monotonic() - begun < 50
+    start("--stores", str(s.folder / "stores"))
+    assert wait_for(lambda: me.get("/readyz").status == 200)
+    assert me.get(f"/v1/boxes/{box}").json["phase"] == "stopped"
+    assert me.delete(f"/v1/boxes/{box}").status == 204

@@ -16,8 +16,8 @@
 
 #include "base/fd.h"
 #include "cli/commands.h"
-#include "cli/doctor.h"
-#include "cli/trial.h"
+#include "cli/doctor/doctor.h"
+#include "cli/doctor/trial.h"
 
 void cli_complain(const struct err *e)
 {

@@ -2,36 +2,17 @@
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
-import time
 
 import pytest
+
+from support.ports import free_port
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import apiserver  # noqa: E402
 
 CONTROLLER = os.environ["CARREL_CONTROLLER"]
-DEADLINE = 30
-
-
-def wait_for(what, probe, seconds=DEADLINE):
-    """Until the probe gives something true, and gives that."""
-    until = time.monotonic() + seconds
-    while True:
-        found = probe()
-        if found:
-            return found
-        if time.monotonic() > until:
-            pytest.fail("waited in vain for: " + what)
-        time.sleep(0.005)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Controller:

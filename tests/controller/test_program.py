@@ -11,7 +11,8 @@ import urllib.request
 import pytest
 
 import apiserver
-from conftest import CONTROLLER, Controller, is_ready, sandbox, wait_for
+from conftest import CONTROLLER, Controller, is_ready, sandbox
+from support.waiting import wait_for
 
 LEASE = "a3317529.agent-sandbox.x-k8s.io"
 SYSTEM = "agent-sandbox-system"
@@ -30,24 +31,24 @@ def refusal(*args, env=None):
 
 def test_one_of_two_acts_and_the_other_follows(server, start):
     first = start("--leader-elect")
-    wait_for("the first leads", lambda: ": ours" in first.log())
+    wait_for(lambda: ": ours" in first.log(), "the first leads")
     second = start("--leader-elect")
-    wait_for("the second waits", lambda: "standing by" in second.log())
+    wait_for(lambda: "standing by" in second.log(), "the second waits")
     assert get(second, "/readyz") == get(first, "/healthz") == "ok"
     server.apply("sandboxes", sandbox("one"))
-    wait_for("Ready", lambda: is_ready(server, "one"))
+    wait_for(lambda: is_ready(server, "one"), "Ready")
     lease = server.get("leases", LEASE, SYSTEM)["spec"]
     assert lease["leaseDurationSeconds"] == 15 and lease["holderIdentity"]
     assert first.stop() == 0
-    wait_for("the second leads", lambda: ": ours" in second.log(), 10)     # it was given back: nobody waits 15 s
+    wait_for(lambda: ": ours" in second.log(), "the second leads", deadline_s=10)     # it was given back: nobody waits 15 s
     server.apply("sandboxes", sandbox("two"))
-    wait_for("Ready", lambda: is_ready(server, "two"))
+    wait_for(lambda: is_ready(server, "two"), "Ready")
     assert server.get("leases", LEASE, SYSTEM)["spec"]["leaseTransitions"] >= 1
 
 
 def test_who_loses_the_lease_writes_nothing_more_and_ends(server, start):
     c = start("--leader-elect")
-    wait_for("it leads", lambda: "acting" in c.log())
+    wait_for(lambda: "acting" in c.log(), "it leads")
     server.patch("leases", LEASE, {"spec": {"holderIdentity": "somebody-else", "renewTime": "2030-01-01T00:00:00.000000Z"}},
                  namespace=SYSTEM)
     assert c.process.wait(20) == 1
@@ -73,7 +74,7 @@ def test_who_is_told_to_wait_for_long_keeps_its_lease(server, start):
 
 def test_who_cannot_renew_ends_before_another_may_begin(server, start):
     c = start("--leader-elect")
-    wait_for("it leads", lambda: "acting" in c.log())
+    wait_for(lambda: "acting" in c.log(), "it leads")
     server.fault = lambda _, method, path, query: "500" if "/leases" in path else None
     assert c.process.wait(20) == 1
     assert "could not be renewed in time" in c.log()
@@ -89,12 +90,12 @@ def test_a_token_that_changes_is_read_again(tmp_path):
         config["users"][0]["user"] = {"tokenFile": "token"}
         c = Controller(s, tmp_path, "--leader-elect=false", kubeconfig=json.dumps(config))
         s.apply("sandboxes", sandbox("one"))
-        wait_for("Ready", lambda: is_ready(s, "one"))
+        wait_for(lambda: is_ready(s, "one"), "Ready")
         token.write_text("new\n")
         s.token = "new"
         s.cut()
         s.apply("sandboxes", sandbox("two"))
-        wait_for("Ready", lambda: is_ready(s, "two"))
+        wait_for(lambda: is_ready(s, "two"), "Ready")
         assert c.stop() == 0
 
 
@@ -113,7 +114,7 @@ def test_tls_with_the_cluster_s_own_authority(tmp_path):
     with apiserver.Server(tls=(cert, key), token="t") as s:
         c = Controller(s, tmp_path, "--leader-elect=false", kubeconfig=s.kubeconfig(**{"certificate-authority-data": data}))
         s.apply("sandboxes", sandbox())
-        wait_for("Ready", lambda: is_ready(s))
+        wait_for(lambda: is_ready(s), "Ready")
         assert c.stop() == 0
 
 
@@ -121,13 +122,13 @@ def test_tls_refuses_another_name_and_another_authority(tmp_path):
     cert, key = make_certificate(tmp_path, "127.0.0.2")
     with apiserver.Server(tls=(cert, key)) as s:
         c = Controller(s, tmp_path, "--leader-elect=false", kubeconfig=s.kubeconfig(**{"certificate-authority": cert}))
-        wait_for("refused", lambda: "IP address mismatch" in c.log())
+        wait_for(lambda: "IP address mismatch" in c.log(), "refused")
         c.kill()
         other = tmp_path / "other"
         other.mkdir()
         stranger, _ = make_certificate(other)
         d = Controller(s, tmp_path, "--leader-elect=false", kubeconfig=s.kubeconfig(**{"certificate-authority": stranger}))
-        wait_for("refused", lambda: "certificate: self" in d.log() or "certificate: unable" in d.log())
+        wait_for(lambda: "certificate: self" in d.log() or "certificate: unable" in d.log(), "refused")
         d.kill()
         assert not s.requests
 
@@ -173,7 +174,7 @@ def test_no_kubeconfig_and_no_pod_is_told(tmp_path):
 def test_flags_of_the_original_are_accepted_and_extensions_refused(server, start):
     c = start("--leader-elect=false", "--kube-api-qps=50", "--kube-api-burst", "100", "-sandbox-concurrent-workers=3", "--enable-pprof")
     server.apply("sandboxes", sandbox())
-    wait_for("Ready", lambda: is_ready(server))
+    wait_for(lambda: is_ready(server), "Ready")
     assert "--kube-api-qps means nothing here" in c.log()
     assert "not looked after yet" in refusal("--extensions")
     assert "see --help" in refusal("--nonsense")
@@ -183,8 +184,8 @@ def test_metrics_have_the_original_s_names(server, start):
     c = start()
     wait_for("it acts", lambda: "acting" in c.log())
     server.apply("sandboxes", sandbox())
-    wait_for("Ready", lambda: is_ready(server))
-    text = wait_for("the gauge", lambda: next((t for t in [get(c, "/metrics")] if 'ready_condition="true"' in t), None))
+    wait_for(lambda: is_ready(server), "Ready")
+    text = wait_for(lambda: next((t for t in [get(c, "/metrics")] if 'ready_condition="true"' in t), None), "the gauge")
     assert ('agent_sandboxes{namespace="default",ready_condition="true",expired="false",launch_type="cold",'
             'sandbox_template="unknown",owned_by="None",created_by="unknown"} 1') in text
     server.apply("sandboxes", sandbox(), namespace="other")
@@ -201,7 +202,7 @@ def test_metrics_have_the_original_s_names(server, start):
 def test_rights_that_are_missing_are_told(server, start):
     server.store.refuse["list", "pods"] = apiserver.Refusal(403, "Forbidden", 'pods is forbidden: User "x" cannot list resource "pods"')
     c = start()
-    wait_for("told", lambda: 'cannot list resource "pods"' in c.log() and "ClusterRole lacks a verb" in c.log())
+    wait_for(lambda: 'cannot list resource "pods"' in c.log() and "ClusterRole lacks a verb" in c.log(), "told")
 
 
 def test_a_credential_plugin_is_run(tmp_path):
@@ -214,7 +215,7 @@ def test_a_credential_plugin_is_run(tmp_path):
                                                "env": [{"name": "WORD", "value": "from"}]}}
         c = Controller(s, tmp_path, "--leader-elect=false", kubeconfig=json.dumps(config))
         s.apply("sandboxes", sandbox())
-        wait_for("Ready", lambda: is_ready(s))
+        wait_for(lambda: is_ready(s), "Ready")
         assert c.stop() == 0
 
 

@@ -314,7 +314,7 @@ def test_signals_are_as_a_program_expects_them(caller):
 def test_help_lists_every_option(root):
     result = root.call("run", "--help")
     assert result.status == 0 and result.stderr == b""
-    for option in ("--memory --pids --cpus --disk --timeout --output-limit --root --writable-root --mount --env --env-file --pass-env --workdir "
+    for option in ("--memory --pids --cpus --disk --nofile --timeout --output-limit --root --writable-root --mount --env --env-file --pass-env --workdir "
                    "--hostname --user --profile --net -i -t --json --report --trace").split():
         assert option in result.text, option
 
@@ -333,3 +333,34 @@ def test_a_box_is_not_spared_when_memory_runs_out(root):
     for profile in ("strict", "standard", "system"):
         result = root.sh(script, "--profile", profile, preexec_fn=spare)
         assert result.text == "0\n0\nno\n", (profile, result)
+
+
+OPEN_ALL = """
+import os, resource
+n = 0
+try:
+    while True:
+        os.open("/dev/null", os.O_RDONLY)
+        n += 1
+except OSError as e:
+    print(n, e.errno, *resource.getrlimit(resource.RLIMIT_NOFILE))
+try:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (10000, 10000))
+except ValueError:
+    print("and no more")
+"""
+
+
+def test_open_files_end_at_nofile(caller):
+    """Descriptors 0 to 2 are the command's before it begins."""
+    assert caller.run("--nofile", "100", ["python3", "-c", OPEN_ALL]).text == "97 24 100 100\nand no more\n"
+
+
+def test_open_files_are_few_without_nofile(caller):
+    usual = caller.sh("ulimit -Sn; ulimit -Hn").text.split()
+    assert usual == (["512", "512"] if caller.ids == 1 else ["1024", "4096"])
+
+
+def test_nofile_that_cannot_be_held_is_refused(caller):
+    assert_refused(caller.run("--nofile", "1048576", ["true"]), "nofile may be", "512" if caller.ids == 1 else "")
+    assert_refused(caller.run("--nofile", "15", ["true"]), "--nofile", "from 16")

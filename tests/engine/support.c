@@ -17,13 +17,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "box/command.h"
 #include "box/payload.h"
+#include "proto/command.h"
 
 struct front front = { .socket = -1 };
 const char *keeper_template;
 void (*keeper_companion)(void);
-const struct frame_limits usual = { .memory_bytes = 96 << 20, .disk_bytes = 16 << 20, .pids = 32, .cpu_milli = 1000 };
+const struct limits usual = { .memory_bytes = 96 << 20, .disk_bytes = 16 << 20, .pids = 32, .cpu_milli = 1000 };
 
 static void spawn_keeper(int socket)
 {
@@ -276,7 +276,7 @@ static void must_work(const struct told *told, const char *what)
     fail_msg("%s: %d %s", what, told->event.result, text);
 }
 
-void box_make(uint32_t box, const struct frame_limits *limits)
+void box_make(uint32_t box, const struct limits *limits)
 {
     struct request_create frame = create_frame(box);
 

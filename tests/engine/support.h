@@ -17,7 +17,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "box/spec.h"
-#include "keeper/proto.h"
+#include "proto/create.h"
 
 enum { DEADLINE_MS = 60000, QUEUE = 1024 };    /* waiting for what must come: a slow machine takes its time */
 
@@ -74,7 +74,7 @@ void  told_close(struct told *told);
 
 /* --- requests; they wait for the answer --- */
 struct request_create create_frame(uint32_t box);
-void        box_make(uint32_t box, const struct frame_limits *limits);
+void        box_make(uint32_t box, const struct limits *limits);
 struct told box_ask(enum request_type type, uint32_t box, unsigned payload);
 void        box_end(uint32_t box);
 struct run {
@@ -110,7 +110,7 @@ bool   is_running(pid_t pid);           /* and no zombie */
 size_t read_some(int fd, char *text, size_t size, int ms);
 void   read_until(int fd, const char *wanted);
 
-extern const struct frame_limits usual;
+extern const struct limits usual;
 extern const struct CMUnitTest box_tests[], life_tests[], memory_tests[], front_tests[], files_tests[], family_tests[];
 extern const size_t n_box_tests, n_life_tests, n_memory_tests, n_front_tests, n_files_tests, n_family_tests;
 

@@ -1,5 +1,6 @@
 /* Families: a zygote's life in the keeper, boxes in it, and the ways to start a payload there. */
 #define _GNU_SOURCE
+#include "proto/command.h"
 #include "support.h"
 
 #include <errno.h>
@@ -13,7 +14,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "box/command.h"
 
 enum { SLOT = 5, TOKEN = 77 };
 
@@ -132,7 +132,7 @@ static struct event make_in_family(uint32_t box, uint32_t slot)
 {
     struct request_create frame = create_frame(box);
 
-    frame.template = 1;
+    frame_mount_add(&frame, MOUNT_LAYER, 1);
     frame.family = slot + 1;
     return front_answer(front_send(&frame, sizeof frame, NULL, 0)).event;
 }
@@ -220,7 +220,7 @@ static void test_many_boxes_of_a_family_at_once(void **state)
     int fds = keeper_fds();
     for (uint32_t i = 0; i < N; i++) {
         struct request_create frame = create_frame(i);
-        frame.template = 1;
+        frame_mount_add(&frame, MOUNT_LAYER, 1);
         frame.family = SLOT + 1;
         serial[i] = front_send(&frame, sizeof frame, NULL, 0);
     }
@@ -249,7 +249,7 @@ static void test_layers_are_there_and_read_only(void **state)
              "test -x zygote && echo end", layer);
     family_make(SLOT, "zygote");
     must_make(0, SLOT);
-    frame.template = 1;
+    frame_mount_add(&frame, MOUNT_LAYER, 1);
     assert_int_equal(front_answer(front_send(&frame, sizeof frame, NULL, 0)).event.type, EVENT_READY);
     for (uint32_t i = 0; i < 2; i++) {
         box_sh(i, 0, script, out, sizeof out);
@@ -260,7 +260,7 @@ static void test_layers_are_there_and_read_only(void **state)
     box_sh(2, 0, script, out, sizeof out);
     assert_string_equal(out, "end\n");
     frame = create_frame(9);
-    frame.template = 2;
+    frame_mount_add(&frame, MOUNT_LAYER, 2);
     assert_int_equal(front_answer(front_send(&frame, sizeof frame, NULL, 0)).event.result, -EINVAL);
 }
 
@@ -432,7 +432,7 @@ static void test_a_zygote_that_hangs_does_not_hold_the_keeper_up(void **state)
     char out[64];
 
     family_make(SLOT, "zygote-hang");
-    frame.template = 1;
+    frame_mount_add(&frame, MOUNT_LAYER, 1);
     frame.family = SLOT + 1;
     uint32_t serial = front_send(&frame, sizeof frame, NULL, 0);
     box_make(2, NULL);

@@ -227,7 +227,7 @@ static void test_a_large_file_is_read_whole_in_every_profile(void **state)
         [PROFILE_STRICT] = "strict", [PROFILE_STANDARD] = "standard", [PROFILE_SYSTEM] = "system"
     };
     enum { SIZE = 128 << 20 };
-    struct frame_limits limits = { .memory_bytes = 512 << 20, .disk_bytes = 256 << 20, .pids = 32 };
+    struct limits limits = { .memory_bytes = 512 << 20, .disk_bytes = 256 << 20, .pids = 32 };
     for (uint32_t profile = 0; profile <= PROFILE_STANDARD; profile++) {
         struct request_create q = create_frame(0);
         q.profile = profile;

@@ -311,13 +311,31 @@ static void test_wrong_requests_are_answered(void **state)
     q.profile = 99;
     assert_int_equal(create_result(&q, NULL, 0), -EINVAL);
     q = create_frame(0);
-    q.root = 1;                                             /* this keeper has none */
+    frame_mount_add(&q, MOUNT_ROOT, 1);                     /* this keeper has none */
     assert_int_equal(create_result(&q, NULL, 0), -EINVAL);
     q = create_frame(0);
     q.n_mounts = UINT32_MAX;
     assert_int_equal(create_result(&q, NULL, 0), -EINVAL);
     q = create_frame(0);
     q.n_mounts = 1;                                         /* but no fd */
+    assert_int_equal(create_result(&q, NULL, 0), -EINVAL);
+    q = create_frame(0);
+    frame_mount_add(&q, MOUNT_KINDS, 0);
+    assert_int_equal(create_result(&q, NULL, 0), -EINVAL);
+    /* One root, one template, one place to write to, and each must be one that there is. */
+    static const enum mount_kind pairs[][2] = { { MOUNT_ROOT, MOUNT_ROOT }, { MOUNT_TMPFS, MOUNT_TMPFS },
+                                                { MOUNT_TMPFS, MOUNT_STORE }, { MOUNT_STORE, MOUNT_STORE } };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        q = create_frame(0);
+        frame_mount_add(&q, pairs[i][0], pairs[i][0] == MOUNT_STORE);
+        frame_mount_add(&q, pairs[i][1], pairs[i][1] == MOUNT_STORE);
+        assert_int_equal(create_result(&q, NULL, 0), -EINVAL);
+    }
+    q = create_frame(0);
+    frame_mount_add(&q, MOUNT_LAYER, 0);
+    assert_int_equal(create_result(&q, NULL, 0), -EINVAL);
+    q = create_frame(0);
+    frame_mount_add(&q, MOUNT_STORE, 0);
     assert_int_equal(create_result(&q, NULL, 0), -EINVAL);
     q = create_frame(0);
     memset(q.hostname, 'h', sizeof q.hostname);             /* no NUL */
@@ -376,8 +394,7 @@ static int envelope(const char *path, int flags)
 static int create_with(const char *target, size_t size, int fd)
 {
     struct request_create q = create_frame(0);
-    q.n_mounts = 1;
-    memcpy(q.mount[0].target, target, size);
+    memcpy(frame_mount_add(&q, MOUNT_HOST, 0)->target, target, size);
     int r = create_result(&q, &fd, 1);
     close(fd);
     return r;

@@ -181,3 +181,10 @@ def test_nothing_outlives_the_keeper():
 def test_an_ordinary_user_can_fork_too(user, plain):
     result = run(["/bin/sh", "-c", "id -u; echo x >/tmp/x; cat /tmp/x"], zygote=plain, options=("--disk", "16M"), user=user)
     assert (result.status, result.stdout) == (0, "1000\nx\n"), result.stderr
+
+
+def test_open_files_end_at_nofile_in_what_was_forked():
+    result = run(["/bin/sh", "-c", "ulimit -Sn; ulimit -Hn"], options=(*LIMITS, "--nofile", "100"))
+    assert result.stdout.split() == ["100", "100"]
+    refused = run(["@exit", 0], options=(*LIMITS, "--nofile", "5000"))
+    assert refused.status == 125 and "nofile may be" in refused.stderr

@@ -11,7 +11,7 @@
 
 #include <stdbool.h>
 
-#include "files/proto.h"
+#include "proto/files.h"
 
 /* All of an answer. */
 struct answer {

@@ -5,14 +5,14 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "front/auth.h"
-#include "front/config.h"
+#include "front/config/config.h"
+#include "front/db/db_private.h"
+#include "front/identity/auth.h"
+#include "front/identity/token.h"
 #include "front/scratch.h"
-#include "front/store_private.h"
-#include "front/token.h"
 #include "http/server.h"
 
-static struct store *store;
+static struct db *db;
 static struct auth *auth;
 static struct config config;
 static struct err e;
@@ -29,17 +29,17 @@ static int64_t now_ms(void)
 
 static int open_all(void **state)
 {
-    if (scratch_make(state) < 0 || store_open(((struct scratch *)*state)->path, &store, &e) < 0)
+    if (scratch_make(state) < 0 || db_open(((struct scratch *)*state)->path, &db, &e) < 0)
         return -1;
     config_defaults(&config, true);
-    return config_set(&config, "listen", "127.0.0.1:7070", &e) < 0 || auth_new(store, &config, 500, &auth, &e) < 0 ? -1
+    return config_set(&config, "listen", "127.0.0.1:7070", &e) < 0 || auth_new(db, &config, 500, &auth, &e) < 0 ? -1
                                                                                                                    : 0;
 }
 
 static int close_all(void **state)
 {
     auth_free(auth);
-    store_close(store);
+    db_close(db);
     return scratch_remove(state);
 }
 
@@ -47,13 +47,13 @@ static void restart(bool allow_anonymous)
 {
     auth_free(auth);
     config.allow_anonymous = allow_anonymous;
-    assert_int_equal(auth_new(store, &config, 500, &auth, &e), 0);
+    assert_int_equal(auth_new(db, &config, 500, &auth, &e), 0);
 }
 
 static void serve_as(uid_t uid)
 {
     auth_free(auth);
-    assert_int_equal(auth_new(store, &config, uid, &auth, &e), 0);
+    assert_int_equal(auth_new(db, &config, uid, &auth, &e), 0);
 }
 
 /* Parses a head and asks. address NULL: a unix peer with this uid. */
@@ -237,13 +237,13 @@ static void test_expired_and_revoked_tokens(void **state)
     create("x", "exec", now_ms() + 3600000, id, secret);
     assert_int_equal(ask_bearer(secret), 0);
     snprintf(sql, sizeof sql, "UPDATE tokens SET expires_ms = %lld", (long long)now_ms() - 1);
-    assert_int_equal(sqlite3_exec(store->db, sql, NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db->sqlite, sql, NULL, NULL, NULL), SQLITE_OK);
     assert_int_equal(ask_bearer(secret), 403);
     assert_non_null(strstr(why, "expired"));
     create("y", "admin", 0, id, secret);
     assert_int_equal(ask_bearer(secret), 0);
     assert_int_equal(who.scopes, SCOPE_ALL | SCOPE_ADMIN);
-    assert_int_equal(store_token_revoke(store, id, &e), 0);
+    assert_int_equal(db_token_revoke(db, id, &e), 0);
     assert_int_equal(ask_bearer(secret), 403);      /* at once */
     assert_non_null(strstr(why, "revoked"));
 }
@@ -328,7 +328,7 @@ static void test_a_page_is_not_anonymous_but_at_ports(void **state)
 
 static int64_t used_ms;
 
-static int take_used(const struct store_token *token, void *arg)
+static int take_used(const struct db_token *token, void *arg)
 {
     (void)arg;
     used_ms = token->used_ms;
@@ -337,7 +337,7 @@ static int take_used(const struct store_token *token, void *arg)
 
 static int64_t used(void)
 {
-    assert_int_equal(store_tokens(store, take_used, NULL, &e), 0);
+    assert_int_equal(db_tokens(db, take_used, NULL, &e), 0);
     return used_ms;
 }
 
@@ -351,17 +351,17 @@ static void test_use_is_noted_once_a_minute(void **state)
     assert_int_equal(ask_bearer(secret), 0);
     assert_true(used() > now_ms() - 60000);
     int64_t recent = now_ms() - 30000;
-    assert_int_equal(store_token_used(store, id, recent, &e), 0);
+    assert_int_equal(db_token_used(db, id, recent, &e), 0);
     assert_int_equal(ask_bearer(secret), 0);
     assert_int_equal(used(), recent);
-    assert_int_equal(store_token_used(store, id, now_ms() - 61000, &e), 0);
+    assert_int_equal(db_token_used(db, id, now_ms() - 61000, &e), 0);
     assert_int_equal(ask_bearer(secret), 0);
     assert_true(used() > now_ms() - 60000);
-    assert_int_equal(store_token_used(store, id, now_ms() + 3600000, &e), 0);   /* the clock was set back */
+    assert_int_equal(db_token_used(db, id, now_ms() + 3600000, &e), 0);   /* the clock was set back */
     assert_int_equal(ask_bearer(secret), 0);
     assert_true(used() <= now_ms());
-    assert_int_equal(store_token_used(store, id, 5, &e), 0);
-    assert_int_equal(sqlite3_exec(store->db, "PRAGMA query_only = ON", NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(db_token_used(db, id, 5, &e), 0);
+    assert_int_equal(sqlite3_exec(db->sqlite, "PRAGMA query_only = ON", NULL, NULL, NULL), SQLITE_OK);
     assert_int_equal(ask_bearer(secret), 0);        /* a database that cannot be written does not lock anybody out */
     assert_int_equal(used(), 5);
 }
@@ -372,7 +372,7 @@ static void test_tokens_of_the_database_only_are_hashes(void **state)
     static char file[400000];
 
     create("x", "exec", 0, id, secret);
-    assert_int_equal(store_maintain(store, &e), 0);
+    assert_int_equal(db_maintain(db, &e), 0);
     for (int i = 0; i < 2; i++) {
         FD fd = open(scratch_file(state, i ? "state.db-wal" : "state.db"), O_RDONLY | O_CLOEXEC);
         ssize_t n = read(fd, file, sizeof file);
@@ -441,13 +441,13 @@ static void test_secrets_differ_and_are_well_made(void **state)
 static void test_unknown_tokens_are_remembered_for_a_moment(void **state)
 {
     char secret[TOKEN_SECRET_SIZE], real[TOKEN_SECRET_SIZE], id[TOKEN_ID_SIZE];
-    struct store_token token = { .id = "t1", .identity = "late", .scopes = "exec" };
+    struct db_token token = { .id = "t1", .identity = "late", .scopes = "exec" };
     (void)state;
 
     assert_int_equal(token_make_secret(secret), 0);
     assert_int_equal(ask_bearer(secret), 401);
     assert_int_equal(token_hash((struct http_text){ secret, strlen(secret) }, token.hash), 0);
-    assert_int_equal(store_token_insert(store, &token, &e), 0);
+    assert_int_equal(db_token_insert(db, &token, &e), 0);
     assert_int_equal(ask_bearer(secret), 401);      /* remembered */
     for (int i = 0; i < 20000; i++) {
         assert_int_equal(token_make_secret(real), 0);

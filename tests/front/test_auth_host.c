@@ -1,7 +1,7 @@
 /* Which Host and Origin pass, as a table of what browsers and attackers send. */
 #include <errno.h>
 
-#include "front/auth_host.h"
+#include "front/identity/auth_host.h"
 #include "unit/unit.h"
 
 static struct http_text text_of(const char *text)

@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 
 #include "base/guest.h"
-#include "front/layers.h"
+#include "front/config/layers.h"
 #include "front/scratch.h"
 
 static char home[256], list[4096];

@@ -23,7 +23,7 @@ static void *fuzz_map(void *start, size_t size, int rights, int flags, int fd, o
 }
 
 #define mmap fuzz_map
-#include "box/command.c"
+#include "proto/command.c"
 #undef mmap
 
 /* All of the string lies in what was mapped of the file. */

@@ -1,6 +1,6 @@
 #include "fuzz.h"
 
-#include "cli/envfile.h"
+#include "cli/options/envfile.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "files/proto.h"
+#include "proto/files.h"
 #include "files/serve.h"
 
 static char folder[64], inner[80], victim[80];

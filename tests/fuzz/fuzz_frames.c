@@ -9,10 +9,11 @@
 #include "box/procfile.h"
 #include "keeper/keeper.c"
 #undef STATE
-#include "keeper/ops.c"
-#include "keeper/families.c"
+#include "keeper/create.c"
 #include "keeper/deadlines.c"
+#include "keeper/families.c"
 #include "keeper/later.c"
+#include "keeper/ops.c"
 
 static uint8_t whim;        /* of the pretended box layer, from the input */
 
@@ -58,8 +59,8 @@ static void check_inside(const char *path)
     }
 }
 
-int box_create(struct box_host *host, const struct plan *plan, const int *source, const struct start *start,
-               bool freezer, struct box *ret, struct err *e)
+int box_create(struct box_host *host, const struct plan *plan, const struct start *start, bool freezer,
+               struct box *ret, struct err *e)
 {
     (void)host;
     HOLDS(!start && freezer && memchr(plan->hostname, 0, 65));
@@ -68,7 +69,7 @@ int box_create(struct box_host *host, const struct plan *plan, const int *source
     for (size_t i = 0; i < plan->n_mounts; i++) {
         check_inside(plan->mount[i].target);
         if (plan->mount[i].source == FROM_CALLER)
-            HOLDS(fcntl(source[plan->mount[i].index], F_GETFD) >= 0);
+            HOLDS(fcntl(plan->mount[i].fd, F_GETFD) >= 0);
     }
     memset(ret, 0, sizeof *ret);
     ret->oom = ret->abandoned.pidfd = -1;
@@ -86,11 +87,10 @@ void family_plan(struct plan *plan)
     (void)plan;
 }
 
-int family_create(struct box_host *host, const struct plan *plan, const int *source, const struct start *zygote,
-                  struct family *ret, struct err *e)
+int family_create(struct box_host *host, const struct plan *plan, const struct start *zygote, struct family *ret,
+                  struct err *e)
 {
     (void)host;
-    (void)source;
     HOLDS(!zygote->command && fcntl(zygote->packed, F_GETFD) >= 0);
     if (whim % 8 == 7)
         return err_at(e, EMFILE, STEP_CLONE, 0, "namespaces");
@@ -107,11 +107,11 @@ int family_ready(struct family *family, int timeout_ms, struct err *e)
     return whim % 4 == 2;
 }
 
-int family_box_create(struct box_host *host, struct family *family, const struct plan *plan, const int *source,
-                      bool freezer, struct box *ret, struct err *e)
+int family_box_create(struct box_host *host, struct family *family, const struct plan *plan, bool freezer,
+                      struct box *ret, struct err *e)
 {
     HOLDS(family->control >= 0);
-    int r = box_create(host, plan, source, NULL, freezer, ret, e);
+    int r = box_create(host, plan, NULL, freezer, ret, e);
     if (r < 0)
         return r;
     ret->first.process.pidfd = fd_close(ret->first.process.pidfd);
@@ -206,8 +206,10 @@ void box_clear(struct box *ret)
 int keeper_open_mounts(struct keeper *keeper, struct kept_box *box, const struct request_create *q, int *fds,
                        struct err *e)
 {
-    HOLDS(q->n_mounts > 0 && q->n_mounts <= KEEPER_MOUNTS && !box->waiting);
-    for (size_t i = 0; i < q->n_mounts; i++)
+    size_t n = frame_mount_count(q, MOUNT_HOST);
+
+    HOLDS(n > 0 && q->n_mounts <= KEEPER_LIST && !box->waiting);
+    for (size_t i = 0; i < n; i++)
         fds[i] = fd_close(fds[i]);
     if (whim % 16 == 9)
         return err_at(e, EPERM, STEP_TREE, 0, "envelope");
@@ -233,7 +235,7 @@ int keeper_take_mounts(struct keeper *keeper, struct kept_box *box, struct err *
     w->deadline_us = 0;
     if (whim % 4 == 1)
         return err_at(e, EPERM, STEP_TREE, 0, "envelope");
-    for (; w->n_fds < w->frame.n_mounts; w->n_fds++)
+    for (; w->n_fds < frame_mount_count(&w->frame, MOUNT_HOST); w->n_fds++)
         w->fds[w->n_fds] = new_fd();
     w->frame.owner_uid = w->frame.owner_gid = 7;
     return 1;
@@ -500,17 +502,22 @@ static bool send_frame(struct keeper *keeper, const uint8_t *data, size_t size)
         size = ops[head->type].size;
         if (head->type == REQUEST_CREATE) {
             struct request_create *q = (struct request_create *)frame;
-            q->n_mounts = (uint32_t)(n_fds = n_fds % 3);
+            q->n_mounts %= 6;
+            n_fds = 0;
+            for (uint32_t i = 0; i < q->n_mounts; i++) {
+                q->mount[i].kind = data[2 + (i * 7) % given] % (MOUNT_KINDS + 1);
+                q->mount[i].number = data[2 + (i * 11) % given] % 4;
+                n_fds += q->mount[i].kind == MOUNT_HOST;
+            }
             q->profile %= 4;
-            q->store %= 4;
-            q->root %= 2;
             q->family %= 4;
-            q->template %= 2;
             q->uid %= 65536;
             q->gid %= 65536;
             memcpy(q->hostname, "box", 4);
-            q->mount[0].target[0] = '/';
-            memcpy(q->mount[0].target + 1, data + 2, given < 24 ? given : 24);
+            for (uint32_t i = 0; i < q->n_mounts; i++) {
+                q->mount[i].target[0] = '/';
+                memcpy(q->mount[i].target + 1, data + 2, given < 24 ? given : 24);
+            }
         } else if (head->type == REQUEST_FAMILY) {
             struct request_family *q = (struct request_family *)frame;
             q->profile %= 4;

@@ -6,8 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "front/kernel_link.c"
-#include "front/kernel_message.c"
+#include "front/kernels/kernel_link.c"
+#include "front/kernels/kernel_message.c"
 
 /* The loop is not turned here: what is there is read at once. */
 int loop_fd_add(struct loop *l, struct loop_fd *w, int fd, uint32_t events)

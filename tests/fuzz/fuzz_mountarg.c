@@ -1,6 +1,6 @@
 #include "fuzz.h"
 
-#include "cli/mountarg.h"
+#include "cli/options/mountarg.h"
 
 /* A target that was accepted is absolute, tidy and nowhere it must not be. */
 static void check_target(const char *target)

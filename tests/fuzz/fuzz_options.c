@@ -3,7 +3,7 @@
 #include "fuzz.h"
 
 #include "base/parse.h"
-#include "cli/options.h"
+#include "cli/options/options.h"
 
 enum { WORDS_MAX = 64 };
 
@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     } else if (!options.help) {
         HOLDS(options.command.argv[0] && options.command.argv[0][0] && options.command.env && options.command.env[0]);
         HOLDS(options.box.uid <= PARSE_ID_MAX && options.box.profile < PROFILE_COUNT && options.box.limits.pids >= 1);
-        HOLDS(options.box.limits.disk_bytes >= OPTIONS_DISK_MIN);
+        HOLDS(options.box.limits.disk_bytes >= 64 << 10);
     }
     options_done(&options);
     free(text);

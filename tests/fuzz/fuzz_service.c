@@ -8,10 +8,10 @@
 #include <unistd.h>
 
 #include "base/budget.h"
-#include "front/kernel_link.c"
-#include "front/kernel_message.c"
-#include "front/service_link.c"
-#include "front/service_call.c"
+#include "front/kernels/kernel_link.c"
+#include "front/kernels/kernel_message.c"
+#include "front/services/service_call.c"
+#include "front/services/service_link.c"
 
 /* ---- what is not here ---- */
 

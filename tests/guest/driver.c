@@ -21,7 +21,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "box/family.h"
+#include "box/family/family.h"
 #include "box/payload.h"
 
 enum { CONTROL = 3, BOXES = 128, STRINGS = 32, TEXT = 4000 };
@@ -43,7 +43,6 @@ static struct family   family;
 static struct plan     plan, tree;
 static struct box      box[BOXES];
 static struct payload  payload[BOXES];
-static int             layer[SPEC_MOUNTS_MAX];
 
 static _Noreturn void fail(const char *what, const struct err *e)
 {
@@ -65,15 +64,18 @@ static void make_family(char *layers, char **argv)
     if (profile && strcmp(profile, "strict") == 0)
         spec.profile = PROFILE_STRICT;
     for (char *path = strsep(&layers, ":"); path; path = strsep(&layers, ":")) {
-        if (spec.n_mounts == SPEC_MOUNTS_MAX || (layer[spec.n_mounts] = open(path, O_PATH | O_CLOEXEC)) < 0)
+        int layer = open(path, O_PATH | O_CLOEXEC);
+        if (spec.n_mounts == SPEC_MOUNTS_MAX || layer < 0)
             fail(path, &(struct err){ .code = errno });
-        spec.mount[spec.n_mounts++] = (struct mount_spec){ .source = path, .target = path, .is_layer = true };
+        spec.mount[spec.n_mounts++] = (struct mount_spec){
+            .kind = MOUNT_LAYER, .source = path, .target = path, .fd = layer
+        };
     }
     if (box_host_open(&host, &e) < 0 || facts_read_root(&host.facts, NULL, &e) < 0
         || plan_make(&spec, &host.facts, &plan, &e) < 0 || plan_make(&spec, &host.facts, &tree, &e) < 0)
         fail("plan", &e);
     family_plan(&tree);
-    if (family_create(&host, &tree, layer, &start, &family, &e) < 0)
+    if (family_create(&host, &tree, &start, &family, &e) < 0)
         fail("family", &e);
     if (family_ready(&family, FAMILY_READY_MS, &e) != 1)
         fail("the zygote is not ready", &e);
@@ -83,7 +85,7 @@ static int park(int64_t *ret_slot, struct err *e)
 {
     for (int i = 0; i < BOXES; i++)
         if (box[i].state == BOX_NONE) {
-            int r = family_box_create(&host, &family, &plan, layer, false, &box[i], e);
+            int r = family_box_create(&host, &family, &plan, false, &box[i], e);
             if (r == 0 && (r = box_ready(&box[i], true, e)) < 0)
                 box_destroy(&host, &box[i], &(struct process_end){ 0 });
             *ret_slot = i;

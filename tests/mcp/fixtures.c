@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <string.h>
 
+#include "base/list.h"
 #include "doors/mcp/door.h"
 
 #define NO_ARGUMENTS "{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}"
@@ -71,7 +72,7 @@ struct waiting {
 
 static void on_turn(struct loop_timer *t)
 {
-    struct waiting *w = (struct waiting *)((char *)t - offsetof(struct waiting, timer));
+    struct waiting *w = container_of(t, struct waiting, timer);
 
     if (w->turns++ < 3) {
         mcp_progress(w->call, "\"on its way\"", 12);

@@ -17,7 +17,7 @@ import threading
 
 # Besides the packages that Debian marks as essential.
 GUEST_PACKAGES = ["python3", "uidmap", "util-linux", "mount", "procps", "strace", "bubblewrap", "libcap2-bin",
-                  "libseccomp2", "git", "gcc", "libc6-dev", "iproute2", "systemd", "libsqlite3-0", "libjansson4", "libwslay1",
+                  "libseccomp2", "git", "gcc", "libc6-dev", "iproute2", "systemd", "libsqlite3-0", "libjansson4",
                   "libssl3", "libyaml-0-2"]
 # What pytest needs; other suites' modules only make it slow to start.
 GUEST_MODULES = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "exceptiongroup", "tomli", "typing_ext", "py.py")

@@ -117,7 +117,7 @@ struct told store_try(uint32_t box, uint64_t store, uint64_t bytes)
 {
     struct request_create frame = create_frame(box);
 
-    frame.store = store;
+    frame_mount_add(&frame, MOUNT_STORE, store);
     frame.limits.disk_bytes = bytes;
     return front_answer(front_send(&frame, sizeof frame, NULL, 0));
 }

@@ -21,7 +21,7 @@ static void test_the_limit_holds_and_is_not_the_memory_limit(void **state)
     struct request_create frame = create_frame(0);
     struct event end;
 
-    frame.store = 7;
+    frame_mount_add(&frame, MOUNT_STORE, 7);
     frame.limits.memory_bytes = 64 * MB;
     frame.limits.disk_bytes = 256 * MB;
     assert_int_equal(front_answer(front_send(&frame, sizeof frame, NULL, 0)).event.type, EVENT_READY);
@@ -53,7 +53,7 @@ static void test_files_survive_with_their_owners(void **state)
     (void)state;
     struct request_create frame = create_frame(1);
 
-    frame.store = 8;
+    frame_mount_add(&frame, MOUNT_STORE, 8);
     frame.uid = frame.gid = 0;
     frame.profile = PROFILE_SYSTEM;
     frame.limits.disk_bytes = 32 * MB;
@@ -91,8 +91,8 @@ static void test_a_writable_root_survives(void **state)
     (void)state;
     struct request_create frame = create_frame(0);
 
-    frame.store = 9;
-    frame.flags |= CREATE_WRITABLE_ROOT;
+    frame_mount_add(&frame, MOUNT_STORE, 9);
+    frame_mount_add(&frame, MOUNT_ROOT, 0)->writable = 1;
     frame.uid = frame.gid = 0;
     frame.profile = PROFILE_SYSTEM;
     frame.limits.disk_bytes = 64 * MB;
@@ -187,7 +187,7 @@ static void test_twenty_at_once(void **state)
 
     for (uint32_t i = 0; i < MANY; i++) {
         struct request_create frame = create_frame(i);
-        frame.store = 100 + i;
+        frame_mount_add(&frame, MOUNT_STORE, 100 + i);
         frame.limits.disk_bytes = 1024 * MB;
         serial[i] = front_send(&frame, sizeof frame, NULL, 0);
     }
@@ -295,7 +295,7 @@ static void test_a_box_can_be_destroyed_while_its_store_is_made(void **state)
     for (int i = 0; i < 30; i++) {
         struct request_create frame = create_frame(0);
         struct request_head end = { .type = REQUEST_DESTROY, .box = 0 };
-        frame.store = 50;
+        frame_mount_add(&frame, MOUNT_STORE, 50);
         frame.limits.disk_bytes = 64 * MB;
         uint32_t create = front_send(&frame, sizeof frame, NULL, 0);
         usleep((unsigned)i * 1000);             /* other moments */
@@ -309,7 +309,7 @@ static void test_a_box_can_be_destroyed_while_its_store_is_made(void **state)
     /* And a keeper that is killed then. */
     for (int i = 0; i < 10; i++) {
         struct request_create frame = create_frame(0);
-        frame.store = 51;
+        frame_mount_add(&frame, MOUNT_STORE, 51);
         frame.limits.disk_bytes = 64 * MB;
         front_send(&frame, sizeof frame, NULL, 0);
         usleep((unsigned)i * 3000);
@@ -377,10 +377,9 @@ static void test_a_planted_link_leads_nowhere(void **state)
                               "/home/box/file/in" };
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
         struct request_create frame = create_frame(0);
-        frame.store = 70;
+        frame_mount_add(&frame, MOUNT_STORE, 70);
         frame.limits.disk_bytes = 16 * MB;
-        frame.n_mounts = 1;
-        memcpy(frame.mount[0].target, targets[i], strlen(targets[i]));
+        memcpy(frame_mount_add(&frame, MOUNT_HOST, 0)->target, targets[i], strlen(targets[i]));
         int source = envelope(mine);
         struct told told = front_answer(front_send(&frame, sizeof frame, &source, 1));
         close(source);
@@ -391,10 +390,9 @@ static void test_a_planted_link_leads_nowhere(void **state)
     /* A good one works, twice. */
     for (int i = 0; i < 2; i++) {
         struct request_create frame = create_frame(0);
-        frame.store = 70;
+        frame_mount_add(&frame, MOUNT_STORE, 70);
         frame.limits.disk_bytes = 16 * MB;
-        frame.n_mounts = 1;
-        memcpy(frame.mount[0].target, "/home/box/real/good", 20);
+        memcpy(frame_mount_add(&frame, MOUNT_HOST, 0)->target, "/home/box/real/good", 20);
         int source = envelope(mine);
         assert_int_equal(front_answer(front_send(&frame, sizeof frame, &source, 1)).event.type, EVENT_READY);
         close(source);
@@ -409,11 +407,11 @@ static void test_a_planted_link_leads_nowhere(void **state)
 static void test_the_keeper_answers_while_a_box_is_written_back(void **state)
 {
     (void)state;
-    struct frame_limits large = usual;
+    struct limits large = usual;
     struct request_create frame = create_frame(0);
     uint64_t worst = 0, begin;
 
-    frame.store = 80;
+    frame_mount_add(&frame, MOUNT_STORE, 80);
     frame.limits.memory_bytes = 1024 * MB;
     frame.limits.disk_bytes = 1024 * MB;
     assert_int_equal(front_answer(front_send(&frame, sizeof frame, NULL, 0)).event.type, EVENT_READY);
@@ -452,8 +450,8 @@ static void test_without_stores_it_is_refused(void **state)
     for (size_t i = 0; i < 2; i++) {
         scene_start(flavours[i]);
         struct request_create frame = create_frame(0);
-        frame.store = 90;
-        frame.limits = (struct frame_limits){ .disk_bytes = 16 * MB };
+        frame_mount_add(&frame, MOUNT_STORE, 90);
+        frame.limits = (struct limits){ .disk_bytes = 16 * MB };
         struct told told = front_answer(front_send(&frame, sizeof frame, NULL, 0));
         assert_int_equal(told.event.result, -ENOTSUP);
         assert_non_null(strstr(told.event.err.what, i ? "root" : "--stores"));

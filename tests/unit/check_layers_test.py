@@ -23,7 +23,7 @@ def check(**files):
 class CheckLayers(unittest.TestCase):
     def test_a_good_tree_passes(self):
         status, text = check(src__box__x_c='#include "base/err.h"\n#include "box/x.h"\n/* strcpy( */ char *s = "system(";\n',
-                             src__front__x_c='#include "keeper/proto.h"\n')
+                             src__front__x_c='#include "proto/keeper.h"\n')
         self.assertEqual((status, text), (0, "check-layers: 2 files in order\n"))
 
     def assert_offence(self, expected, **files):

@@ -3,7 +3,7 @@
 #include <errno.h>
 
 #include "base/buf.h"
-#include "cli/pool.h"
+#include "cli/options/strings.h"
 
 static void test_a_buffer_grows_and_stays_a_string(void **state)
 {

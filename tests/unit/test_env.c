@@ -6,8 +6,8 @@
 
 #include "base/fd.h"
 #include "box/spec.h"
-#include "cli/envfile.h"
-#include "cli/exec_limits.h"
+#include "cli/options/envfile.h"
+#include "cli/options/exec_limits.h"
 
 static struct pool pool;
 static struct envlist list;

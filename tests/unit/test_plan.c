@@ -78,7 +78,9 @@ static void test_var_tmp_is_a_folder_of_scratch_where_something_is_mounted_there
     assert_null(mount_at("var/tmp"));
     spec.n_mounts = 1;
     for (size_t i = 0; i < 3; i++) {
-        spec.mount[0] = (struct mount_spec){ .source = targets[i], .target = targets[i], .is_layer = i == 1 };
+        spec.mount[0] = (struct mount_spec){
+            .kind = i == 1 ? MOUNT_LAYER : MOUNT_HOST, .source = targets[i], .target = targets[i]
+        };
         assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
         assert_int_equal(entry_at("var/tmp", false)->kind, i == 2 ? PLAN_LINK : PLAN_DIR);
         assert_int_equal(rights_at("/var/tmp"), i == 2 ? LANDLOCK_READ : LANDLOCK_WRITE);
@@ -223,7 +225,7 @@ static void test_the_host_s_configuration_is_bound_copied_or_linked(void **state
     assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
     /* A root of its own has an /etc of its own. */
     spec = plain();
-    spec.root = "/srv/root";
+    spec.mount[spec.n_mounts++] = (struct mount_spec){ .kind = MOUNT_ROOT, .source = "/srv/root" };
     assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
     assert_null(entry_at("etc/services", false));
 }
@@ -233,11 +235,47 @@ static void test_a_writable_root_is_an_overlay_of_the_box_s_own(void **state)
     struct box_spec spec = plain();
     (void)state;
 
-    spec.writable_root = true;
+    spec.mount[spec.n_mounts++] = (struct mount_spec){ .kind = MOUNT_ROOT, .writable = true };
     assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
     assert_int_equal(mount_at("usr")->source, FROM_OVERLAY);
     assert_int_equal(entry_at("upper-usr", true)->owner, OWNER_BOX_ROOT);
     assert_int_equal(rights_at("/usr"), LANDLOCK_WRITE);
+}
+
+static void test_one_list_holds_root_layers_store_and_host_mounts_in_any_order(void **state)
+{
+    static const struct mount_spec list[] = {
+        { .kind = MOUNT_STORE, .fd = 11 },
+        { .kind = MOUNT_HOST, .source = "/data", .target = "/opt/layer/over", .fd = 12 },
+        { .kind = MOUNT_LAYER, .source = "/opt/layer", .target = "/opt/layer", .writable = true, .fd = 13 },
+        { .kind = MOUNT_ROOT, .source = "/srv/root", .writable = true, .fd = -1 },
+    };
+    struct box_spec spec = plain();
+    (void)state;
+
+    spec.n_mounts = 4;
+    for (size_t i = 0; i < 4; i++)
+        spec.mount[i] = list[3 - i];
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
+    assert_string_equal(plan.root, "/srv/root");
+    assert_true(plan.writable_root && plan.on_store);
+    assert_int_equal(plan.store, 11);
+    assert_int_equal(mount_at("opt/layer")->source, FROM_LAYER);
+    assert_int_equal(mount_at("opt/layer")->fd, 13);
+    assert_true(mount_at("opt/layer")->flags & TREE_READONLY);      /* whatever was asked for */
+    assert_int_equal(mount_at("opt/layer/over")->fd, 12);
+    assert_true(mount_at("opt/layer") < mount_at("opt/layer/over"));
+    assert_null(entry_at("opt/layer/over", false));                 /* nothing is made in what is not ours */
+
+    /* A layer below which something was mounted before is in the way of it, as in the list. */
+    memcpy(spec.mount, list, sizeof list);
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
+    assert_true(mount_at("opt/layer") > mount_at("opt/layer/over"));
+
+    spec.mount[0].kind = MOUNT_TMPFS;
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
+    assert_false(plan.on_store);
+    assert_int_equal(plan.store, -1);
 }
 
 static void test_a_plan_prints_its_steps_in_order(void **state)
@@ -295,6 +333,7 @@ int main(void)
         cmocka_unit_test(test_terminals_are_in_every_box_and_needed_only_if_asked_for),
         cmocka_unit_test(test_the_host_s_configuration_is_bound_copied_or_linked),
         cmocka_unit_test(test_a_writable_root_is_an_overlay_of_the_box_s_own),
+        cmocka_unit_test(test_one_list_holds_root_layers_store_and_host_mounts_in_any_order),
         cmocka_unit_test(test_a_plan_prints_its_steps_in_order),
         cmocka_unit_test(test_too_many_mounts_are_told),
     };

@@ -16,9 +16,9 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "proto/zygote.h"
 #include "box/init.h"
 #include "box/payload.h"
-#include "box/zygote_proto.h"
 #include "sys/rights.h"
 
 enum { STACK_BYTES = 256 << 10, CROWD = 1000 };
@@ -104,7 +104,7 @@ static void seal_badly(void)
     }
     if (!is("session"))
         setsid();
-    (void)!rights_limit_resources(false);
+    (void)!rights_limit_resources((struct file_limit){ 1024, 4096 });
     if (!is("user"))
         (void)!rights_become(box.uid, box.gid, box.can_setgroups);
     (void)!rights_keep_capabilities(is("capabilities") ? 1 << 21 : policy_capabilities(box.profile));

@@ -208,7 +208,7 @@ def open_mounts(mounts: Sequence[Mount], opened: List[int], again: bool = False)
 
 def create_body(**options: Any) -> Raw:
     """The options of a box as the server wants them."""
-    limits = {k: options.pop(k) for k in ("memory", "cpus", "pids", "disk") if options.get(k) is not None}
+    limits = {k: options.pop(k) for k in ("memory", "cpus", "pids", "disk", "nofile") if options.get(k) is not None}
     body: Raw = {k: dict(v) if isinstance(v, Mapping) else v for k, v in options.items() if v is not None}
     if limits:
         body["limits"] = limits
@@ -223,8 +223,8 @@ class Box:
     that is only for commands needs none (None) and is a little smaller."""
 
     def __init__(self, *, server: "Carrel | None" = None, name: str | None = None, memory: str | int | None = None,
-                 cpus: float | None = None, pids: int | None = None, disk: str | int | None = None, profile: str | None = None,
-                 root: str | None = None, writable_root: bool | None = None, store: str | None = None, template: str | None = "python",
+                 cpus: float | None = None, pids: int | None = None, disk: str | int | None = None, nofile: int | None = None,
+                 profile: str | None = None, root: str | None = None, writable_root: bool | None = None, store: str | None = None, template: str | None = "python",
                  env: Mapping[str, str] | None = None, mounts: Sequence[Mount] | None = None,
                  labels: Mapping[str, str] | None = None, ttl: str | float | None = None, idle_timeout: str | float | None = None,
                  on_idle: str | None = None, hostname: str | None = None, user: str | int | None = None,
@@ -232,7 +232,7 @@ class Box:
         self._server = server or Carrel()
         self._transport = self._server._transport
         if _raw is None:
-            body = create_body(name=name, memory=memory, cpus=cpus, pids=pids, disk=disk, profile=profile, root=root,
+            body = create_body(name=name, memory=memory, cpus=cpus, pids=pids, disk=disk, nofile=nofile, profile=profile, root=root,
                                writable_root=writable_root, store=store, template=template, env=env, labels=labels, ttl=ttl, idle_timeout=idle_timeout,
                                on_idle=on_idle, hostname=hostname, user=user, requests=requests)
             _raw = self._create(body, mounts or (), idempotency_key)

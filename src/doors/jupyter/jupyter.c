@@ -8,12 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "doors/jupyter/door.h"
-#include "front/auth_host.h"
-#include "front/caller.h"
+#include "front/identity/auth_host.h"
+#include "front/identity/caller.h"
+#include "front/request/body.h"
 
-struct way {
-    call_handler *handle;
+struct gateway_route {
+    gateway_handler *handle;
     unsigned      scope;
 };
 
@@ -24,30 +26,30 @@ struct way {
 
 /* ROW(method, pattern, handler, scope) */
 #define ROUTES(ROW)                                                              \
-    ROW("GET", "/api", call_api, 0)                                              \
-    ROW("GET", "/api/me", call_me, 0)                                            \
-    ROW("GET", "/api/status", call_status, SCOPE_READ)                           \
-    ROW("GET", "/api/kernelspecs", call_specs, SCOPE_READ)                       \
-    ROW("GET", "/api/kernelspecs/{name}", call_spec, SCOPE_READ)                 \
-    ROW("GET", "/kernelspecs/{name}/{file}", call_resource, SCOPE_READ)          \
-    ROW("GET", K, call_kernel_list, SCOPE_READ)                                  \
-    ROW("POST", K, call_kernel_create, SCOPE_WRITE | SCOPE_EXEC)                 \
-    ROW("GET", KI, call_kernel_get, SCOPE_READ)                                  \
-    ROW("DELETE", KI, call_kernel_delete, SCOPE_WRITE)                           \
-    ROW("POST", KI "/interrupt", call_kernel_interrupt, SCOPE_EXEC)              \
-    ROW("POST", KI "/restart", call_kernel_restart, SCOPE_EXEC)                  \
-    ROW("GET", KI "/channels", wire_open, SCOPE_EXEC)                            \
-    ROW("GET", S, call_session_list, SCOPE_READ)                                 \
-    ROW("POST", S, call_session_create, SCOPE_WRITE | SCOPE_EXEC)                \
-    ROW("GET", SI, call_session_get, SCOPE_READ)                                 \
-    ROW("PATCH", SI, call_session_update, SCOPE_WRITE | SCOPE_EXEC)              \
-    ROW("DELETE", SI, call_session_delete, SCOPE_WRITE)
+    ROW("GET", "/api", handle_api, 0)                                              \
+    ROW("GET", "/api/me", handle_me, 0)                                            \
+    ROW("GET", "/api/status", handle_status, SCOPE_READ)                           \
+    ROW("GET", "/api/kernelspecs", handle_specs, SCOPE_READ)                       \
+    ROW("GET", "/api/kernelspecs/{name}", handle_spec, SCOPE_READ)                 \
+    ROW("GET", "/kernelspecs/{name}/{file}", handle_resource, SCOPE_READ)          \
+    ROW("GET", K, handle_kernel_list, SCOPE_READ)                                  \
+    ROW("POST", K, handle_kernel_create, SCOPE_WRITE | SCOPE_EXEC)                 \
+    ROW("GET", KI, handle_kernel_get, SCOPE_READ)                                  \
+    ROW("DELETE", KI, handle_kernel_delete, SCOPE_WRITE)                           \
+    ROW("POST", KI "/interrupt", handle_kernel_interrupt, SCOPE_EXEC)              \
+    ROW("POST", KI "/restart", handle_kernel_restart, SCOPE_EXEC)                  \
+    ROW("GET", KI "/channels", handle_channels, SCOPE_EXEC)                            \
+    ROW("GET", S, handle_session_list, SCOPE_READ)                                 \
+    ROW("POST", S, handle_session_create, SCOPE_WRITE | SCOPE_EXEC)                \
+    ROW("GET", SI, handle_session_get, SCOPE_READ)                                 \
+    ROW("PATCH", SI, handle_session_update, SCOPE_WRITE | SCOPE_EXEC)              \
+    ROW("DELETE", SI, handle_session_delete, SCOPE_WRITE)
 
-static void call_begin(struct http_request *r, const struct http_match *m, void *owner);
+static void gateway_begin(struct http_request *r, const struct http_match *m, void *owner);
 
-#define WAY(method, pattern, handler, scope) { handler, scope },
-#define ROUTE(method, pattern, handler, scope) { method, pattern, call_begin },
-static const struct way ways[] = { ROUTES(WAY) };
+#define GATEWAY_ROUTE(method, pattern, handler, scope) { handler, scope },
+#define ROUTE(method, pattern, handler, scope) { method, pattern, gateway_begin },
+static const struct gateway_route gateway_routes[] = { ROUTES(GATEWAY_ROUTE) };
 static const struct http_route routes[] = { ROUTES(ROUTE) };
 
 /* ---- pages of other origins ---- */
@@ -86,7 +88,7 @@ static void preflight(const struct front *front, struct http_request *r)
 
 static void on_end(struct http_request *r, enum http_end how)
 {
-    struct call *c = r->owner;
+    struct gateway_request *c = r->owner;
 
     (void)how;
     front_cancel_wait(&c->wait);
@@ -94,7 +96,7 @@ static void on_end(struct http_request *r, enum http_end how)
         c->on_gone(c);
 }
 
-static bool let_in(struct call *c, unsigned scopes)
+static bool let_in(struct gateway_request *c, unsigned scopes)
 {
     struct refusal why;
 
@@ -104,15 +106,16 @@ static bool let_in(struct call *c, unsigned scopes)
     return false;
 }
 
-static struct call *call_new(struct front *front, struct http_request *r, const struct http_match *m)
+static struct gateway_request *gateway_request_new(const struct open_door *d, struct http_request *r,
+                                                   const struct http_match *m)
 {
-    struct call *c = arena_alloc(&r->arena, sizeof *c);
+    struct gateway_request *c = arena_alloc(&r->arena, sizeof *c);
 
     if (!c) {
         http_request_abort(r);
         return NULL;
     }
-    *c = (struct call){ .front = front, .r = r, .match = m };
+    *c = (struct gateway_request){ .jupyter = d->state, .front = d->front, .r = r, .match = m };
     r->owner = c;
     r->on_end = on_end;
     return c;
@@ -127,58 +130,55 @@ static bool is_below(struct http_text path, const char *root)
 
 static void on_keeper(struct keeper_wait *w)
 {
-    struct call *c = (struct call *)((char *)w - offsetof(struct call, wait));
+    struct gateway_request *c = container_of(w, struct gateway_request, wait);
 
     if (c->front->ready) {
-        ways[c->match->route - routes].handle(c);
+        gateway_routes[c->match->route - routes].handle(c);
         return;
     }
     (void)http_reply_header(c->r, "Retry-After", "1");
     answer_fail(c, 503, "the keeper is not there, so this server does not know its kernels; try again");
 }
 
-static void call_begin(struct http_request *r, const struct http_match *m, void *owner)
+static void gateway_begin(struct http_request *r, const struct http_match *m, void *owner)
 {
-    const struct way *way = &ways[m->route - routes];
-    struct call *c = call_new(owner, r, m);
+    const struct gateway_route *route = &gateway_routes[m->route - routes];
+    struct gateway_request *c = gateway_request_new(owner, r, m);
 
     if (!c)
         return;
     (void)allow_origin(c->front, r);
-    if (!let_in(c, way->scope))
+    if (!let_in(c, route->scope))
         return;
     /* Whoever is told that a kernel does not exist gives it up; a new front hears of them a moment after its start. */
     if (!c->front->ready && (is_below(r->head.path, K) || is_below(r->head.path, S)))
         front_wait_for_keeper(c->front, &c->wait, on_keeper);
     else
-        way->handle(c);
+        route->handle(c);
 }
 
 /* ---- bodies ---- */
 
-static void on_collected(struct http_request *r, const char *data, size_t size)
+static void on_json(void *owner, json_t *root)
 {
-    struct call *c = r->owner;
-    json_error_t where = { 0 };
-    json_t *root = size ? json_loadb(data, size, JSON_REJECT_DUPLICATES, &where) : json_object();
+    struct gateway_request *c = owner;
 
-    if (json_is_null(root)) {           /* some clients say "null" when they have nothing to say */
-        json_decref(root);
-        root = json_object();
-    }
-    if (!root)
-        answer_fail(c, 400, "Invalid JSON in body of request: %s", where.text);
-    else if (!json_is_object(root))
-        answer_fail(c, 400, "the body must be a JSON object");
-    else
-        c->on_body(c, root);
-    json_decref(root);
+    c->on_body(c, root);
 }
 
-void call_body(struct call *c, void (*handler)(struct call *c, json_t *root))
+static void on_fail(void *owner, int status, const char *code, const char *why)
 {
+    bool is_json = strcmp(code, "invalid_json") == 0;
+
+    answer_fail(owner, status, "%s%s", is_json ? "Invalid JSON in body of request: " : "", why);
+}
+
+void gateway_body(struct gateway_request *c, void (*handler)(struct gateway_request *c, json_t *root))
+{
+    static const struct body_reader reader = { .on_json = on_json, .on_fail = on_fail, .null_is_empty = true };
+
     c->on_body = handler;
-    http_body_collect(c->r, BODY_MOST, on_collected);
+    body_read(c->r, BODY_MOST, &reader);
 }
 
 /* ---- kernels ---- */
@@ -188,7 +188,7 @@ bool kernel_is_ours(const struct kernel *k)
     return json_object_get(k->box->settings.labels, JUPYTER_LABEL) != NULL;
 }
 
-static struct kernel *find_any(struct call *c, const char *id)
+static struct kernel *find_any(struct gateway_request *c, const char *id)
 {
     struct kernel *k = kernel_find(c->front, c->who.name, id);
 
@@ -197,13 +197,13 @@ static struct kernel *find_any(struct call *c, const char *id)
     return k;
 }
 
-struct kernel *call_find(struct call *c, const char *id)
+struct kernel *gateway_find_kernel(struct gateway_request *c, const char *id)
 {
     struct kernel *k = find_any(c, id);
     return k && kernel_is_ours(k) ? k : NULL;
 }
 
-struct kernel *call_any_kernel(struct call *c)
+struct kernel *gateway_any_kernel(struct gateway_request *c)
 {
     const char *id = http_match_get(c->match, "id").data;
     struct kernel *k = find_any(c, id);
@@ -213,10 +213,10 @@ struct kernel *call_any_kernel(struct call *c)
     return k;
 }
 
-struct kernel *call_kernel(struct call *c)
+struct kernel *gateway_kernel(struct gateway_request *c)
 {
     const char *id = http_match_get(c->match, "id").data;
-    struct kernel *k = call_find(c, id);
+    struct kernel *k = gateway_find_kernel(c, id);
 
     if (!k)
         answer_unknown(c, id);
@@ -225,21 +225,19 @@ struct kernel *call_kernel(struct call *c)
 
 /* ---- the door itself ---- */
 
-static bool dispatch(struct front *front, struct http_request *r)
+static bool dispatch(struct open_door *d, struct http_request *r)
 {
-    if (!is_below(r->head.path, "/api") && !is_below(r->head.path, "/kernelspecs"))
-        return false;
     if (http_text_is(r->head.method, "OPTIONS")) {
-        preflight(front, r);
+        preflight(d->front, r);
         return true;
     }
     struct http_match *m = arena_alloc(&r->arena, sizeof *m);
-    int status = m ? http_router_find(front->jupyter->router, &r->arena, r->head.method, r->head.path, m) : 500;
+    int status = m ? http_router_find(d->router, &r->arena, r->head.method, r->head.path, m) : 500;
     if (status == 200) {
-        m->route->handle(r, m, front);
+        m->route->handle(r, m, d);
         return true;
     }
-    struct call *c = call_new(front, r, m);
+    struct gateway_request *c = gateway_request_new(d, r, m);
     if (c && status == 405)
         (void)http_reply_header(r, "Allow", m->allow);
     if (c)
@@ -247,34 +245,39 @@ static bool dispatch(struct front *front, struct http_request *r)
     return true;
 }
 
-static int open_door(struct front *front, struct err *e)
+static int open_jupyter(struct open_door *d, struct err *e)
 {
     struct jupyter *j = calloc(1, sizeof *j);
 
     if (!j)
         return err_at(e, ENOMEM, STEP_MEMORY, 0, "the Jupyter door");
-    j->front = front;
-    int r = http_router_new(routes, sizeof routes / sizeof *routes, &j->router);
-    if (r < 0) {
-        free(j);
-        return err_at(e, -r, STEP_HOST, 0, "the Jupyter door's routes");
-    }
-    front->jupyter = j;
-    desks_open(j);
+    *j = (struct jupyter){ .front = d->front, .config = d->config, .tables = d->tables };
+    d->state = j;
+    records_open(j);
     return sessions_load(j, e);
 }
 
-static void close_door(struct front *front)
+static void close_jupyter(struct open_door *d)
 {
-    struct jupyter *j = front->jupyter;
+    struct jupyter *j = d->state;
 
     if (!j)
         return;
-    desks_free(j);
+    records_free(j);
     sessions_free(j);
-    http_router_free(j->router);
     free(j);
-    front->jupyter = NULL;
 }
 
-const struct door jupyter_door = { .name = "jupyter", .open = open_door, .dispatch = dispatch, .close = close_door };
+static const char *const under[] = { "/api", "/kernelspecs", NULL };
+
+const struct door jupyter_door = {
+    .name = "jupyter",
+    .under = under,
+    .config = &jupyter_settings,
+    .schema = &session_schema,
+    .routes = routes,
+    .n_routes = sizeof routes / sizeof *routes,
+    .open = open_jupyter,
+    .dispatch = dispatch,
+    .close = close_jupyter,
+};

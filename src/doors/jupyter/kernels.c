@@ -1,94 +1,91 @@
 /* /api/kernels. Each kernel has a box of its own, which is made first and goes with it. While the box is being made the
- * kernel is a struct making: it counts against the caller's limit and holds its id. The answer comes when the kernel
- * runs: clients give one that they have been told of only a moment, and one that cannot start is an error with its
- * reason. A client that goes away meanwhile only loses the answer if it chose the id and can ask again; else nobody
- * would ever find the kernel, and it is not made. */
+ * kernel is pending: it counts against the caller's limit and holds its id. The answer comes when the kernel runs:
+ * clients give one that they have been told of only a moment, and one that cannot start is an error with its reason. A
+ * client that goes away meanwhile only loses the answer if it chose the id and can ask again; else nobody would ever
+ * find the kernel, and it is not made. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "doors/jupyter/door.h"
-#include "doors/native/door.h"
+#include "front/boxes/box_request.h"
 
-struct making {
-    struct making *next, **back;
-    struct front  *front;
-    struct call   *call;            /* NULL: nobody waits */
-    made_callback *done;
-    char          *owner;           /* owned */
-    struct wish    wish;            /* owned */
+struct pending_kernel {
+    struct pending_kernel  *next, **back;
+    struct jupyter         *jupyter;
+    struct gateway_request *waiter;     /* NULL: nobody waits */
+    started_callback       *done;
+    char                   *owner;      /* owned */
+    struct start_request    start;      /* owned */
 };
 
-static void making_unlist(struct making *m)
+static void pending_kernel_unlist(struct pending_kernel *pending)
 {
-    if (!m->back)
-        return;
-    *m->back = m->next;
-    if (m->next)
-        m->next->back = m->back;
-    m->back = NULL;
+    LIST_REMOVE(pending);
 }
 
-static void making_free(struct making *m)
+static void pending_kernel_free(struct pending_kernel *pending)
 {
-    making_unlist(m);
-    wish_done(&m->wish);
-    free(m->owner);
-    free(m);
+    pending_kernel_unlist(pending);
+    start_request_done(&pending->start);
+    free(pending->owner);
+    free(pending);
 }
 
-static void making_finish(struct making *m, struct kernel *k, const struct err *e)
+static void pending_kernel_finish(struct pending_kernel *pending, struct kernel *k, const struct err *e)
 {
-    struct call *c = m->call;
-    made_callback *done = m->done;
+    struct gateway_request *c = pending->waiter;
+    started_callback *done = pending->done;
 
-    making_free(m);
+    pending_kernel_free(pending);
     if (c) {
         c->on_gone = NULL;
         done(c, k, e, false);
     }
 }
 
-void making_started(struct making *m, struct kernel *k)
+void pending_kernel_started(struct pending_kernel *pending, struct kernel *k)
 {
-    bool wanted = m->call || m->wish.is_chosen;
+    bool wanted = pending->waiter || pending->start.is_chosen;
+    struct jupyter *j = pending->jupyter;
 
-    making_finish(m, k, NULL);
+    pending_kernel_finish(pending, k, NULL);
     if (!wanted)
-        kernel_remove(k, "nobody waited for the kernel", NULL);
+        kernel_remove(j, k, "nobody waited for the kernel", NULL);
 }
 
-void making_failed(struct making *m, const char *why)
+void pending_kernel_failed(struct pending_kernel *pending, const char *why)
 {
     struct err e = { 0 };
 
     (void)err_set(&e, EIO, STEP_NONE, "the kernel does not start: %s", why);
-    making_finish(m, NULL, &e);
+    pending_kernel_finish(pending, NULL, &e);
 }
 
 static void on_box(struct box *box, const struct err *failure, void *arg)
 {
-    struct making *m = arg;
+    struct pending_kernel *pending = arg;
     struct err e = { 0 }, ignored;
     struct kernel *k = NULL;
 
     if (failure) {
-        making_finish(m, NULL, failure);
+        pending_kernel_finish(pending, NULL, failure);
         return;
     }
     const struct kernel_options options = {
-        .id = m->wish.id,
-        .spec = m->front->config.template[m->wish.spec - 1].name,
-        .env = m->wish.env,
+        .id = pending->start.id,
+        .spec = pending->jupyter->front->config.template[pending->start.spec - 1].name,
+        .env = pending->start.env,
     };
-    bool wanted = m->call || m->wish.is_chosen;
+    bool wanted = pending->waiter || pending->start.is_chosen;
     int r = wanted ? kernel_start(box, &options, &k, &e) : -ECANCELED;
-    struct desk *d = r == 0 ? desk_of(k) : NULL;
-    if (d) {
-        making_unlist(m);
-        desk_await(d, m, m->wish.launch_ms);
+    struct kernel_record *record = r == 0 ? record_of(pending->jupyter, k) : NULL;
+    if (record) {
+        pending_kernel_unlist(pending);
+        record_await(record, pending, pending->start.launch_ms);
         return;
     }
     if (r == 0) {
@@ -96,22 +93,22 @@ static void on_box(struct box *box, const struct err *failure, void *arg)
         (void)err_at(&e, ENOMEM, STEP_MEMORY, 0, "the kernel");
     }
     (void)!box_delete(box, "asked", NULL, NULL, &ignored);
-    making_finish(m, NULL, &e);
+    pending_kernel_finish(pending, NULL, &e);
 }
 
-static void making_gone(struct call *c)
+static void pending_kernel_gone(struct gateway_request *c)
 {
-    struct making *m = c->work;
+    struct pending_kernel *pending = c->work;
 
-    m->call = NULL;
+    pending->waiter = NULL;
 }
 
 static unsigned count_kernels(const struct jupyter *j, const char *owner)
 {
     unsigned n = 0;
 
-    for (const struct making *m = j->makings; m; m = m->next)
-        n += strcmp(m->owner, owner) == 0;
+    for (const struct pending_kernel *pending = j->pending_kernels; pending; pending = pending->next)
+        n += strcmp(pending->owner, owner) == 0;
     /* Also the dead: each still has its box, and can be started again. */
     for (const struct kernel *k = j->front->kernels; k; k = k->next)
         n += kernel_is_ours(k) && strcmp(k->box->owner, owner) == 0;
@@ -119,17 +116,17 @@ static unsigned count_kernels(const struct jupyter *j, const char *owner)
 }
 
 /* 0, or -EEXIST with the kernel if there is one already. */
-static int check_new(struct call *c, const struct wish *w, struct kernel **ret, struct err *e)
+static int check_new(struct gateway_request *c, const struct start_request *q, struct kernel **ret, struct err *e)
 {
-    const struct jupyter *j = c->front->jupyter;
-    uint32_t most = c->front->config.jupyter.max_kernels;
+    const struct jupyter *j = c->jupyter;
+    uint32_t most = c->jupyter->config->max_kernels;
 
-    *ret = kernel_find(c->front, c->who.name, w->id);
+    *ret = kernel_find(c->front, c->who.name, q->id);
     bool exists = *ret != NULL;
-    for (const struct making *m = j->makings; m && !exists; m = m->next)
-        exists = strcmp(m->wish.id, w->id) == 0 && strcmp(m->owner, c->who.name) == 0;
+    for (const struct pending_kernel *pending = j->pending_kernels; pending && !exists; pending = pending->next)
+        exists = strcmp(pending->start.id, q->id) == 0 && strcmp(pending->owner, c->who.name) == 0;
     if (exists)
-        return err_set(e, EEXIST, STEP_NONE, "Kernel already exists: %s", w->id);
+        return err_set(e, EEXIST, STEP_NONE, "Kernel already exists: %s", q->id);
     if (most && count_kernels(j, c->who.name) >= most)
         return err_set(e, EDQUOT, STEP_USAGE,
                        "%s has %u kernels already (dead ones count), which is the most on this server; delete one",
@@ -137,69 +134,64 @@ static int check_new(struct call *c, const struct wish *w, struct kernel **ret, 
     return 0;
 }
 
-static struct making *making_new(struct call *c, struct wish *w, made_callback *done)
+static struct pending_kernel *pending_kernel_new(struct gateway_request *c, struct start_request *q,
+                                                 started_callback *done)
 {
-    struct jupyter *j = c->front->jupyter;
-    struct making *m = calloc(1, sizeof *m);
+    struct jupyter *j = c->jupyter;
+    struct pending_kernel *pending = calloc(1, sizeof *pending);
 
-    if (!m)
+    if (!pending)
         return NULL;
-    *m = (struct making){ .front = c->front, .call = c, .done = done, .wish = *w };
-    *w = (struct wish){ 0 };
-    m->owner = strdup(c->who.name);
-    if (!m->owner) {
-        making_free(m);
+    *pending = (struct pending_kernel){ .jupyter = c->jupyter, .waiter = c, .done = done, .start = *q };
+    *q = (struct start_request){ 0 };
+    pending->owner = strdup(c->who.name);
+    if (!pending->owner) {
+        pending_kernel_free(pending);
         return NULL;
     }
-    m->next = j->makings;
-    m->back = &j->makings;
-    if (m->next)
-        m->next->back = &m->next;
-    j->makings = m;
-    return m;
+    LIST_ADD(j->pending_kernels, pending);
+    return pending;
 }
 
-/* Takes w over. */
-void kernel_make(struct call *c, struct wish *w, made_callback *done)
+void start_kernel(struct gateway_request *c, struct start_request *q, started_callback *done)
 {
-    const struct ask as_native = { .front = c->front, .r = c->r, .who = c->who };
-    struct create_body body = { .ask = &as_native };
+    struct box_request body = { .front = c->front, .who = &c->who, .r = c->r };
     struct kernel *existing = NULL;
     struct box *box = NULL;
     struct err e = { 0 };
-    bool existed, may_exist = w->may_exist;
+    bool existed, may_exist = q->may_exist;
 
-    int r = check_new(c, w, &existing, &e);
+    int r = check_new(c, q, &existing, &e);
     if (r == -EEXIST && may_exist && existing && kernel_is_ours(existing)) {
-        wish_done(w);
+        start_request_done(q);
         done(c, existing, NULL, true);
         return;
     }
     if (r == 0)
-        r = settings_read(&body, w->box, &e);
-    body.settings.template = w->spec;
-    struct making *m = r == 0 ? making_new(c, w, done) : NULL;
-    wish_done(w);
-    if (r == 0 && !m) {
+        r = box_request_read(&body, q->box, &e);
+    body.settings.template = q->spec;
+    struct pending_kernel *pending = r == 0 ? pending_kernel_new(c, q, done) : NULL;
+    start_request_done(q);
+    if (r == 0 && !pending) {
         box_settings_done(&body.settings);
         r = err_at(&e, ENOMEM, STEP_MEMORY, 0, "a kernel");
     }
     if (r == 0)
-        r = boxes_create(c->front, c->who.name, c->who.uid, c->who.gid, NULL, NULL, &body.settings, on_box, m, &box,
-                         &existed, &e);
+        r = boxes_create(c->front, c->who.name, c->who.uid, c->who.gid, NULL, NULL, &body.settings, on_box, pending,
+                         &box, &existed, &e);
     if (r < 0) {
-        if (m)
-            making_free(m);
+        if (pending)
+            pending_kernel_free(pending);
         done(c, NULL, &e, false);
         return;
     }
-    c->work = m;
-    c->on_gone = making_gone;
+    c->work = pending;
+    c->on_gone = pending_kernel_gone;
 }
 
 /* ---- create, list, get ---- */
 
-static void on_made(struct call *c, struct kernel *k, const struct err *e, bool existed)
+static void on_started(struct gateway_request *c, struct kernel *k, const struct err *e, bool existed)
 {
     (void)existed;
     if (!k) {
@@ -212,23 +204,23 @@ static void on_made(struct call *c, struct kernel *k, const struct err *e, bool 
     answer_json(c, 201, kernel_model(k));
 }
 
-static void create(struct call *c, json_t *root)
+static void create(struct gateway_request *c, json_t *root)
 {
-    struct wish w;
+    struct start_request q;
     struct err e = { 0 };
 
-    if (wish_read(c->front, root, &w, &e) < 0)
+    if (start_request_read(c->jupyter, root, &q, &e) < 0)
         answer_err(c, &e);
     else
-        kernel_make(c, &w, on_made);
+        start_kernel(c, &q, on_started);
 }
 
-void call_kernel_create(struct call *c)
+void handle_kernel_create(struct gateway_request *c)
 {
-    call_body(c, create);
+    gateway_body(c, create);
 }
 
-void call_kernel_list(struct call *c)
+void handle_kernel_list(struct gateway_request *c)
 {
     json_t *list = json_array();
 
@@ -238,15 +230,15 @@ void call_kernel_list(struct call *c)
     answer_json(c, 200, list);
 }
 
-void call_kernel_get(struct call *c)
+void handle_kernel_get(struct gateway_request *c)
 {
-    struct kernel *k = call_kernel(c);
+    struct kernel *k = gateway_kernel(c);
 
     if (k)
         answer_json(c, 200, kernel_model(k));
 }
 
-void call_status(struct call *c)
+void handle_status(struct gateway_request *c)
 {
     char started[40], last[40];
     int64_t activity = c->front->started_ms;
@@ -268,7 +260,7 @@ void call_status(struct call *c)
 
 static void on_removed(struct box *box, const struct err *e, void *arg)
 {
-    struct call *c = arg;
+    struct gateway_request *c = arg;
 
     (void)box;
     if (e)
@@ -277,20 +269,20 @@ static void on_removed(struct box *box, const struct err *e, void *arg)
         answer_none(c);
 }
 
-static void remove_gone(struct call *c)
+static void remove_gone(struct gateway_request *c)
 {
     boxes_cancel(c->front, c);
 }
 
-void kernel_remove(struct kernel *k, const char *reason, struct call *then_none)
+void kernel_remove(struct jupyter *j, struct kernel *k, const char *reason, struct gateway_request *then_none)
 {
     struct box *box = k->box;
-    struct desk *d = desk_of(k);
+    struct kernel_record *record = record_of(j, k);
     struct err e = { 0 };
 
-    sessions_forget(k->front->jupyter, box->owner, k->id);
-    if (d)
-        desk_close(d, reason);
+    sessions_forget(j, box->owner, k->id);
+    if (record)
+        record_close(record, reason);
     bool is_ours = kernel_is_ours(k);
     kernel_end(k, reason);
     bool is_over = !is_ours || box->phase == PHASE_DELETED || box->phase == PHASE_FAILED;
@@ -305,17 +297,17 @@ void kernel_remove(struct kernel *k, const char *reason, struct call *then_none)
         then_none->on_gone = remove_gone;
 }
 
-void call_kernel_delete(struct call *c)
+void handle_kernel_delete(struct gateway_request *c)
 {
-    struct kernel *k = call_kernel(c);
+    struct kernel *k = gateway_kernel(c);
 
     if (k)
-        kernel_remove(k, "the kernel was shut down", c);
+        kernel_remove(c->jupyter, k, "the kernel was shut down", c);
 }
 
-static void interrupt(struct call *c, json_t *root)
+static void interrupt(struct gateway_request *c, json_t *root)
 {
-    struct kernel *k = call_kernel(c);
+    struct kernel *k = gateway_kernel(c);
     struct err e = { 0 };
 
     (void)root;
@@ -327,32 +319,32 @@ static void interrupt(struct call *c, json_t *root)
         answer_none(c);
 }
 
-void call_kernel_interrupt(struct call *c)
+void handle_kernel_interrupt(struct gateway_request *c)
 {
-    call_body(c, interrupt);
+    gateway_body(c, interrupt);
 }
 
-static void restart(struct call *c, json_t *root)
+static void restart(struct gateway_request *c, json_t *root)
 {
-    struct kernel *k = call_kernel(c);
-    struct desk *d = k ? desk_of(k) : NULL;
+    struct kernel *k = gateway_kernel(c);
+    struct kernel_record *record = k ? record_of(c->jupyter, k) : NULL;
     struct err e = { 0 };
 
     (void)root;
     if (!k)
         return;
-    int r = d ? 0 : err_at(&e, ENOMEM, STEP_MEMORY, 0, "the kernel");
+    int r = record ? 0 : err_at(&e, ENOMEM, STEP_MEMORY, 0, "the kernel");
     if (r == 0) {
-        desk_fail_pending(d, "KernelRestarted", "the kernel was restarted");
+        record_fail_pending(record, "KernelRestarted", "the kernel was restarted");
         r = kernel_restart(k, &e);
     }
     if (r < 0)
         answer_err(c, &e);
     else
-        desk_wait(d, c);
+        record_wait(record, c);
 }
 
-void call_kernel_restart(struct call *c)
+void handle_kernel_restart(struct gateway_request *c)
 {
-    call_body(c, restart);
+    gateway_body(c, restart);
 }

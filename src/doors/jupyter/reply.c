@@ -10,14 +10,14 @@
 
 #include "doors/jupyter/door.h"
 
-static void answer(struct call *c, int status, const char *data, size_t size)
+static void answer(struct gateway_request *c, int status, const char *data, size_t size)
 {
     c->on_gone = NULL;
     if (http_reply(c->r, status, data ? "application/json" : NULL, data, size) < 0)
         http_request_abort(c->r);
 }
 
-void answer_json(struct call *c, int status, json_t *body)
+void answer_json(struct gateway_request *c, int status, json_t *body)
 {
     char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
 
@@ -29,12 +29,12 @@ void answer_json(struct call *c, int status, json_t *body)
     free(text);
 }
 
-void answer_none(struct call *c)
+void answer_none(struct gateway_request *c)
 {
     answer(c, 204, NULL, 0);
 }
 
-void answer_fail(struct call *c, int status, const char *format, ...)
+void answer_fail(struct gateway_request *c, int status, const char *format, ...)
 {
     char text[512];
     va_list args;
@@ -47,13 +47,13 @@ void answer_fail(struct call *c, int status, const char *format, ...)
                                      message ? message : json_string("")));
 }
 
-void answer_unknown(struct call *c, const char *id)
+void answer_unknown(struct gateway_request *c, const char *id)
 {
     answer_fail(c, 404, "Kernel does not exist: %s", id);
 }
 
 /* A limit of the caller is Jupyter's 403; a full host is not the caller's fault. */
-void answer_err(struct call *c, const struct err *e)
+void answer_err(struct gateway_request *c, const struct err *e)
 {
     static const struct {
         int number, status;
@@ -108,12 +108,12 @@ json_t *kernel_model(const struct kernel *k)
                      k->state == KERNEL_DEAD && k->reason[0] ? k->reason : NULL);
 }
 
-void call_api(struct call *c)
+void handle_api(struct gateway_request *c)
 {
     answer_json(c, 200, json_pack("{s:s,s:s}", "version", "2.20.0", "gateway_version", CARREL_VERSION));
 }
 
-void call_me(struct call *c)
+void handle_me(struct gateway_request *c)
 {
     const char *name = c->who.name;
 

@@ -7,22 +7,21 @@
 #include <string.h>
 
 #include "doors/jupyter/door.h"
-#include "front/store.h"
 
 enum { SESSIONS_MOST = 1024, PATH_MOST = 4096 };
 
-struct session {
-    struct session *next;
+struct gateway_session {
+    struct gateway_session *next;
     char            id[37];
     char           *owner, *path, *name, *type, *kernel;        /* owned */
 };
 
 /* What a request says; texts in its arena, or NULL. */
-struct draft {
+struct session_request {
     const char *id, *path, *name, *type, *kernel_id, *kernel_name;
 };
 
-static void session_free(struct session *s)
+static void session_free(struct gateway_session *s)
 {
     free(s->owner);
     free(s->path);
@@ -34,7 +33,7 @@ static void session_free(struct session *s)
 
 /* ---- the store ---- */
 
-static void log_failure(const struct session *s, const char *what, const struct err *e)
+static void log_failure(const struct gateway_session *s, const char *what, const struct err *e)
 {
     char text[512];
 
@@ -42,21 +41,21 @@ static void log_failure(const struct session *s, const char *what, const struct 
     front_log("error", what, "session", s->id, "why", text, NULL);
 }
 
-static void session_keep(const struct jupyter *j, const struct session *s)
+static void session_keep(const struct jupyter *j, const struct gateway_session *s)
 {
-    const struct store_session row = { s->id, s->owner, s->kernel, s->path, s->name, s->type };
+    const struct session_row row = { s->id, s->owner, s->kernel, s->path, s->name, s->type };
     struct err e = { 0 };
 
-    if (store_session_put(j->front->store, &row, &e) < 0)
+    if (session_table_put(j->tables, &row, &e) < 0)
         log_failure(s, "a session cannot be kept", &e);
 }
 
 /* Takes it out of the list at p. */
-static void session_drop(const struct jupyter *j, struct session **p)
+static void session_drop(const struct jupyter *j, struct gateway_session **p)
 {
-    struct session *s = *p;
+    struct gateway_session *s = *p;
     struct err e = { 0 };
-    int r = store_session_delete(j->front->store, s->id, &e);
+    int r = session_table_delete(j->tables, s->id, &e);
 
     if (r < 0 && r != -ENOENT)
         log_failure(s, "a session cannot be forgotten", &e);
@@ -64,10 +63,10 @@ static void session_drop(const struct jupyter *j, struct session **p)
     session_free(s);
 }
 
-static int load(const struct store_session *row, void *arg)
+static int load(const struct session_row *row, void *arg)
 {
     struct jupyter *j = arg;
-    struct session *s = calloc(1, sizeof *s);
+    struct gateway_session *s = calloc(1, sizeof *s);
 
     if (!s)
         return -ENOMEM;
@@ -88,14 +87,14 @@ static int load(const struct store_session *row, void *arg)
 
 int sessions_load(struct jupyter *j, struct err *e)
 {
-    int r = store_sessions(j->front->store, load, j, e);
+    int r = session_table_each(j->tables, load, j, e);
 
     return r == -ENOMEM ? err_at(e, ENOMEM, STEP_MEMORY, 0, "sessions") : r;
 }
 
 void sessions_free(struct jupyter *j)
 {
-    for (struct session *s = j->sessions, *next; s; s = next) {
+    for (struct gateway_session *s = j->sessions, *next; s; s = next) {
         next = s->next;
         session_free(s);
     }
@@ -104,8 +103,8 @@ void sessions_free(struct jupyter *j)
 
 void sessions_forget(struct jupyter *j, const char *owner, const char *kernel)
 {
-    for (struct session **p = &j->sessions; *p;) {
-        struct session *s = *p;
+    for (struct gateway_session **p = &j->sessions; *p;) {
+        struct gateway_session *s = *p;
         if (strcmp(s->kernel, kernel) == 0 && strcmp(s->owner, owner) == 0)
             session_drop(j, p);
         else
@@ -113,7 +112,7 @@ void sessions_forget(struct jupyter *j, const char *owner, const char *kernel)
     }
 }
 
-static json_t *model(struct call *c, const struct session *s)
+static json_t *model(struct gateway_request *c, const struct gateway_session *s)
 {
     const struct kernel *k = kernel_find(c->front, s->owner, s->kernel);
 
@@ -123,12 +122,12 @@ static json_t *model(struct call *c, const struct session *s)
 }
 
 /* Those whose kernel is gone are gone, too. */
-static void tidy(struct call *c)
+static void tidy(struct gateway_request *c)
 {
-    struct jupyter *j = c->front->jupyter;
+    struct jupyter *j = c->jupyter;
 
-    for (struct session **p = &j->sessions; *p;) {
-        struct session *s = *p;
+    for (struct gateway_session **p = &j->sessions; *p;) {
+        struct gateway_session *s = *p;
         if (!kernel_find(c->front, s->owner, s->kernel))
             session_drop(j, p);
         else
@@ -136,20 +135,20 @@ static void tidy(struct call *c)
     }
 }
 
-static struct session *find(struct call *c, const char *id, const char *path)
+static struct gateway_session *find(struct gateway_request *c, const char *id, const char *path)
 {
     tidy(c);
-    for (struct session *s = c->front->jupyter->sessions; s; s = s->next)
+    for (struct gateway_session *s = c->jupyter->sessions; s; s = s->next)
         if (strcmp(s->owner, c->who.name) == 0
             && ((id && strcmp(s->id, id) == 0) || (path && strcmp(s->path, path) == 0)))
             return s;
     return NULL;
 }
 
-static struct session *named(struct call *c)
+static struct gateway_session *named(struct gateway_request *c)
 {
     const char *id = http_match_get(c->match, "id").data;
-    struct session *s = find(c, id, NULL);
+    struct gateway_session *s = find(c, id, NULL);
 
     if (!s)
         answer_fail(c, 404, "Session does not exist: %s", id);
@@ -158,7 +157,7 @@ static struct session *named(struct call *c)
 
 /* ---- reading ---- */
 
-static bool text(struct call *c, json_t *object, const char *name, const char **ret)
+static bool text(struct gateway_request *c, json_t *object, const char *name, const char **ret)
 {
     json_t *v = json_object_get(object, name);
 
@@ -172,7 +171,7 @@ static bool text(struct call *c, json_t *object, const char *name, const char **
     return true;
 }
 
-static bool read_draft(struct call *c, json_t *root, struct draft *d)
+static bool read_session_request(struct gateway_request *c, json_t *root, struct session_request *d)
 {
     json_t *kernel = json_object_get(root, "kernel"), *notebook = json_object_get(root, "notebook");
 
@@ -194,14 +193,14 @@ static bool set(char **to, const char *value)
 
 /* ---- create and change ---- */
 
-static void store(struct call *c, const struct draft *d, const struct kernel *k)
+static void store(struct gateway_request *c, const struct session_request *d, const struct kernel *k)
 {
-    struct jupyter *j = c->front->jupyter;
-    struct session *s = d->id ? find(c, d->id, NULL) : NULL;
+    struct jupyter *j = c->jupyter;
+    struct gateway_session *s = d->id ? find(c, d->id, NULL) : NULL;
     bool is_new = s == NULL;
     unsigned n = 0;
 
-    for (const struct session *other = j->sessions; other; other = other->next)
+    for (const struct gateway_session *other = j->sessions; other; other = other->next)
         n += strcmp(other->owner, c->who.name) == 0;
     if (is_new && n >= SESSIONS_MOST) {
         answer_fail(c, 403, "%s has %d sessions already; end one", c->who.name, SESSIONS_MOST);
@@ -230,19 +229,19 @@ static void store(struct call *c, const struct draft *d, const struct kernel *k)
     answer_json(c, d->id ? 200 : 201, model(c, s));
 }
 
-static void on_made(struct call *c, struct kernel *k, const struct err *e, bool existed)
+static void on_started(struct gateway_request *c, struct kernel *k, const struct err *e, bool existed)
 {
-    const struct draft *d = c->extra;
+    const struct session_request *d = c->extra;
 
     if (!k) {
         answer_err(c, e);
         return;
     }
     /* While a kernel was made, somebody may have ended the session, or made one for the same path. */
-    struct session *s = d->id ? find(c, d->id, NULL) : NULL, *same = d->id ? NULL : find(c, NULL, d->path);
+    struct gateway_session *s = d->id ? find(c, d->id, NULL) : NULL, *same = d->id ? NULL : find(c, NULL, d->path);
     bool is_late = (d->id && !s) || (same && strcmp(same->kernel, k->id) != 0);
     if (is_late && !existed)
-        kernel_remove(k, "its session is not there any more", NULL);
+        kernel_remove(c->jupyter, k, "its session is not there any more", NULL);
     if (same)
         answer_json(c, 201, model(c, same));
     else if (is_late)
@@ -254,16 +253,16 @@ static void on_made(struct call *c, struct kernel *k, const struct err *e, bool 
     if (s && unused && !set(&s->kernel, k->id))
         unused = NULL;
     if (unused)
-        kernel_remove(unused, "its session has another kernel now", NULL);
+        kernel_remove(c->jupyter, unused, "its session has another kernel now", NULL);
     store(c, d, k);
 }
 
 /* A kernel for the session: one that is there, or a new one. */
-static void with_kernel(struct call *c, json_t *root, struct draft *d)
+static void with_kernel(struct gateway_request *c, json_t *root, struct session_request *d)
 {
-    struct kernel *k = d->kernel_id ? call_find(c, d->kernel_id) : NULL;
+    struct kernel *k = d->kernel_id ? gateway_find_kernel(c, d->kernel_id) : NULL;
     struct err e = { 0 };
-    struct wish w;
+    struct start_request q;
 
     c->extra = d;
     if (d->kernel_id && !k) {
@@ -271,7 +270,7 @@ static void with_kernel(struct call *c, json_t *root, struct draft *d)
         return;
     }
     if (k) {
-        on_made(c, k, NULL, true);
+        on_started(c, k, NULL, true);
         return;
     }
     json_t *ask = json_object();
@@ -279,53 +278,53 @@ static void with_kernel(struct call *c, json_t *root, struct draft *d)
         json_object_set_new(ask, "name", json_string(d->kernel_name));
     if (json_object_get(root, "env"))
         json_object_set(ask, "env", json_object_get(root, "env"));
-    int r = wish_read(c->front, ask, &w, &e);
+    int r = start_request_read(c->jupyter, ask, &q, &e);
     if (r < 0)
         answer_err(c, &e);
     else
-        kernel_make(c, &w, on_made);
+        start_kernel(c, &q, on_started);
     json_decref(ask);
 }
 
-static struct draft *draft_new(struct call *c)
+static struct session_request *session_request_new(struct gateway_request *c)
 {
-    struct draft *d = arena_alloc(&c->r->arena, sizeof *d);
+    struct session_request *d = arena_alloc(&c->r->arena, sizeof *d);
 
     if (d)
-        *d = (struct draft){ 0 };
+        *d = (struct session_request){ 0 };
     else
         answer_fail(c, 503, "out of memory");
     return d;
 }
 
-static void create(struct call *c, json_t *root)
+static void create(struct gateway_request *c, json_t *root)
 {
-    struct draft *d = draft_new(c);
+    struct session_request *d = session_request_new(c);
 
-    if (!d || !read_draft(c, root, d))
+    if (!d || !read_session_request(c, root, d))
         return;
     if (!d->path) {
         answer_fail(c, 400, "Missing field in JSON data: path");
         return;
     }
-    struct session *s = find(c, NULL, d->path);
+    struct gateway_session *s = find(c, NULL, d->path);
     if (s)
         answer_json(c, 201, model(c, s));
     else
         with_kernel(c, root, d);
 }
 
-void call_session_create(struct call *c)
+void handle_session_create(struct gateway_request *c)
 {
-    call_body(c, create);
+    gateway_body(c, create);
 }
 
-static void update(struct call *c, json_t *root)
+static void update(struct gateway_request *c, json_t *root)
 {
-    struct session *s = named(c);
-    struct draft *d = s ? draft_new(c) : NULL;
+    struct gateway_session *s = named(c);
+    struct session_request *d = s ? session_request_new(c) : NULL;
 
-    if (!d || !read_draft(c, root, d))
+    if (!d || !read_session_request(c, root, d))
         return;
     d->id = arena_copy(&c->r->arena, s->id, strlen(s->id));
     if (d->kernel_id || d->kernel_name)
@@ -334,37 +333,37 @@ static void update(struct call *c, json_t *root)
         store(c, d, NULL);
 }
 
-void call_session_update(struct call *c)
+void handle_session_update(struct gateway_request *c)
 {
-    call_body(c, update);
+    gateway_body(c, update);
 }
 
 /* ---- the rest ---- */
 
-void call_session_list(struct call *c)
+void handle_session_list(struct gateway_request *c)
 {
     json_t *list = json_array();
 
     tidy(c);
-    for (const struct session *s = c->front->jupyter->sessions; s; s = s->next)
+    for (const struct gateway_session *s = c->jupyter->sessions; s; s = s->next)
         if (strcmp(s->owner, c->who.name) == 0)
             json_array_append_new(list, model(c, s));
     answer_json(c, 200, list);
 }
 
-void call_session_get(struct call *c)
+void handle_session_get(struct gateway_request *c)
 {
-    const struct session *s = named(c);
+    const struct gateway_session *s = named(c);
 
     if (s)
         answer_json(c, 200, model(c, s));
 }
 
-void call_session_delete(struct call *c)
+void handle_session_delete(struct gateway_request *c)
 {
-    const struct session *s = named(c);
+    const struct gateway_session *s = named(c);
     struct kernel *k = s ? kernel_find(c->front, s->owner, s->kernel) : NULL;
 
     if (k)
-        kernel_remove(k, "the session was ended", c);
+        kernel_remove(c->jupyter, k, "the session was ended", c);
 }

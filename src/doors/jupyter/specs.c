@@ -74,7 +74,7 @@ static json_t *spec_model(const struct config *config, uint32_t number)
 
 /* jupyter_server as a gateway's client, if it has a KERNEL_USERNAME, puts the name of the one kernelspec that it wants
  * behind its own query: /api/kernelspecs?user=bob/python3. */
-static uint32_t named_by_user(struct call *c)
+static uint32_t named_by_user(struct gateway_request *c)
 {
     struct http_text user;
 
@@ -84,7 +84,7 @@ static uint32_t named_by_user(struct call *c)
     return slash ? spec_find(&c->front->config, slash + 1) : 0;
 }
 
-void call_specs(struct call *c)
+void handle_specs(struct gateway_request *c)
 {
     const struct config *config = &c->front->config;
     json_t *all = json_object();
@@ -101,7 +101,7 @@ void call_specs(struct call *c)
     answer_json(c, 200, json_pack("{s:s,s:o}", "default", name, "kernelspecs", all));
 }
 
-static uint32_t named(struct call *c)
+static uint32_t named(struct gateway_request *c)
 {
     const char *name = http_match_get(c->match, "name").data;
     uint32_t number = spec_find(&c->front->config, name);
@@ -111,7 +111,7 @@ static uint32_t named(struct call *c)
     return number;
 }
 
-void call_spec(struct call *c)
+void handle_spec(struct gateway_request *c)
 {
     uint32_t number = named(c);
 
@@ -119,7 +119,7 @@ void call_spec(struct call *c)
         answer_json(c, 200, spec_model(&c->front->config, number));
 }
 
-void call_resource(struct call *c)
+void handle_resource(struct gateway_request *c)
 {
     const char *file = http_match_get(c->match, "file").data;
     bool is_svg = strcmp(file, "logo-svg.svg") == 0;

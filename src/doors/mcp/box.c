@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "doors/mcp/door.h"
-#include "doors/native/door.h"
+#include "front/boxes/box_request.h"
 
 enum { IDLE_S = 1800 };
 
@@ -23,7 +23,7 @@ struct box *mcp_find_box(struct mcp_call *c, const char *id)
 
 static void made_on_gone(struct mcp_call *c)
 {
-    struct box *box = ask_box_by_number(c->front, c->making);
+    struct box *box = boxes_by_number(c->front, c->making);
     struct err ignored;
 
     boxes_cancel(c->front, c);
@@ -46,12 +46,11 @@ static void on_made(struct box *box, const struct err *e, void *arg)
 /* asked: as the body of POST /v1/boxes. */
 static void make(struct mcp_call *c, json_t *asked)
 {
-    struct ask ask = { .front = c->front, .r = c->r, .who = c->who };
-    struct create_body body = { .ask = &ask };
+    struct box_request body = { .front = c->front, .who = &c->who, .r = c->r };
     struct box *box = NULL;
     struct err e = { 0 };
     bool existed;
-    int r = asked ? settings_read(&body, asked, &e) : err_at(&e, ENOMEM, STEP_MEMORY, 0, "a box");
+    int r = asked ? box_request_read(&body, asked, &e) : err_at(&e, ENOMEM, STEP_MEMORY, 0, "a box");
 
     if (r == 0 && body.settings.template == 0)
         body.settings.template = 1;
@@ -98,14 +97,14 @@ static void reply_made(struct mcp_call *c, struct box *box)
 /* The names that a model is likely to use, as the native API has them. */
 static json_t *create_settings(json_t *arguments)
 {
-    static const char *const limits[] = { "memory", "cpus", "disk", "pids", NULL };
     json_t *root = json_deep_copy(arguments), *in = json_object();
 
-    for (size_t i = 0; limits[i]; i++) {
-        json_t *value = json_object_get(root, limits[i]);
+    for (size_t i = 0; i < LIMITS; i++) {
+        const char *name = limit_table[i].name;
+        json_t *value = json_object_get(root, name);
         if (value) {
-            (void)!json_object_set(in, limits[i], value);
-            (void)!json_object_del(root, limits[i]);
+            (void)!json_object_set(in, name, value);
+            (void)!json_object_del(root, name);
         }
     }
     if (json_object_size(in) > 0)

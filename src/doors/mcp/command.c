@@ -5,8 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "doors/mcp/door.h"
-#include "doors/native/command.h"
+#include "front/execs/exec_io.h"
+#include "front/execs/exec_request.h"
 
 enum { RUN_S = 60, SHOWN_BYTES = 1 << 20 };
 
@@ -27,22 +29,6 @@ static void on_gone(struct mcp_call *c)
         (void)!exec_signal(w->exec, SIGKILL, &ignored);
 }
 
-static bool read_output(const struct exec *x, struct buf out[2])
-{
-    struct exec_frame frame;
-    uint64_t offset = 0;
-    uint32_t part = 0;
-    static char piece[65536];
-    ssize_t n;
-
-    while ((n = exec_log_read(x, &offset, &part, &frame, piece, sizeof piece)) > 0) {
-        struct buf *to = &out[frame.stream == 2];
-        size_t room = to->limit - to->length;
-        buf_add(to, piece, (size_t)n < room ? (size_t)n : room);
-    }
-    return n == 0;
-}
-
 /* Bytes that are not UTF-8 become U+FFFD: jansson takes no others. */
 static json_t *text_json(const struct buf *b)
 {
@@ -54,12 +40,12 @@ static json_t *text_json(const struct buf *b)
 static void answer(struct mcp_call *c, const struct exec *x)
 {
     struct buf out[2], all;
-    bool failed = !x->outcome || strcmp(x->outcome, "ok") != 0;
+    bool failed = x->outcome != OUTCOME_OK;
 
     buf_init(&out[0], SHOWN_BYTES);
     buf_init(&out[1], SHOWN_BYTES);
     buf_init(&all, 2 * SHOWN_BYTES + 512);
-    bool whole = read_output(x, out);
+    bool is_cut, whole = exec_io_collect(x, out, 2 * SHOWN_BYTES, &is_cut);
     json_t *shown = exec_json(x), *code = json_object_get(shown, "exit_code");
     buf_add(&all, buf_string(&out[0]), out[0].length);
     buf_add(&all, buf_string(&out[1]), out[1].length);
@@ -68,14 +54,15 @@ static void answer(struct mcp_call *c, const struct exec *x)
     else if (json_is_integer(code) && failed)
         buf_printf(&all, "%s[exit code %d]", all.length ? "\n" : "", (int)json_integer_value(code));
     else if (failed)
-        buf_printf(&all, "%s[ended: %s]", all.length ? "\n" : "", x->outcome);
+        buf_printf(&all, "%s[ended: %s]", all.length ? "\n" : "", outcome_name(x->outcome));
     if (!whole)
         buf_add_text(&all, "\n[some of the output is lost]");
     json_t *text = text_json(&all);
     json_t *structured =
-        json_pack("{s:s,s:s,s:O,s:o,s:o,s:O}", "box", x->box->id, "outcome", x->outcome ? x->outcome : "not_started",
-                  "exit_code", code ? code : json_null(), "stdout", text_json(&out[0]), "stderr", text_json(&out[1]),
-                  "wall_ms", json_object_get(shown, "wall_ms"));
+        json_pack("{s:s,s:s,s:O,s:o,s:o,s:O}", "box", x->box->id, "outcome",
+                  x->outcome ? outcome_name(x->outcome) : "not_started", "exit_code", code ? code : json_null(),
+                  "stdout", text_json(&out[0]), "stderr", text_json(&out[1]), "wall_ms",
+                  json_object_get(shown, "wall_ms"));
     mcp_tool_result(c, json_string_value(text), structured, failed);
     json_decref(text);
     json_decref(shown);
@@ -86,7 +73,7 @@ static void answer(struct mcp_call *c, const struct exec *x)
 
 static void on_change(struct exec_follower *f)
 {
-    struct running *w = (struct running *)((char *)f - offsetof(struct running, follower));
+    struct running *w = container_of(f, struct running, follower);
 
     if (w->exec->state != EXEC_ENDED)
         return;
@@ -98,13 +85,12 @@ static void on_change(struct exec_follower *f)
 static void go(struct mcp_call *c, struct box *box)
 {
     struct running *w = c->work;
-    struct ask ask = { .front = c->front, .r = c->r, .who = c->who, .box = box };
-    struct command command = { .ask = &ask };
+    struct exec_request command = { .box = box, .who = &c->who };
     struct err e = { 0 };
 
-    int r = command_read(&command, w->body, &e);
+    int r = exec_request_read(&command, w->body, &e);
     if (r == 0)
-        r = command_start(&command, &w->exec, &e);
+        r = exec_request_start(&command, &w->exec, &e);
     if (r < 0) {
         mcp_tool_err(c, &e);
         return;

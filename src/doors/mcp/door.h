@@ -8,9 +8,12 @@
 
 #include "base/buf.h"
 #include "doors/mcp/envelope.h"
-#include "front/auth.h"
 #include "front/front.h"
+#include "front/identity/auth.h"
 #include "http/server.h"
+
+/* Twelve digits: 0.64 stays 0.64. */
+#define MCP_DUMP (JSON_COMPACT | JSON_REAL_PRECISION(12))
 
 enum {
     MCP_TICK_MS = 15000,
@@ -23,7 +26,12 @@ enum {
 struct mcp_tool;
 struct service;
 
+struct mcp {
+    struct mcp_call *calls;                 /* all that run */
+};
+
 struct mcp_call {
+    struct mcp          *mcp;
     struct mcp_call     *next, **back;      /* all that run */
     struct front        *front;
     struct http_request *r;

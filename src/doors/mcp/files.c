@@ -7,15 +7,18 @@
 #include <string.h>
 
 #include "base/jsonout.h"
+#include "base/list.h"
 #include "doors/mcp/door.h"
-#include "doors/native/transfer.h"
+#include "front/files/box_files.h"
+#include "front/files/file_entry.h"
 #include "http/wsframe.h"
+#include "proto/defaults.h"
 
 enum { READ_MOST = 8 << 20, LIST_MOST = 1000, PIECE = 1 << 18 };
 
 struct working {
     struct mcp_call     *call;
-    struct helper_user   user;
+    struct box_files_user   user;
     struct files_request question;
     const char          *path;          /* in the request */
     struct buf           data;          /* read; or entries as JSON */
@@ -26,9 +29,9 @@ struct working {
     bool                 is_ended;      /* the upload is */
 };
 
-static struct working *of(struct helper_user *u)
+static struct working *of(struct box_files_user *u)
 {
-    return (struct working *)((char *)u - offsetof(struct working, user));
+    return container_of(u, struct working, user);
 }
 
 static void done(struct working *w)
@@ -40,7 +43,7 @@ static void on_gone(struct mcp_call *c)
 {
     struct working *w = c->work;
 
-    helper_close(&w->user, false);
+    box_files_close(&w->user, false);
     done(w);
 }
 
@@ -76,7 +79,7 @@ static void answer_file(struct mcp_call *c, struct working *w)
         } else {
             buf_add_text(&out, "\"content\":[{\"type\":\"resource\",\"resource\":{\"uri\":");
             char *uri =
-                arena_printf(&c->r->arena, "box://%s%s%s", w->box, w->path[0] == '/' ? "" : "/home/box/", w->path);
+                arena_printf(&c->r->arena, "box://%s%s%s", w->box, w->path[0] == '/' ? "" : BOX_HOME "/", w->path);
             jsonout_init(&j, &out);
             jsonout_string(&j, NULL, uri);
             if (jsonout_finish(&j) < 0 && !out.failure)
@@ -129,20 +132,20 @@ static void answer_written(struct mcp_call *c, struct working *w, const struct f
 
 /* ---- the helper ---- */
 
-static void on_entries(struct helper_user *u, const char *data, size_t size)
+static void on_entries(struct box_files_user *u, const char *data, size_t size)
 {
     struct working *w = of(u);
     struct files_entry entry;
     const char *name, *link;
 
-    while (w->question.op == FILES_LIST && entry_next(&data, &size, &entry, &name, &link)) {
+    while (w->question.op == FILES_LIST && file_entry_next(&data, &size, &entry, &name, &link)) {
         if (w->listed++)
             buf_add_char(&w->data, ',');
-        entry_add(&w->data, &entry, name, link, NULL);
+        file_entry_json(&w->data, &entry, name, link, NULL);
     }
 }
 
-static void on_data(struct helper_user *u, const char *data, size_t size)
+static void on_data(struct box_files_user *u, const char *data, size_t size)
 {
     struct working *w = of(u);
 
@@ -153,27 +156,27 @@ static void on_data(struct helper_user *u, const char *data, size_t size)
     buf_add(&w->data, data, size);
 }
 
-static void send_more(struct helper_user *u)
+static void send_more(struct box_files_user *u)
 {
     static _Alignas(8) char piece[sizeof(struct files_head) + PIECE];
     struct working *w = of(u);
 
-    while (!w->is_ended && helper_has_room(u)) {
+    while (!w->is_ended && box_files_has_room(u)) {
         size_t n = w->size - w->sent < PIECE ? w->size - w->sent : PIECE;
         memcpy(piece + sizeof(struct files_head), w->bytes + w->sent, n);
         w->is_ended = n == 0;
-        helper_send(u, n ? FILES_DATA : FILES_END, piece + sizeof(struct files_head), n);
+        box_files_send(u, n ? FILES_DATA : FILES_END, piece + sizeof(struct files_head), n);
         w->sent += n;
     }
 }
 
-static void on_done(struct helper_user *u, const struct files_done *end)
+static void on_done(struct box_files_user *u, const struct files_done *end)
 {
     struct working *w = of(u);
     struct mcp_call *c = w->call;
     bool is_upload = w->question.op == FILES_WRITE;
 
-    helper_close(u, !is_upload || w->is_ended);
+    box_files_close(u, !is_upload || w->is_ended);
     c->on_gone = NULL;
     if (end->code)
         mcp_tool_fail(c, "%.200s: %s", w->path, end->text[0] ? end->text : strerror(end->code));
@@ -190,7 +193,7 @@ static void on_done(struct helper_user *u, const struct files_done *end)
     done(w);
 }
 
-static void on_lost(struct helper_user *u, const struct err *e)
+static void on_lost(struct box_files_user *u, const struct err *e)
 {
     struct working *w = of(u);
 
@@ -205,14 +208,14 @@ static void go(struct mcp_call *c, struct box *box)
     struct err e = { 0 };
 
     memcpy(w->box, box->id, sizeof w->box);
-    w->user = (struct helper_user){
+    w->user = (struct box_files_user){
         .on_entries = on_entries, .on_data = on_data, .on_done = on_done, .on_room = send_more, .on_lost = on_lost
     };
-    int r = helper_open(box, &w->user, &e);
+    int r = box_files_open(box, &w->user, &e);
     if (r == 0) {
-        r = helper_ask(&w->user, &w->question, w->path, NULL, &e);
+        r = box_files_ask(&w->user, &w->question, w->path, NULL, &e);
         if (r < 0)
-            helper_close(&w->user, false);
+            box_files_close(&w->user, false);
     }
     if (r < 0) {
         mcp_tool_err(c, &e);

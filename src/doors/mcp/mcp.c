@@ -6,29 +6,26 @@
 #define _GNU_SOURCE
 #include "doors/mcp/mcp.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/jsonscan.h"
+#include "base/list.h"
 #include "doors/mcp/door.h"
-#include "front/caller.h"
-#include "front/inlets.h"
+#include "front/identity/caller.h"
+#include "front/services/inlets.h"
 
 #define PATH "/mcp"
 #define SERVICES "/mcp/services/"
 #define SESSION "Mcp-Session-Id"
-
-static struct mcp_call *calls;          /* of the one front of this process */
 
 /* ---- the life of a call ---- */
 
 void mcp_call_done(struct mcp_call *c)
 {
     if (c->back) {
-        *c->back = c->next;
-        if (c->next)
-            c->next->back = c->back;
-        c->back = NULL;
+        LIST_REMOVE(c);
         loop_timer_cancel(c->front->loop, &c->tick);
     }
     json_decref(c->m.root);
@@ -67,11 +64,7 @@ static void on_end(struct http_request *r, enum http_end how)
 
 static void keep(struct mcp_call *c)
 {
-    c->next = calls;
-    c->back = &calls;
-    if (calls)
-        calls->back = &c->next;
-    calls = c;
+    LIST_ADD(c->mcp->calls, c);
     c->tick.on_expire = mcp_on_tick;
     loop_timer_set(c->front->loop, &c->tick, MCP_TICK_MS);
 }
@@ -88,7 +81,7 @@ static void cancel(const struct mcp_call *by, json_t *id)
 {
     struct mcp_call *next;
 
-    for (struct mcp_call *c = calls; c; c = next) {
+    for (struct mcp_call *c = by->mcp->calls; c; c = next) {
         next = c->next;
         if (may_cancel(by, c) && json_equal(c->m.id, id)) {
             stop(c);
@@ -200,16 +193,21 @@ static bool charge(struct mcp_call *c, const char *data, size_t size)
     return true;
 }
 
-static void on_body(struct http_request *r, const char *data, size_t size)
+static void on_body(struct http_request *r, const struct http_collected *b, void *arg)
 {
     struct mcp_call *c = r->owner;
     struct mcp_fault why;
 
-    if (!charge(c, data, size)) {
+    (void)arg;
+    if (b->status) {
+        mcp_refuse(r, b->status, b->status < 429 ? MCP_INVALID_REQUEST : MCP_REFUSED, b->why, NULL);
+        return;
+    }
+    if (!charge(c, b->data, b->size)) {
         mcp_refuse(r, 429, MCP_REFUSED, SHARE_FULL, NULL);
         return;
     }
-    switch (mcp_envelope_read(&r->head, data, size, &c->m, &why)) {
+    switch (mcp_envelope_read(&r->head, b->data, b->size, &c->m, &why)) {
     case MCP_BAD:
         mcp_refuse(r, 400, why.code, why.text, c->m.id);
         break;
@@ -283,7 +281,7 @@ static bool begins(struct http_text text, const char *with)
     return text.size > n && memcmp(text.data, with, n) == 0;
 }
 
-static bool dispatch(struct front *front, struct http_request *r)
+static bool dispatch(struct open_door *d, struct http_request *r)
 {
     struct http_text path = r->head.path, session = http_head_get(&r->head, SESSION);
     bool of_service = begins(path, SERVICES);
@@ -298,20 +296,40 @@ static bool dispatch(struct front *front, struct http_request *r)
         http_request_abort(r);
         return true;
     }
-    *c = (struct mcp_call){ .front = front, .r = r, .service = service, .session = from };
+    *c = (struct mcp_call){ .mcp = d->state, .front = d->front, .r = r, .service = service, .session = from };
     buf_init(&c->pending, MCP_ANSWER_MOST);
     r->owner = c;
     r->on_end = on_end;
     r->on_writable = mcp_on_writable;
     if (admit(c) && read_head(c) && (!c->service || mcp_service_check(c)))
-        http_body_collect(r, MCP_BODY_MOST, on_body);
+        http_body_collect(r, MCP_BODY_MOST, on_body, NULL);
     return true;
 }
 
 /* A box's code finds the services that it was granted, and no tool of ours. */
-static bool dispatch_inlet(struct front *front, struct http_request *r)
+static bool dispatch_inlet(struct open_door *d, struct http_request *r)
 {
-    return begins(r->head.path, SERVICES) && dispatch(front, r);
+    return begins(r->head.path, SERVICES) && dispatch(d, r);
 }
 
-const struct door mcp_door = { .name = "mcp", .dispatch = dispatch, .dispatch_inlet = dispatch_inlet };
+static int open_mcp(struct open_door *d, struct err *e)
+{
+    d->state = calloc(1, sizeof(struct mcp));
+    return d->state ? 0 : err_at(e, ENOMEM, STEP_MEMORY, 0, "the MCP door");
+}
+
+static void close_mcp(struct open_door *d)
+{
+    free(d->state);
+}
+
+static const char *const under[] = { PATH, NULL };
+
+const struct door mcp_door = {
+    .name = "mcp",
+    .under = under,
+    .open = open_mcp,
+    .dispatch = dispatch,
+    .dispatch_inlet = dispatch_inlet,
+    .close = close_mcp,
+};

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/jsonout.h"
+#include "base/list.h"
 #include "doors/mcp/door.h"
-#include "doors/native/door.h"
 
 #define JSON_TYPE "application/json"
 
@@ -60,7 +60,7 @@ void mcp_on_writable(struct http_request *r)
 
 void mcp_on_tick(struct loop_timer *t)
 {
-    struct mcp_call *c = (struct mcp_call *)((char *)t - offsetof(struct mcp_call, tick));
+    struct mcp_call *c = container_of(t, struct mcp_call, tick);
 
     if (c->is_over)
         return;
@@ -153,7 +153,7 @@ void mcp_result(struct mcp_call *c, const char *members, size_t size)
 
 void mcp_result_json(struct mcp_call *c, json_t *object)
 {
-    char *text = object ? json_dumps(object, ASK_DUMP) : NULL;
+    char *text = object ? json_dumps(object, MCP_DUMP) : NULL;
     size_t n = text ? strlen(text) : 0;
 
     json_decref(object);
@@ -186,7 +186,7 @@ static int status_of(int code)
 static void add_error(struct buf *out, json_t *id, int code, const char *message, json_t *data)
 {
     struct jsonout j;
-    char *text = data ? json_dumps(data, ASK_DUMP) : NULL;
+    char *text = data ? json_dumps(data, MCP_DUMP) : NULL;
 
     message_begin(out, id);
     buf_printf(out, ",\"error\":{\"code\":%d,\"message\":", code);

@@ -8,8 +8,8 @@
 #include "base/jsonout.h"
 #include "base/jsonscan.h"
 #include "doors/mcp/door.h"
-#include "doors/native/door.h"
-#include "front/kernel_run.h"
+#include "front/kernels/kernel_run.h"
+#include "front/request/fields.h"
 
 enum { RUN_MS = 60000, OUTPUT_BYTES = 1 << 20, IMAGES_MOST = 16 };
 
@@ -185,7 +185,7 @@ static void add_content(struct buf *out, struct running *w, const struct kernel_
     if (failed && w->error.length <= 2) {
         struct buf told;
         buf_init(&told, 1024);
-        add_string(&told, run->reason[0] ? run->reason : run->outcome);
+        add_string(&told, run->reason[0] ? run->reason : outcome_name(run->outcome));
         if (told.length > 2)
             buf_add(out, told.data + 1, told.length - 2);
         buf_done(&told);
@@ -198,14 +198,14 @@ static void add_content(struct buf *out, struct running *w, const struct kernel_
 static void on_over(struct kernel_run *run)
 {
     struct running *w = run->options.owner;
-    bool failed = strcmp(run->outcome, "ok") != 0;
+    bool failed = run->outcome != OUTCOME_OK;
     struct buf out;
 
     w->run = NULL;
     buf_init(&out, MCP_ANSWER_MOST);
     add_content(&out, w, run, failed);
     buf_printf(&out, ",\"isError\":%s,\"structuredContent\":{\"box\":\"%s\",\"outcome\":\"%s\",\"stdout\":\"",
-               failed ? "true" : "false", w->box, run->outcome);
+               failed ? "true" : "false", w->box, outcome_name(run->outcome));
     buf_add(&out, buf_string(&w->out[0]), w->out[0].length);
     buf_add_text(&out, "\",\"stderr\":\"");
     buf_add(&out, buf_string(&w->out[1]), w->out[1].length);

@@ -8,9 +8,9 @@
 
 #include "base/jsonout.h"
 #include "doors/mcp/door.h"
-#include "front/caller.h"
-#include "front/grants.h"
-#include "front/services.h"
+#include "front/identity/caller.h"
+#include "front/services/grants.h"
+#include "front/services/services.h"
 
 struct calling {
     struct mcp_call     *call;

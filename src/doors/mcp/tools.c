@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "doors/mcp/door.h"
-#include "doors/native/door.h"
 
 #define BOX_ARGUMENT                                                                                              \
     "\"box\":{\"type\":\"string\",\"description\":\"Name or id of a box: where an earlier call was, to go on there. "  \

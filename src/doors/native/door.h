@@ -9,10 +9,12 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "front/auth.h"
-#include "front/boxes.h"
-#include "front/execs.h"
+#include "front/boxes/boxes.h"
+#include "front/execs/execs.h"
 #include "front/front.h"
+#include "front/identity/auth.h"
+#include "front/request/error.h"
+#include "front/request/fields.h"
 #include "http/router.h"
 #include "http/server.h"
 
@@ -21,7 +23,14 @@
 
 enum { BODY_SMALL = 1 << 18, BODY_LARGE = 10 << 20 };
 
+struct shown;
+
+struct native {
+    struct shown *shown;        /* owned; NULL: no box was shown yet */
+};
+
 struct ask {
+    struct native           *native;
     struct front            *front;
     struct http_request     *r;
     const struct http_match *match;
@@ -32,9 +41,6 @@ struct ask {
     void                    *work;      /* the handler's own */
     /* May be NULL. The answer is out, or nobody waits for it any more. */
     void (*on_end)(struct ask *a, enum http_end how);
-    /* The body while it is collected: */
-    char                    *body;      /* owned */
-    size_t                   body_size, body_room, body_max;
     void (*on_json)(struct ask *a, json_t *root);
     void (*on_raw)(struct ask *a, const char *data, size_t size);
 };
@@ -46,13 +52,7 @@ void reply_none(struct ask *a);                                 /* 204 */
 /* JSON text, or 503 if the buffer failed; the buffer is emptied. */
 void reply_buf(struct ask *a, int status, struct buf *text);
 void reply_fail(struct ask *a, int status, const char *code, const char *format, ...) PRINTF_LIKE(4, 5);
-/* details is taken over; may be NULL. */
-void reply_error(struct http_request *r, int status, const char *code, const char *message, json_t *details);
 void reply_err(struct ask *a, const struct err *e);
-/* 429: the caller's budget of memory is used up. */
-void reply_full(struct http_request *r);
-/* Status and code of an errno. */
-int  reply_status(const struct err *e, const char **ret_code);
 /* A string member for an answer that is put together by hand: {"a":1} and {"b":2} become {"a":1,"b":2}. */
 void reply_join(struct buf *out, json_t *head, const struct buf *tail);
 
@@ -67,55 +67,15 @@ bool ask_accepts(const struct ask *a, const char *type);
 /* --- native.c: finds box and exec anew; false, and answered, if they are gone. --- */
 bool ask_find_again(struct ask *a);
 
-/* --- body.c --- */
-/* Reads a JSON object (nothing at all counts as {}), answers 400 or 413 if it cannot be had. root is valid during the
- * call. */
+/* --- body.c: reads a JSON object, or 400, 413, 429 are answered. root is valid during the call. --- */
 void body_json(struct ask *a, size_t max, void (*on_json)(struct ask *a, json_t *root));
-
 /* The same without taking it apart: a valid JSON object, NUL-terminated. */
 void body_raw(struct ask *a, size_t max, void (*on_raw)(struct ask *a, const char *data, size_t size));
 
-struct body_field {
-    const char *name;
-    int (*take)(const char *name, json_t *value, void *into, struct err *e);
-};
-/* Hands each member to its field; one that is none of them is an error which names it. where: "limits.", or "". */
-MUST_CHECK int body_fields(json_t *object, const char *where, const struct body_field *fields, size_t n, void *into,
-                           struct err *e);
-
-/* Of one value; name is for the message. */
-MUST_CHECK int body_text(const char *name, json_t *value, size_t most, const char **ret, struct err *e);
-MUST_CHECK int body_bool(const char *name, json_t *value, bool *ret, struct err *e);
-MUST_CHECK int body_size(const char *name, json_t *value, uint64_t *ret, struct err *e);
-MUST_CHECK int body_cpus(const char *name, json_t *value, uint32_t *ret, struct err *e);
-MUST_CHECK int body_count(const char *name, json_t *value, uint32_t least, uint32_t most, uint32_t *ret, struct err *e);
-MUST_CHECK int body_duration(const char *name, json_t *value, uint64_t *ret_ms, struct err *e);     /* 0: none */
-MUST_CHECK int body_mode(const char *name, json_t *value, uint32_t *ret, struct err *e);            /* "0644" or 420 */
-/* 1000, "1000:1000" or {"uid":1000,"gid":1000}. */
-MUST_CHECK int body_user(const char *name, json_t *value, uint32_t *ret_uid, uint32_t *ret_gid, struct err *e);
-MUST_CHECK int body_env(const char *name, json_t *value, struct err *e);
-MUST_CHECK int body_labels(const char *name, json_t *value, struct err *e);
-bool           body_name_is_valid(const char *name);
-MUST_CHECK int body_mode_text(const char *name, const char *text, uint32_t *ret, struct err *e);
-
-/* --- settings.c --- */
-struct create_body {
-    const struct ask   *ask;
-    const char         *name;       /* or NULL */
-    struct box_settings settings;
-};
-MUST_CHECK int settings_read(struct create_body *c, json_t *root, struct err *e);
-/* A body in which only mounts may be. What was read is the caller's to drop, also on failure. */
-MUST_CHECK int settings_read_mounts(struct create_body *c, json_t *root, struct err *e);
-/* Limits alone, for PATCH: those that are not told stay 0. */
-MUST_CHECK int settings_limits(const char *name, json_t *value, struct frame_limits *into, struct err *e);
-MUST_CHECK int settings_check_limits(const struct config *config, const struct frame_limits *limits, struct err *e);
-
-/* --- shown.c: a box as JSON text, kept until the box changes. Valid until the next call. --- */
-const char *shown_box(const struct box *b, size_t *ret_size);
+/* --- boxes/shown.c: a box as JSON text, kept until the box changes. Valid until the next call. --- */
+const char *shown_box(struct native *n, const struct box *b, size_t *ret_size);
+void        shown_free(struct native *n);
 void        reply_box(struct ask *a, int status, const struct box *b);
-
-struct box *ask_box_by_number(struct front *front, uint64_t number);    /* NULL if it is forgotten */
 
 /* --- the handlers --- */
 typedef void ask_handler(struct ask *a);

@@ -10,14 +10,14 @@
 #include "doors/native/door.h"
 #include "doors/native/native.h"
 #include "front/keeper_link.h"
-#include "front/kernels.h"
+#include "front/kernels/kernels.h"
 
 enum { METRICS_MAX = 65536 };
 
 void ask_info(struct ask *a)
 {
     const struct config *c = &a->front->config;
-    const struct frame_limits left = boxes_left(a->front);
+    const struct limits left = boxes_left(a->front);
     json_t *roots = json_array(), *templates = json_array();
     char started[32];
 
@@ -29,16 +29,14 @@ void ask_info(struct ask *a)
                                                    c->template[i].python));
     front_time_text(a->front->started_ms, started);
     reply_json(a, 200,
-               json_pack("{s:s,s:s,s:b,s:o,s:o,s:{s:I,s:f,s:i},s:{s:I,s:f,s:I},s:{s:I,s:f,s:I,s:I},s:{s:I,s:I}}",
+               json_pack("{s:s,s:s,s:b,s:o,s:o,s:{s:I,s:f,s:i},s:{s:I,s:f,s:I},s:o,s:o}",
                          "version", CARREL_VERSION, "started_at", started, "ready", a->front->ready, "roots", roots,
                          "templates", templates, "host",
                          "memory", (json_int_t)c->host_memory_bytes, "cpus", (double)c->host_cpu_milli / 1000, "boxes",
                          KEEPER_BOXES, "free", "memory", (json_int_t)left.memory_bytes, "cpus",
                          (double)left.cpu_milli / 1000, "boxes",
-                         (json_int_t)(KEEPER_BOXES - a->front->boxes.alive), "defaults", "memory",
-                         (json_int_t)c->default_memory_bytes, "cpus", (double)c->default_cpu_milli / 1000, "disk",
-                         (json_int_t)c->default_disk_bytes, "pids", (json_int_t)c->default_pids, "max", "memory",
-                         (json_int_t)c->max_memory_bytes, "disk", (json_int_t)c->max_disk_bytes));
+                         (json_int_t)(KEEPER_BOXES - a->front->boxes.alive), "defaults",
+                         limits_json(&c->defaults, 0), "max", limits_json(&c->most, 0)));
 }
 
 void ask_health(struct ask *a)
@@ -128,8 +126,8 @@ static void kernels(struct buf *b, const struct front *front)
     metric(b, "kernels_started_total", "counter", "Kernels that were asked for.", m->kernels_started);
     metric(b, "kernels_died_total", "counter", "Kernels that ended without being asked to.", m->kernels_died);
     buf_add_text(b, "# HELP carrel_runs_total Cells that ended, by outcome.\n# TYPE carrel_runs_total counter\n");
-    for (unsigned i = 0; i < RUN_OUTCOMES; i++)
-        buf_printf(b, "carrel_runs_total{outcome=\"%s\"} %llu\n", front_run_outcomes[i],
+    for (enum outcome i = OUTCOME_OK; i < OUTCOME_COUNT; i++)
+        buf_printf(b, "carrel_runs_total{outcome=\"%s\"} %llu\n", outcome_name(i),
                    (unsigned long long)m->run_outcome[i]);
     histogram(b, "first_result_seconds", "Time from asking for a kernel, or its box, to the end of its first cell.",
               &m->first_result);
@@ -157,8 +155,8 @@ void ask_metrics(struct ask *a)
     histogram(&b, "exec_seconds", "Time that commands ran.", &m->exec);
     buf_add_text(&b, "# HELP carrel_exec_outcomes_total Commands that ended, by outcome.\n# TYPE "
                      "carrel_exec_outcomes_total counter\n");
-    for (unsigned i = 0; i < 8; i++)
-        buf_printf(&b, "carrel_exec_outcomes_total{outcome=\"%s\"} %llu\n", front_outcomes[i],
+    for (enum outcome i = OUTCOME_OK; i < OUTCOME_COMMAND_COUNT; i++)
+        buf_printf(&b, "carrel_exec_outcomes_total{outcome=\"%s\"} %llu\n", outcome_name(i),
                    (unsigned long long)m->outcome[i]);
     boxes_by_phase(&b, front, &execs);
     kernels(&b, front);

@@ -6,8 +6,8 @@
 
 #include "base/parse.h"
 #include "doors/native/door.h"
-#include "front/store.h"
-#include "front/token.h"
+#include "front/db/db.h"
+#include "front/identity/token.h"
 
 struct token_body {
     const char *identity, *scopes;
@@ -78,7 +78,7 @@ void ask_token_create(struct ask *a)
     body_json(a, BODY_SMALL, create);
 }
 
-static int add_token(const struct store_token *t, void *arg)
+static int add_token(const struct db_token *t, void *arg)
 {
     json_array_append_new(arg, json_pack("{s:s,s:s,s:s,s:o,s:o,s:o,s:b}", "id", t->id, "identity", t->identity,
                                          "scopes", t->scopes, "created_at", front_time_json(t->created_ms),
@@ -92,7 +92,7 @@ void ask_token_list(struct ask *a)
     json_t *list = json_array();
     struct err e;
 
-    if (store_tokens(a->front->store, add_token, list, &e) < 0) {
+    if (db_tokens(a->front->db, add_token, list, &e) < 0) {
         json_decref(list);
         reply_err(a, &e);
         return;
@@ -103,7 +103,7 @@ void ask_token_list(struct ask *a)
 void ask_token_delete(struct ask *a)
 {
     struct err e;
-    int r = store_token_revoke(a->front->store, http_match_get(a->match, "token").data, &e);
+    int r = db_token_revoke(a->front->db, http_match_get(a->match, "token").data, &e);
 
     if (r == -ENOENT)
         reply_fail(a, 404, "not_found", "there is no such token");

@@ -1,0 +1,167 @@
+/* `carrel doctor`: probes, judges, prints. A table for people, or JSON. The exit status is 1 if no box can be made
+ * here. */
+#include "cli/doctor/doctor.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/jsonout.h"
+#include "cli/commands.h"
+#include "cli/doctor/container.h"
+#include "cli/doctor/trial.h"
+
+static const char *const state_names[] = {
+    [DOCTOR_OK] = "ok", [DOCTOR_LIMITED] = "limited", [DOCTOR_MISSING] = "missing"
+};
+static const char *const mode_names[] = {
+    [CGROUP_NONE] = "none", [CGROUP_V1] = "v1", [CGROUP_HYBRID] = "hybrid", [CGROUP_V2] = "v2",
+};
+
+static const char doctor_help[] = "usage: carrel doctor [--json]\n"
+                                  "\n"
+                                  "Says what this host gives to boxes, what is missing, what that costs and how to "
+                                  "mend it. Everything is found out by trying.\n"
+                                  "The exit status is 0 if boxes can be made here, 1 if not.\n";
+
+static bool use_colour(void)
+{
+    const char *term = getenv("TERM"), *none = getenv("NO_COLOR");
+
+    return isatty(STDOUT_FILENO) && !(none && *none) && !(term && strcmp(term, "dumb") == 0);
+}
+
+static void print_row(const struct doctor_row *row, bool colour)
+{
+    static const char *const colours[] = {
+        [DOCTOR_OK] = "\033[32m", [DOCTOR_LIMITED] = "\033[33m", [DOCTOR_MISSING] = "\033[31m"
+    };
+
+    printf("  %s%-8s%s %-*s%s\n", colour ? colours[row->state] : "", state_names[row->state], colour ? "\033[0m" : "",
+           row->found[0] ? 34 : 0, row->name, row->found);
+    if (row->cost[0])
+        printf("  %-8s   costs: %s\n", "", row->cost);
+    if (row->fix[0])
+        printf("  %-8s   fix:   %s\n", "", row->fix);
+}
+
+static void print_table(const struct doctor *doctor)
+{
+    bool colour = use_colour();
+    const char *group = "";
+    size_t limited = 0, missing = 0;
+
+    for (size_t i = 0; i < doctor->n_rows; i++) {
+        const struct doctor_row *row = &doctor->row[i];
+        if (strcmp(group, row->group) != 0)
+            printf("%s%s\n", *group ? "\n" : "", row->group);
+        group = row->group;
+        limited += row->state == DOCTOR_LIMITED;
+        missing += row->state == DOCTOR_MISSING;
+        print_row(row, colour);
+    }
+    printf("\n%s: %zu missing, %zu limited, %zu ok\n", missing ? "No box can be made here" : "Boxes can be made here",
+           missing, limited, doctor->n_rows - missing - limited);
+}
+
+static int print_json(const struct doctor *doctor)
+{
+    struct buf out;
+    struct jsonout j;
+
+    buf_init(&out, 1 << 18);
+    jsonout_init(&j, &out);
+    jsonout_open_object(&j, NULL);
+    jsonout_bool(&j, "boxes", doctor_can_make_boxes(doctor));
+    jsonout_string(&j, "version", CARREL_VERSION);
+    jsonout_string(&j, "kernel", doctor->features.release);
+    jsonout_bool(&j, "root", doctor->features.is_keeper_root);
+    jsonout_string(&j, "cgroup", mode_names[doctor->cgroups.mode]);
+    jsonout_signed(&j, "landlock_abi", doctor->features.landlock_abi);
+    jsonout_open_array(&j, "checks");
+    for (size_t i = 0; i < doctor->n_rows; i++) {
+        const struct doctor_row *row = &doctor->row[i];
+        jsonout_open_object(&j, NULL);
+        jsonout_string(&j, "group", row->group);
+        jsonout_string(&j, "name", row->name);
+        jsonout_string(&j, "state", state_names[row->state]);
+        jsonout_string(&j, "found", row->found);
+        jsonout_string(&j, "costs", row->cost[0] ? row->cost : NULL);
+        jsonout_string(&j, "fix", row->fix[0] ? row->fix : NULL);
+        jsonout_close(&j);
+    }
+    jsonout_close(&j);
+    jsonout_close(&j);
+    int r = jsonout_finish(&j);
+    if (r == 0)
+        printf("%s\n", buf_string(&out));
+    buf_done(&out);
+    return r;
+}
+
+static void print_advice(void)
+{
+    struct container container;
+    struct buf text;
+
+    container_look(&container);
+    if (!container.is_one)
+        return;
+    buf_init(&text, 4096);
+    container_advise(&container, &text);
+    printf("\n%s", buf_string(&text));
+    buf_done(&text);
+}
+
+static void look_at_kernels(struct doctor_kernels *k)
+{
+    char files[GUEST_PATH];
+
+    guest_find_files(files, sizeof files);
+    k->has_server = cli_has_server();
+    k->has_files = files[0] != '\0';
+    k->has_python = guest_find_python(k->python, sizeof k->python);
+}
+
+int doctor_main(int argc, char **argv)
+{
+    static struct doctor doctor; /* too large for the stack */
+    struct err e = { 0 };
+    bool json = false;
+
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0) {
+            json = true;
+        } else if (strcmp(argv[i], "--help") == 0) {
+            fputs(doctor_help, stdout);
+            return 0;
+        } else {
+            err_set(&e, EINVAL, STEP_USAGE, "doctor takes no argument '%s'; see 'carrel doctor --help'", argv[i]);
+            cli_complain(&e);
+            return EXIT_CARREL;
+        }
+    }
+    if (features_probe(&doctor.features, &e) < 0 || cgroup_host_open(&doctor.cgroups, &e) < 0) {
+        cli_complain(&e);
+        return EXIT_CARREL;
+    }
+    trial_run(doctor.trial, sizeof doctor.trial);
+    look_at_kernels(&doctor.kernels);
+    doctor_judge(&doctor);
+    int r = 0;
+    if (json)
+        r = print_json(&doctor);
+    else
+        print_table(&doctor);
+    if (!json && !doctor_can_make_boxes(&doctor))
+        print_advice();
+    cgroup_host_close(&doctor.cgroups);
+    if (r < 0 || fflush(stdout) != 0) {
+        err_at(&e, r < 0 ? -r : EIO, STEP_STDIO, 0, "standard output");
+        cli_complain(&e);
+        return EXIT_CARREL;
+    }
+    return doctor_can_make_boxes(&doctor) ? 0 : 1;
+}

@@ -1,0 +1,46 @@
+/* The findings of `carrel doctor`: what this host gives, what is missing, what that costs and how to mend it. */
+#ifndef CARREL_CLI_DOCTOR_DOCTOR_H
+#define CARREL_CLI_DOCTOR_DOCTOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/guest.h"
+#include "sys/cgroup.h"
+#include "sys/features.h"
+
+enum doctor_state { DOCTOR_OK, DOCTOR_LIMITED, DOCTOR_MISSING };
+enum { DOCTOR_ROWS = 48 };
+
+struct doctor_row {
+    const char       *group;
+    const char       *name;
+    enum doctor_state state;
+    char              found[160];
+    char              cost[200];    /* "" if there is nothing to say */
+    char              fix[240];
+};
+
+/* What kernels need besides a box. */
+struct doctor_kernels {
+    bool has_server, has_files;
+    bool has_python;            /* the interpreter that they would be made from has ipykernel */
+    char python[GUEST_PATH];    /* if not: where one would be */
+};
+
+struct doctor {
+    struct features    features;
+    struct cgroup_host cgroups;
+    struct doctor_kernels kernels;
+    char               trial[160];  /* why no box could be made; "": one was */
+    size_t             n_rows;
+    struct doctor_row  row[DOCTOR_ROWS];
+};
+
+/* Draws the conclusions from features, cgroups and kernels. Pure. */
+void doctor_judge(struct doctor *doctor);
+
+/* Nothing that a box needs is missing. */
+bool doctor_can_make_boxes(const struct doctor *doctor);
+
+#endif

@@ -1,7 +1,0 @@
-/* What `carrel run --help` prints. */
-#ifndef CARREL_CLI_HELP_H
-#define CARREL_CLI_HELP_H
-
-extern const char run_help[];
-
-#endif

@@ -1,0 +1,63 @@
+#include "cli/options/help.h"
+
+#include "base/parse.h"
+#include "proto/limits.h"
+
+static const char head[] =
+    "usage: carrel run [OPTIONS] [--] COMMAND [ARGUMENTS]\n"
+    "       carrel plan [OPTIONS] [--] COMMAND [ARGUMENTS]\n"
+    "\n"
+    "Runs one command in a fresh box; then nothing is left. The exit status is the command's; 128+N if signal N ended "
+    "it,\n"
+    "124 after a timeout, 125 if carrel itself failed, 126 and 127 if the command cannot be run or found.\n"
+    "\n"
+    "limits\n";
+
+static const char tail[] =
+    "  --timeout 30s           wall time\n"
+    "  --output-limit 10M      standard output and standard error together\n"
+    "\n"
+    "what the box holds\n"
+    "  --root host|DIR         the host's own /usr (host), or an unpacked root filesystem\n"
+    "  --writable-root         changes to the root are private to the box\n"
+    "  --no-proc               an empty /proc, where the kernel gives no fresh one (in some containers)\n"
+    "  --mount SRC:DST[:ro|rw] a host directory or file, read-only unless rw\n"
+    "  --env K=V  --env-file F  --pass-env NAME,...\n"
+    "  --workdir DIR           (/home/box)\n"
+    "  --hostname NAME         (box)\n"
+    "  --user UID[:GID]        inside the box (1000; 0 with --profile system)\n"
+    "  --profile strict|standard|system\n"
+    "  --net none              loopback only\n"
+    "\n"
+    "where\n"
+    "  --local                 here, by this program\n"
+    "  --server                by the running server; without either: here, or by the server that CARREL_URL names,\n"
+    "                          if it is on a unix socket and can do all that is asked for\n"
+    "\n"
+    "terminal and report\n"
+    "  -i                      hand on standard input\n"
+    "  -t                      a terminal of the box's own\n"
+    "  --json                  one JSON object with outcome, usage and output instead of the output\n"
+    "  --report FILE           the same object, without the output, in a file\n"
+    "  --trace                 time per step\n";
+
+static void print_limit(const struct limit *limit, FILE *out)
+{
+    char option[40];
+
+    snprintf(option, sizeof option, "--%s %s", limit->name, limit->example);
+    fprintf(out, "  %-23s %s", option, limit->what);
+    if (limit->run_usual)
+        fprintf(out, " (%s)",
+                limit->kind == LIMIT_SIZE ? parse_show_size(limit->run_usual).text
+                                          : limit_show(limit, limit->run_usual).text);
+    fputc('\n', out);
+}
+
+void help_print(FILE *out)
+{
+    fputs(head, out);
+    for (size_t i = 0; i < LIMITS; i++)
+        print_limit(&limit_table[i], out);
+    fputs(tail, out);
+}

@@ -1,0 +1,454 @@
+/* carrel kernel: a kernel in a box for any Jupyter program on this machine, which starts it as it starts every kernel:
+ * by a connection file.
+ *
+ *   Jupyter program <-- ZeroMQ --> carrel kernel <-- WebSocket --> server --> kernel in its box
+ *
+ * The box is this process's: it is deleted when a client asks for a shutdown, when this process is told to end, and, if
+ * it is killed, by the box's own idle timeout (or with the private server). The sockets listen before there is a box,
+ * so a client that connects early waits and loses nothing. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/parse.h"
+#include "client/client.h"
+#include "client/commands.h"
+#include "client/kernel/kernel_given.h"
+#include "client/kernel/kernel_zmq.h"
+#include "client/kernel/wsclient.h"
+#include "client/wire/envelope.h"
+#include "client/wire/private.h"
+
+static const char usage[] =
+    "usage: carrel kernel [OPTIONS] -f CONNECTION_FILE\n"
+    "\n"
+    "Runs a kernel in a box for a Jupyter program: 'carrel kernelspec install' makes programs start it. The directory "
+    "in\n"
+    "which it is started is there in the box, writable; nothing else of this machine is.\n"
+    "\n"
+    "  -f FILE                 the connection file, as Jupyter writes it; what programs add for IPython after it\n"
+    "                          (--Class.name=value) is handed on, but not files to run\n"
+    "  --python PROGRAM        the interpreter and with it the packages (then a server of its own is started)\n"
+    "  --template NAME         a template of the server's instead\n"
+    "  --memory 2G  --cpus 2  --pids 256  --disk 1G        limits of the box\n"
+    "  --env K=V               may be given often; what the program that starts it gives to this kernel is there,\n"
+    "                          too, but not the environment in which that program was itself started\n"
+    "  --spec DIR              the kernelspec's folder: 'env' in its kernel.json is handed on\n"
+    "  --no-mount              the directory is not there either\n"
+    "  --url URL\n";
+
+enum { ABANDONED_S = 3600, FLUSH_MS = 1000, SERVER_GONE = 3 };
+
+struct kernel_run {
+    struct client         client;
+    struct private_server own;
+    struct zmq_side      *zmq;              /* owned: it is large */
+    struct wsclient       socket;
+    json_t               *limits, *env;     /* owned */
+    const char           *file, *python, *template, *spec;
+    bool                  no_mount;
+    char                  cwd[4096];        /* "": the box's home */
+    char                  box[32], id[160];
+    int                   signals;          /* owned */
+    int                   parent;           /* owned: a pidfd of who has started us; -1: not to be looked at */
+    struct buf            out;
+    bool                  ending;
+    int                   status;
+};
+
+/* ---- options ---- */
+
+#define SETTER(function, call)                                                     \
+    static int function(void *into, const char *value, struct err *e)             \
+    {                                                                              \
+        struct kernel_run *k = into;                                               \
+        return call;                                                               \
+    }
+SETTER(set_memory, take_size("--memory", value, k->limits, "memory", e))
+SETTER(set_disk, take_size("--disk", value, k->limits, "disk", e))
+SETTER(set_cpus, take_cpus("--cpus", value, k->limits, "cpus", e))
+SETTER(set_pids, take_count("--pids", value, k->limits, "pids", e))
+SETTER(set_env, take_pair("--env", value, k->env, e))
+
+#define TEXT(function, member)                                                     \
+    static int function(void *into, const char *value, struct err *e)             \
+    {                                                                              \
+        (void)e;                                                                   \
+        ((struct kernel_run *)into)->member = value;                               \
+        return 0;                                                                  \
+    }
+TEXT(set_file, file)
+TEXT(set_python, python)
+TEXT(set_template, template)
+TEXT(set_spec, spec)
+
+static int set_no_mount(void *into, const char *value, struct err *e)
+{
+    (void)value;
+    (void)e;
+    ((struct kernel_run *)into)->no_mount = true;
+    return 0;
+}
+
+/* ---- server, box, kernel ---- */
+
+static int find_server(struct kernel_run *k, struct err *e)
+{
+    char setting[PRIVATE_SETTING];
+    char *settings[] = { "templates.python.pool=off", "pool.size=off", k->python ? setting : NULL, NULL };
+
+    if (!k->python && private_server_find(&k->client, k->template, e) == 0)
+        return 0;
+    if (k->client.url)
+        return k->python ? err_set(e, EINVAL, STEP_USAGE, "--python starts a server of its own, so there is no --url")
+                         : -e->code;
+    int r = k->python ? private_server_python(k->python, setting, e) : 0;
+    return r < 0 ? r : private_server_start(&k->own, settings, &k->client.server, e);
+}
+
+/* Where the program was started, unless that is a place that a box has of its own. */
+static int open_here(struct kernel_run *k)
+{
+    static const char *const own[] = {
+        "/usr", "/etc", "/proc", "/sys", "/dev", "/bin", "/lib", "/sbin", "/tmp", "/run", "/var/tmp"
+    };
+    char *here = getcwd(NULL, 0);
+    bool usable = here && here[0] == '/' && here[1] && strlen(here) < 240;
+
+    for (size_t i = 0; usable && i < sizeof own / sizeof *own; i++) {
+        size_t n = strlen(own[i]);
+        if (strncmp(here, own[i], n) == 0 && (here[n] == '\0' || (here[n] == '/' && !strstr(own[i], "tmp"))))
+            usable = false;
+    }
+    if (usable && !k->no_mount)
+        snprintf(k->cwd, sizeof k->cwd, "%s", here);
+    free(here);
+    return k->cwd[0] && k->client.server.is_unix ? open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+}
+
+static int ask_with_fd(struct kernel_run *k, json_t *body, int fd, json_t **ret)
+{
+    struct err e = { 0 };
+    struct exchange *x = malloc(sizeof *x);
+    char *text = json_dumps(body, JSON_COMPACT);
+    int status = -1;
+
+    json_decref(body);
+    if (!x || !text)
+        (void)client_complain((err_at(&e, ENOMEM, STEP_MEMORY, 0, "request"), &e));
+    else if (exchange_open_with(x, &k->client.server, "POST", "/v1/boxes",
+                                "Content-Type: application/json\r\nConnection: close\r\n", (int64_t)strlen(text), &fd,
+                                fd >= 0, &e) < 0)
+        (void)client_complain(&e);
+    else {
+        (void)!exchange_send(x, text, strlen(text));
+        if (exchange_answer(x, &e) < 0) {
+            (void)client_complain(&e);
+        } else {
+            *ret = client_read_json(x);
+            status = x->status < 300 ? 0 : (client_refused(x->status, *ret), -1);
+        }
+        exchange_close(x);
+    }
+    free(text);
+    free(x);
+    return status;
+}
+
+static int make_box(struct kernel_run *k)
+{
+    json_t *body = json_pack("{s:O,s:i,s:{s:s}}", "limits", k->limits, "idle_timeout", ABANDONED_S, "labels",
+                             "made-by", "carrel-kernel");
+    json_t *answer = NULL;
+    FD here = open_here(k), envelope = -1;
+
+    json_object_set_new(body, "template", json_string(k->template ? k->template : "python"));
+    if (here >= 0 && envelope_make(here, &envelope) == 0)
+        json_object_set_new(body, "mounts", json_pack("[{s:s,s:s,s:b,s:i}]", "source", k->cwd, "target", k->cwd,
+                                                      "writable", 1, "fd", 0));
+    else
+        k->cwd[0] = '\0';
+    if (json_object_size(k->limits) == 0)
+        json_object_del(body, "limits");
+    if (ask_with_fd(k, body, envelope, &answer) < 0) {
+        json_decref(answer);
+        return -1;
+    }
+    snprintf(k->box, sizeof k->box, "%s", text_of(answer, "id"));
+    json_decref(answer);
+    return 0;
+}
+
+static int make_kernel(struct kernel_run *k)
+{
+    struct err e = { 0 };
+    char target[400];
+    json_t *answer = NULL, *body = json_pack("{s:O}", "env", k->env);
+
+    if (k->cwd[0])
+        json_object_set_new(body, "cwd", json_string(k->cwd));
+    if (client_call(&k->client, "POST", target_box(k->box, "/kernels"), body, &answer) < 0)
+        return -1;
+    snprintf(k->id, sizeof k->id, "%s", text_of(answer, "id"));
+    json_decref(answer);
+    snprintf(target, sizeof target, "/api/kernels/%s/channels?session_id=carrel-kernel-%d", k->id, (int)getpid());
+    if (wsclient_open(&k->socket, &k->client.server, target, "v1.kernel.websocket.jupyter.org", &e) == 0)
+        return 0;
+    (void)client_complain(&e);
+    return -1;
+}
+
+static void delete_box(struct kernel_run *k)
+{
+    struct err e;
+    json_t *answer = NULL;
+
+    if (k->box[0] && client_ask(&k->client, "DELETE", target_box(k->box, ""), NULL, &answer, &e) >= 0)
+        json_decref(answer);
+    k->box[0] = '\0';
+}
+
+/* ---- messages ---- */
+
+static struct iovec text_part(const char *text)
+{
+    return (struct iovec){ (void *)(uintptr_t)text, strlen(text) };
+}
+
+/* To the clients, in the kernel's name. */
+static void tell(struct kernel_run *k, const char *channel, const char *type, const struct iovec *parent,
+                 const char *content)
+{
+    static unsigned number;
+    struct timespec now;
+    struct tm utc;
+    char header[400], date[32];
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", gmtime_r(&now.tv_sec, &utc));
+    snprintf(header, sizeof header,
+             "{\"msg_id\":\"carrel-%d-%u\",\"session\":\"%.140s\",\"username\":\"carrel\",\"date\":\"%s.%06ldZ\","
+             "\"msg_type\":\"%s\",\"version\":\"5.3\"}",
+             (int)getpid(), ++number, k->id, date, now.tv_nsec / 1000, type);
+    struct wire w = { .part = { text_part(header), parent ? *parent : text_part("{}"), text_part("{}"),
+                                text_part(content) } };
+    snprintf(w.channel, sizeof w.channel, "%s", channel);
+    zmq_tell(k->zmq, &w, k->id);
+}
+
+static void on_request(const struct wire *w, const char *channel, json_t *header, void *arg)
+{
+    struct kernel_run *k = arg;
+    const char *type = text_of(header, "msg_type");
+
+    if (strcmp(channel, "control") == 0 && strcmp(type, "shutdown_request") == 0) {
+        json_t *content = json_loadb(w->part[WIRE_CONTENT].iov_base, w->part[WIRE_CONTENT].iov_len, 0, NULL);
+        bool restart = json_is_true(json_object_get(content, "restart"));
+        const char *answer = restart ? "{\"status\":\"ok\",\"restart\":true}" : "{\"status\":\"ok\",\"restart\":false}";
+        json_decref(content);
+        tell(k, "control", "shutdown_reply", &w->part[WIRE_HEADER], answer);
+        tell(k, "iopub", "shutdown_reply", &w->part[WIRE_HEADER], answer);
+        k->ending = true;
+        return;
+    }
+    buf_clear(&k->out);
+    wire_to_v1(w, channel, &k->out);
+    if (buf_error(&k->out) < 0 || wsclient_send(&k->socket, k->out.data, k->out.length) < 0)
+        fputs("carrel: kernel: a message is too large, or the kernel does not read; it was dropped\n", stderr);
+}
+
+/* The server answers in a dead kernel's place what is still to be answered, as an error of the cell. Here the program
+ * looks at this process and must find it dead: nbclient's DeadKernelError is that, and no error of a cell. */
+static bool tells_death(struct kernel_run *k, const struct wire *w)
+{
+    static const char own[] = "\"session\":\"carrel\"", name[] = "\"DeadKernelError\"";
+    const struct iovec *header = &w->part[WIRE_HEADER], *content = &w->part[WIRE_CONTENT];
+
+    if (!memmem(header->iov_base, header->iov_len, own, strlen(own)) ||
+        !memmem(content->iov_base, content->iov_len, name, strlen(name)))
+        return false;
+    json_t *said = json_loadb(content->iov_base, content->iov_len, 0, NULL);
+    fprintf(stderr, "carrel: kernel: %s\n", parse_quote(text_of(said, "evalue")).text);
+    json_decref(said);
+    k->ending = true;
+    k->status = 1;
+    return true;
+}
+
+static void on_answer(const char *data, size_t size, void *arg)
+{
+    struct kernel_run *k = arg;
+    struct wire w;
+
+    if (wire_from_v1(data, size, &w) < 0 || k->ending || tells_death(k, &w))
+        return;
+    zmq_tell(k->zmq, &w, k->id);
+    /* The server would start another one in its place; but Jupyter's own programs look at this process, and decide. */
+    const struct iovec *content = &w.part[WIRE_CONTENT];
+    if (strcmp(w.channel, "iopub") == 0 && w.part[WIRE_PARENT].iov_len <= 2 &&
+        (memmem(content->iov_base, content->iov_len, "\"dead\"", 6) ||
+         memmem(content->iov_base, content->iov_len, "\"restarting\"", 12))) {
+        k->ending = true;
+        k->status = 1;
+    }
+}
+
+static void on_signal(struct kernel_run *k)
+{
+    struct signalfd_siginfo info;
+    struct err e;
+    json_t *answer = NULL;
+    char rest[] = "/kernels/default/interrupt";
+
+    if (read(k->signals, &info, sizeof info) != sizeof info)
+        return;
+    if (info.ssi_signo != SIGINT) {
+        k->ending = true;
+        return;
+    }
+    if (client_ask(&k->client, "POST", target_box(k->box, rest), NULL, &answer, &e) >= 0)
+        json_decref(answer);
+}
+
+/* ---- the loop ---- */
+
+static int turn(struct kernel_run *k, int wait_ms)
+{
+    enum { POLL_SOCKET = ZMQ_POLLS, POLL_SIGNALS, POLL_PARENT, POLLS };
+    struct pollfd fds[POLLS];
+
+    zmq_poll(k->zmq, fds);
+    fds[POLL_SOCKET] = (struct pollfd){ .fd = k->socket.closed ? -1 : k->socket.x->fd,
+                                        .events = k->socket.out.length ? POLLIN | POLLOUT : POLLIN };
+    fds[POLL_SIGNALS] = (struct pollfd){ .fd = k->signals, .events = POLLIN };
+    fds[POLL_PARENT] = (struct pollfd){ .fd = k->parent, .events = POLLIN };
+    if (poll(fds, POLLS, wait_ms) < 0 && errno != EINTR)
+        return -errno;
+    zmq_work(k->zmq, fds);
+    if (fds[POLL_SOCKET].revents & POLLOUT && wsclient_write(&k->socket) < 0)
+        k->socket.closed = true;
+    if (fds[POLL_SOCKET].revents & (POLLIN | POLLHUP | POLLERR) && wsclient_read(&k->socket, on_answer, k) < 0)
+        k->socket.closed = true;
+    if (fds[POLL_SIGNALS].revents)
+        on_signal(k);
+    if (fds[POLL_PARENT].revents) {
+        k->ending = true;
+        k->parent = fd_close(k->parent);
+    }
+    return 0;
+}
+
+static int serve(struct kernel_run *k)
+{
+    while (!k->ending && !k->socket.closed)
+        if (turn(k, -1) < 0)
+            return EXIT_CLIENT;
+    if (k->socket.closed && !k->ending) {
+        tell(k, "iopub", "status", NULL, "{\"execution_state\":\"dead\"}");
+        fputs("carrel: kernel: the server has closed the connection\n", stderr);
+        k->status = SERVER_GONE;
+    }
+    uint64_t end = clock_monotonic_us() + FLUSH_MS * 1000ull;
+    while (!zmq_is_flushed(k->zmq) && clock_monotonic_us() < end)
+        if (turn(k, 10) < 0)
+            break;
+    return k->status;
+}
+
+static int catch_signals(void)
+{
+    sigset_t ours;
+
+    sigemptyset(&ours);
+    sigaddset(&ours, SIGINT);
+    sigaddset(&ours, SIGTERM);
+    sigaddset(&ours, SIGHUP);
+    return sigprocmask(SIG_BLOCK, &ours, NULL) < 0 ? -1 : signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* The process that has started us, as a whole: the kernel's signal for a parent's death comes when the thread ends that
+ * did it, and programs start kernels in threads that live for one request. Who is nobody's child any more by now was
+ * meant to live on. */
+static void watch_parent(struct kernel_run *k)
+{
+    pid_t parent = getppid();
+
+    k->parent = (int)syscall(SYS_pidfd_open, parent, 0);
+    if (k->parent < 0 && errno != ESRCH)
+        (void)prctl(PR_SET_PDEATHSIG, SIGTERM);     /* it is in another namespace, or Linux is older than pidfds */
+    if (getppid() != parent)
+        k->ending = true;
+}
+
+static int run(struct kernel_run *k)
+{
+    struct err e = { 0 };
+    int status = EXIT_CLIENT;
+
+    k->zmq->on_message = on_request;
+    k->zmq->arg = k;
+    buf_init(&k->out, ZMTP_MESSAGE_MOST);
+    k->signals = catch_signals();
+    watch_parent(k);
+    if (zmq_open(k->zmq, k->file, &e) < 0)
+        return client_complain(&e);
+    if (k->signals < 0 || find_server(k, &e) < 0)
+        (void)client_complain(&e);
+    else if (make_box(k) == 0 && make_kernel(k) == 0)
+        status = serve(k);
+    delete_box(k);
+    wsclient_done(&k->socket);
+    zmq_close(k->zmq);
+    private_server_end(&k->own);
+    fd_close(k->signals);
+    fd_close(k->parent);
+    buf_done(&k->out);
+    return status;
+}
+
+int client_kernel(int argc, char **argv)
+{
+    static const struct flag flags[] = {
+        { "f", 'f', true, set_file },
+        { "python", 0, true, set_python },
+        { "template", 0, true, set_template },
+        { "memory", 'm', true, set_memory },
+        { "cpus", 0, true, set_cpus },
+        { "pids", 0, true, set_pids },
+        { "disk", 0, true, set_disk },
+        { "env", 'e', true, set_env },
+        { "spec", 0, true, set_spec },
+        { "no-mount", 0, false, set_no_mount },
+    };
+    struct kernel_run k = { .client = { .name = "kernel", .usage = usage, .may_lack_server = true },
+                            .zmq = calloc(1, sizeof *k.zmq), .limits = json_object(), .env = json_object(),
+                            .signals = -1, .parent = -1 };
+    struct words words;
+    argc = given_arguments(argc, argv, k.env);
+    int status = client_begin(&k.client, argc, argv, flags, sizeof flags / sizeof *flags, &k, false, &words);
+
+    if (status < 0 && (words.n > 0 || !k.file))
+        status = client_misused(&k.client, words.n > 0 ? "'%s' is not an option" : "-f CONNECTION_FILE is missing%s",
+                                words.n > 0 ? parse_quote(words.at[0]).text : "");
+    if (status < 0) {
+        given_environment(k.env, k.spec);
+        status = k.zmq ? run(&k) : EXIT_CLIENT;
+    }
+    free(k.zmq);
+    json_decref(k.limits);
+    json_decref(k.env);
+    return status;
+}

@@ -1,0 +1,259 @@
+/* this process --> guardian --> carrel-server serve
+ *
+ * The guardian holds nothing but the read end of a pipe. When the pipe closes, because this process has ended in
+ * whatever way, it ends the server, waits for it and removes the folder, which it has made itself: whenever our process
+ * is killed, either there is no folder yet or somebody who removes it. It is in a session of its own, so that what a
+ * terminal or a notebook sends to our process group does not reach the server. */
+#define _GNU_SOURCE
+#include "client/wire/private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/guest.h"
+#include "base/parse.h"
+#include "proto/defaults.h"
+#include "proto/places.h"
+
+enum { START_MS = 60000, END_MS = 60000, POLL_MS = 5, ARGUMENTS = 64, SAID = 200 };
+
+/* What the guardian tells us first. */
+struct place {
+    int  error;
+    char folder[24];
+};
+
+static int remove_one(const char *path, const struct stat *status, int type, struct FTW *where)
+{
+    (void)status;
+    (void)type;
+    (void)where;
+    (void)remove(path);
+    return 0;
+}
+
+static _Noreturn void serve(const char *folder, char *const *settings)
+{
+    char socket[128], state[128], run[128], log[128];
+    /* Without the file of settings, which is for the server that everybody uses: what that listens to is taken. */
+    char *argv[ARGUMENTS] = { "carrel-server", "serve", "--no-config", "--socket", socket, "--state", state, "--run",
+                              run };
+    size_t n = 9;
+
+    snprintf(socket, sizeof socket, "%s/" PLACES_SOCKET_NAME, folder);
+    snprintf(state, sizeof state, "%s/state", folder);
+    snprintf(run, sizeof run, "%s/run", folder);
+    snprintf(log, sizeof log, "%s/log", folder);
+    for (; settings && *settings && n < ARGUMENTS - 2; settings++) {
+        argv[n++] = "--set";
+        argv[n++] = *settings;
+    }
+    int null = open("/dev/null", O_RDONLY), out = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    if (prctl(PR_SET_PDEATHSIG, SIGTERM) < 0 || null < 0 || out < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0 ||
+        dup2(out, 2) < 0)
+        _exit(125);
+    execv("/proc/self/exe", argv);
+    _exit(125);
+}
+
+static _Noreturn void guard(char *const *settings, int alive, int told)
+{
+    struct place place = { .folder = "/tmp/carrel-XXXXXX" };
+    const char *folder = place.folder;
+    sigset_t all, none;
+    pid_t parent = getpid();
+
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    /* As root the front has an id of its own and must reach what is below; the state itself is closed to others. An
+     * ordinary user's is for nobody else. */
+    if (!mkdtemp(place.folder) || chmod(folder, geteuid() == 0 ? 0711 : 0700) < 0)
+        place.error = errno;
+    if (write(told, &place, sizeof place) != sizeof place || place.error) {
+        (void)rmdir(folder);
+        _exit(125);
+    }
+    /* Others may wait for what our process had open to be closed: a launcher's ports, for its successor. */
+    if (alive > 3)
+        (void)syscall(SYS_close_range, 3, (unsigned)alive - 1, 0);
+    (void)syscall(SYS_close_range, (unsigned)alive + 1, ~0U, 0);
+    (void)setsid();
+    pid_t pid = fork();
+    if (pid == 0) {
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
+        if (getppid() != parent)
+            _exit(125);
+        serve(folder, settings);
+    }
+    int pidfd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+    struct pollfd ends[2] = { { .fd = alive, .events = POLLIN }, { .fd = pidfd, .events = POLLIN } };
+    (void)syscall(SYS_close_range, 0, 2, 0);
+    while (pidfd >= 0 && poll(ends, 2, -1) < 0 && errno == EINTR)
+        ;
+    if (pidfd >= 0) {
+        (void)kill(pid, SIGTERM);
+        if (poll(&ends[1], 1, END_MS) == 0)
+            (void)kill(pid, SIGKILL);
+        (void)waitpid(pid, NULL, 0);
+    }
+    (void)nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    _exit(0);
+}
+
+static bool is_ready(const struct server *s)
+{
+    struct exchange *x = malloc(sizeof *x);
+    struct err ignored;
+    bool ready = x && access(s->address, F_OK) == 0 &&
+                 exchange_open(x, s, "GET", "/readyz", "Connection: close\r\n", EXCHANGE_NO_BODY, &ignored) == 0;
+
+    if (ready) {
+        ready = exchange_answer(x, &ignored) == 0 && x->status == 200;
+        exchange_close(x);
+    }
+    free(x);
+    return ready;
+}
+
+/* The last line of its log. */
+static void last_words(const char *folder, char said[SAID])
+{
+    char path[128], text[65536];
+
+    snprintf(path, sizeof path, "%s/log", folder);
+    snprintf(said, SAID, "it said nothing");
+    ssize_t n = fd_read_file(AT_FDCWD, path, text, sizeof text);
+    if (n <= 0)
+        return;
+    if (text[n - 1] == '\n')
+        text[n - 1] = '\0';
+    const char *line = strrchr(text, '\n');
+    snprintf(said, SAID, "%.190s", line ? line + 1 : text);
+}
+
+/* Where on PATH it is; the folder alone, in ret. */
+static bool find_folder(const char *name, char ret[PATH_MAX])
+{
+    const char *path = getenv("PATH");
+
+    for (const char *at = path ? path : BOX_PATH; *at; at += strcspn(at, ":"), at += *at == ':') {
+        char whole[PATH_MAX], folder[PATH_MAX];
+        snprintf(folder, sizeof folder, "%.*s", (int)strcspn(at, ":"), at);
+        if (folder[0] == '/' && snprintf(whole, sizeof whole, "%s/%s", folder, name) < (int)sizeof whole &&
+            access(whole, X_OK) == 0)
+            return realpath(folder, ret);
+    }
+    errno = ENOENT;
+    return false;
+}
+
+int private_server_python(const char *python, char setting[PRIVATE_SETTING], struct err *e)
+{
+    char folder[PATH_MAX], above[PATH_MAX];
+    const char *slash = strrchr(python, '/'), *name = slash ? slash + 1 : python;
+    bool found = false;
+
+    if (!slash)
+        found = find_folder(name, folder);
+    else if (snprintf(above, sizeof above, "%.*s/", (int)(slash - python), python) < (int)sizeof above)
+        found = access(python, X_OK) == 0 && realpath(above, folder);
+    if (!found)
+        return err_set(e, errno, STEP_USAGE, "--python %s: %s", parse_quote(python).text, strerror(errno));
+    if (snprintf(setting, PRIVATE_SETTING, "templates.python.python=%s/%s", folder, name) >= PRIVATE_SETTING)
+        return err_set(e, ENAMETOOLONG, STEP_USAGE, "--python: the path is too long");
+    return 0;
+}
+
+/* Two names of an interpreter in one folder are the same environment. */
+static bool is_same_folder(const char *one, const char *other)
+{
+    const char *slash = strrchr(one, '/'), *last = strrchr(other, '/');
+
+    return slash && last && slash - one == last - other && memcmp(one, other, (size_t)(slash - one)) == 0;
+}
+
+int private_server_find(struct client *c, bool names_template, struct err *e)
+{
+    const char *url = getenv("CARREL_URL");
+    char own[GUEST_PATH];
+    json_t *info = NULL;
+    int r = server_find(c->url, &c->server, e);
+
+    if (r < 0 || c->url || (url && url[0]) || names_template || !guest_find_own_python(own, sizeof own) ||
+        !guest_has_ipykernel(own))
+        return r;
+    r = client_ask(c, "GET", "/v1/info", NULL, &info, e);
+    const char *theirs = text_of(json_array_get(json_object_get(info, "templates"), 0), "python");
+    bool is_ours = r == 200 && is_same_folder(theirs, own);
+    json_decref(info);
+    return is_ours ? 0 : err_set(e, ENOENT, STEP_USAGE, "the server's kernels are not of %s", own);
+}
+
+int private_server_start(struct private_server *p, char *const *settings, struct server *ret, struct err *e)
+{
+    struct place place = { .error = ECHILD };
+    const char *folder = place.folder;
+    char url[64], said[SAID];
+    int alive[2], told[2];
+
+    if (pipe2(alive, O_CLOEXEC) < 0)
+        return err_set(e, errno, STEP_MEMORY, "pipe");
+    if (pipe2(told, O_CLOEXEC) < 0) {
+        fd_close(alive[0]);
+        fd_close(alive[1]);
+        return err_set(e, errno, STEP_MEMORY, "pipe");
+    }
+    *p = (struct private_server){ .guardian = fork(), .alive = alive[1] };
+    if (p->guardian == 0) {
+        fd_close(alive[1]);
+        fd_close(told[0]);
+        guard(settings, alive[0], told[1]);
+    }
+    fd_close(alive[0]);
+    fd_close(told[1]);
+    int got = fd_read_all(told[0], &place, sizeof place);
+    fd_close(told[0]);
+    if (got < 0 || place.error) {
+        private_server_end(p);
+        return err_set(e, place.error, STEP_USAGE, "a folder for a server of our own: %s", strerror(place.error));
+    }
+    snprintf(url, sizeof url, "unix:%s/" PLACES_SOCKET_NAME, folder);
+    int r = server_parse(url, ret, e);
+    uint64_t end = clock_monotonic_us() + START_MS * 1000ull;
+    while (r == 0 && !is_ready(ret)) {
+        if (p->guardian < 0 || waitpid(p->guardian, NULL, WNOHANG) != 0 || clock_monotonic_us() > end) {
+            last_words(folder, said);
+            r = err_set(e, ECHILD, STEP_USAGE, "a server of our own did not start: %s", said);
+        }
+        (void)poll(NULL, 0, POLL_MS);
+    }
+    if (r < 0)
+        private_server_end(p);
+    return r;
+}
+
+void private_server_end(struct private_server *p)
+{
+    if (p->guardian == 0)
+        return;
+    p->alive = fd_close(p->alive);
+    if (p->guardian > 0)
+        while (waitpid(p->guardian, NULL, 0) < 0 && errno == EINTR)
+            ;
+    p->guardian = 0;
+}

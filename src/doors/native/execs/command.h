@@ -1,0 +1,26 @@
+/* What the files about commands share: starting one, following its output. */
+#ifndef CARREL_DOORS_NATIVE_EXECS_COMMAND_H
+#define CARREL_DOORS_NATIVE_EXECS_COMMAND_H
+
+#include "doors/native/door.h"
+#include "front/execs/exec_io.h"
+#include "front/execs/exec_request.h"
+
+/* --- execs.c: {"rows":24,"cols":80} and {"signal":"TERM"} --- */
+MUST_CHECK int command_resize(struct exec *x, json_t *root, struct err *e);
+MUST_CHECK int command_signal(struct exec *x, json_t *root, struct err *e);
+
+/* --- stream.c --- */
+enum stream_flag {
+    STREAM_FOLLOW = 1,      /* until the command ends; else what there is */
+    STREAM_STARTED = 2,     /* with a first line that names the command */
+    STREAM_KILL = 4,        /* if the client goes away before, the command is killed */
+};
+/* Sends the output from offset on, as lines of JSON. */
+void stream_output(struct ask *a, struct exec *x, uint64_t offset, unsigned flags);
+/* The command as it is now, with what it wrote. */
+void reply_result(struct ask *a, const struct exec *x);
+/* The last line of a stream, and what a WebSocket says at the end. Owned by the caller. */
+char *stream_exit_text(const struct exec *x);
+
+#endif

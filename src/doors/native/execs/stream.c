@@ -1,0 +1,224 @@
+/* Output for clients, from the log: as lines of JSON that follow the command, or as one answer when it has ended. A
+ * line is one frame of the log, so that its offsets are places where a client can go on after a broken connection.
+ * Bytes that are not UTF-8, or that JSON would blow up, travel as base64. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <openssl/evp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/jsonout.h"
+#include "base/list.h"
+#include "doors/native/execs/command.h"
+#include "http/wsframe.h"
+
+enum { PIECE_MAX = 1 << 20, TURN_BYTES = 1 << 20, RESULT_MAX = 16 << 20, TEXT_MAX = 8 << 20 };
+
+static char piece[PIECE_MAX];       /* of the frame that is being handed on; used by nobody across calls */
+
+struct stream {
+    struct ask          *ask;
+    struct exec         *exec;
+    struct exec_follower follower;
+    struct loop_task     task;
+    uint64_t             at;
+    unsigned             flags;         /* enum stream_flag */
+    bool                 over;
+};
+
+/* How long the text would be in JSON. */
+static size_t json_length(const char *data, size_t size)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < size; i++) {
+        unsigned char c = (unsigned char)data[i];
+        n += c < 0x20 ? (c == '\n' || c == '\t' || c == '\r' ? 2 : 6) : c == '"' || c == '\\' ? 2 : 1;
+    }
+    return n;
+}
+
+static void add_base64(struct jsonout *j, const char *key, const char *data, size_t size)
+{
+    unsigned char *text = malloc(size / 3 * 4 + 5);
+
+    if (!text) {
+        j->out->failure = ENOMEM;
+        return;
+    }
+    int n = EVP_EncodeBlock(text, (const unsigned char *)data, (int)size);
+    jsonout_bytes(j, key, (const char *)text, (size_t)n);
+    free(text);
+}
+
+static void add_line(struct buf *line, const struct exec_frame *frame, const char *data, size_t size, uint64_t from,
+                     uint64_t to)
+{
+    struct jsonout j;
+
+    jsonout_init(&j, line);
+    jsonout_open_object(&j, NULL);
+    jsonout_string(&j, "type", frame->stream == 2 ? "stderr" : "stdout");
+    if (wsframe_is_utf8(data, size) && json_length(data, size) <= size / 3 * 4 + 64)
+        jsonout_bytes(&j, "data", data, size);
+    else
+        add_base64(&j, "data_base64", data, size);
+    jsonout_unsigned(&j, "offset", from);
+    jsonout_unsigned(&j, "next", to);
+    jsonout_close(&j);
+    if (jsonout_finish(&j) < 0 && !line->failure)
+        line->failure = EINVAL;
+    buf_add_char(line, '\n');
+}
+
+char *stream_exit_text(const struct exec *x)
+{
+    json_t *o = json_pack("{s:s,s:s,s:I}", "type", "exit", "exec", x->id, "offset", (json_int_t)x->log_bytes),
+           *about = exec_json(x);
+    char *text = NULL;
+
+    if (o && about && json_object_update_missing(o, about) == 0)
+        text = json_dumps(o, ASK_DUMP);
+    json_decref(about);
+    json_decref(o);
+    return text;
+}
+
+static void finish(struct stream *s)
+{
+    s->over = true;
+    exec_unfollow(&s->follower);
+    if (s->exec->state == EXEC_ENDED) {
+        char *text = stream_exit_text(s->exec);
+        const struct iovec v[] = { { text, text ? strlen(text) : 0 }, { (void *)(uintptr_t)"\n", 1 } };
+        if (!text || http_reply_writev(s->ask->r, v, 2) < 0)
+            http_request_abort(s->ask->r);
+        free(text);
+    }
+    http_reply_finish(s->ask->r);
+}
+
+/* Sends what can be sent without waiting. */
+static void pump(struct stream *s)
+{
+    size_t turn = 0;
+
+    while (!s->over && http_reply_room(s->ask->r) > 0) {
+        struct exec_frame frame;
+        uint32_t part = 0;
+        uint64_t from = s->at;
+        struct buf line;
+        if (turn >= TURN_BYTES) {
+            loop_task_add(s->ask->r->loop, &s->task);
+            return;
+        }
+        bool ended = s->exec->state == EXEC_ENDED;
+        ssize_t n = exec_log_read(s->exec, &s->at, &part, &frame, piece, sizeof piece);
+        if (n == 0 && !ended && (s->flags & STREAM_FOLLOW))
+            return;
+        if (n == 0) {
+            finish(s);
+            return;
+        }
+        buf_init(&line, TEXT_MAX);
+        if (n > 0)
+            add_line(&line, &frame, piece, (size_t)n, from, s->at);
+        /* Not over: what it is about ends with the request, if it is to. */
+        if (n < 0 || part || buf_error(&line) < 0 || http_reply_write(s->ask->r, line.data, line.length) < 0)
+            http_request_abort(s->ask->r);
+        turn += line.length;
+        buf_done(&line);
+    }
+}
+
+static void on_change(struct exec_follower *f)
+{
+    pump(container_of(f, struct stream, follower));
+}
+
+static void on_task(struct loop_task *t)
+{
+    pump(container_of(t, struct stream, task));
+}
+
+static void on_writable(struct http_request *r)
+{
+    pump(((struct ask *)r->owner)->work);
+}
+
+static void on_end(struct ask *a, enum http_end how)
+{
+    struct stream *s = a->work;
+    struct err ignored;
+
+    (void)how;
+    exec_unfollow(&s->follower);
+    loop_task_cancel(a->r->loop, &s->task);
+    /* Over: there is nothing to end, and the exec may be forgotten. */
+    if ((s->flags & STREAM_KILL) && !s->over && s->exec->state != EXEC_ENDED)
+        (void)!exec_signal(s->exec, SIGKILL, &ignored);
+}
+
+void stream_output(struct ask *a, struct exec *x, uint64_t offset, unsigned flags)
+{
+    struct stream *s = arena_alloc(&a->r->arena, sizeof *s);
+    char line[96];
+
+    if (!s || http_reply_header(a->r, "Content-Type", "application/x-ndjson") < 0
+        || http_reply_header(a->r, "Cache-Control", "no-store") < 0 || http_reply_start(a->r, 200, HTTP_CHUNKED) < 0) {
+        http_request_abort(a->r);
+        return;
+    }
+    *s = (struct stream){
+        .ask = a, .exec = x, .at = offset, .flags = flags, .follower.on_change = on_change, .task.on_run = on_task
+    };
+    a->work = s;
+    a->on_end = on_end;
+    a->r->on_writable = on_writable;
+    exec_follow(x, &s->follower);
+    if (flags & STREAM_STARTED) {
+        snprintf(line, sizeof line, "{\"type\":\"started\",\"exec\":\"%s\"}\n", x->id);
+        if (http_reply_write(a->r, line, strlen(line)) < 0)
+            http_request_abort(a->r);
+    }
+    pump(s);
+}
+
+/* ---- one answer ---- */
+
+static void add_text(struct jsonout *j, const char *key, const char *key_base64, const struct buf *b)
+{
+    const char *data = buf_string(b);
+
+    jsonout_bytes(j, key, data, b->length);
+    if (!wsframe_is_utf8(data, b->length))
+        add_base64(j, key_base64, data, b->length);
+}
+
+void reply_result(struct ask *a, const struct exec *x)
+{
+    struct buf output[2], tail, all;
+    struct jsonout j;
+    bool cut;
+
+    buf_init(&output[0], RESULT_MAX);
+    buf_init(&output[1], RESULT_MAX);
+    buf_init(&tail, (size_t)RESULT_MAX * 8);
+    buf_init(&all, (size_t)RESULT_MAX * 8 + BODY_LARGE);
+    (void)exec_io_collect(x, output, RESULT_MAX, &cut);
+    jsonout_init(&j, &tail);
+    jsonout_open_object(&j, NULL);
+    add_text(&j, "stdout", "stdout_base64", &output[0]);
+    add_text(&j, "stderr", "stderr_base64", &output[1]);
+    jsonout_bool(&j, "cut", cut);
+    jsonout_close(&j);
+    if (jsonout_finish(&j) < 0 && !tail.failure)
+        tail.failure = ENOMEM;
+    reply_join(&all, exec_json(x), &tail);
+    buf_done(&output[0]);
+    buf_done(&output[1]);
+    buf_done(&tail);
+    reply_buf(a, 200, &all);
+}

@@ -1,0 +1,26 @@
+/* Shared by config.c (what the keys mean) and config_file.c (the YAML around them). */
+#ifndef CARREL_FRONT_CONFIG_CONFIG_PRIVATE_H
+#define CARREL_FRONT_CONFIG_CONFIG_PRIVATE_H
+
+#include "front/config/config.h"
+
+enum config_shape { CONFIG_UNKNOWN, CONFIG_SCALAR, CONFIG_BOOL, CONFIG_LIST, CONFIG_MAP, CONFIG_SECTION };
+
+/* What kind of thing stands behind a key: "listen", "defaults" (a section), "defaults.memory", "roots" (a map with free
+ * names). */
+enum config_shape config_shape(const struct config *c, const char *key);
+
+/* Of config.c, for the file of the templates. */
+MUST_CHECK int config_check_path(const char *name, const char *value, struct err *e);
+MUST_CHECK int config_check_name(const char *section, const char *name, struct err *e);
+
+/* config_template.c: keys that begin with "templates". */
+bool           config_template_owns(const char *key);
+enum config_shape config_template_shape(const char *key);
+MUST_CHECK int config_template_set(struct config *c, const char *key, const char *value, struct err *e);
+void           config_template_defaults(struct config *c);
+
+/* ": did you mean X?" in the caller's storage, or "". */
+const char *config_suggest(const struct config *c, const char *key, char *text, size_t size);
+
+#endif

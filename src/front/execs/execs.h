@@ -1,0 +1,141 @@
+/* Commands in boxes. Output goes from the command's pipes into a log file by splice(2), so that a front that dies at
+ * any moment loses and doubles nothing; whoever wants the output follows the log from an offset.
+ *
+ * Log: frames of struct exec_frame and then that many bytes. A frame whose bytes are not all there yet is being
+ * written. */
+#ifndef CARREL_FRONT_EXECS_EXECS_H
+#define CARREL_FRONT_EXECS_EXECS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "http/loop.h"
+#include "proto/keeper.h"
+#include "proto/names.h"
+
+struct box;
+struct front;
+struct kernel;
+struct service;
+
+struct exec_frame {
+    uint32_t size;
+    uint8_t  stream;        /* 1: stdout (also of a terminal), 2: stderr */
+    uint8_t  reserved[3];
+    int64_t  time_ms;
+};
+
+enum exec_state { EXEC_STARTING, EXEC_RUNNING, EXEC_ENDED };
+
+/* What else there is to say of its end. */
+enum exec_reason {
+    EXEC_REASON_NONE,
+    EXEC_REASON_STOPPED,        /* its box was */
+    EXEC_REASON_OUTPUT_LOST,    /* the end of its output could not be stored */
+    EXEC_REASONS
+};
+
+struct exec_options {
+    char      **argv, **env;        /* NULL-terminated; env complete */
+    const char *cwd;                /* NULL: the home directory */
+    bool        terminal;
+    uint16_t    rows, columns;      /* 0: not told */
+    uint32_t    user, group;        /* 0: the box's own; else the id in the box, plus one */
+    bool        background;
+    bool        delete_box;         /* when it has ended */
+    bool        with_stdin;         /* else /dev/null */
+    bool        link;               /* standard input is a kernel's link; what is printed goes to the kernel */
+    bool        fork;               /* from the zygote of the box's family */
+    json_t     *kernel;             /* lent: what the next front must know of the kernel or service; NULL: it is none */
+    uint64_t    timeout_ms, output_bytes;
+};
+
+/* Somebody who follows the log. Embedded in its owner. on_change: there is more, or the exec's state has changed. */
+struct exec_follower {
+    struct exec_follower *next, **back;
+    void (*on_change)(struct exec_follower *f);
+};
+
+struct exec {
+    struct exec          *next;         /* in its box */
+    struct box           *box;          /* an exec ends before its box does */
+    char                  id[16];
+    uint64_t              number;
+    enum exec_state       state;
+    unsigned              slot;
+    bool                  background, terminal, delete_box;
+    bool                  is_kept;      /* the keeper has it: it goes on if this front dies */
+    struct loop_fd out, err,
+        in; /* fds owned: read ends, write end (or the terminal's master as out, with in a duplicate) */
+    int                   log;          /* owned; -1: nothing was written yet, or the exec has ended */
+    uint64_t              log_bytes;    /* complete frames only */
+    uint64_t              log_at;       /* where the next byte goes */
+    uint16_t              rows, columns;
+    uint64_t              output_bytes, output_limit;
+    uint32_t              owed;         /* bytes of a frame whose header is written */
+    uint8_t               owed_stream;
+    bool                  over_limit, killed_by_caller;
+    bool                  is_ending;    /* its end is being told; whoever hears it may start others */
+    bool                  stuck;        /* the log cannot be written for now; room_timer tries again */
+    struct loop_timer     room_timer;
+    int64_t               end_waits;    /* since when its end waits for that; 0: it does not */
+    int                   early_signal; /* asked for while it started; 0: none */
+    json_t               *argv;         /* owned: for show */
+    uint32_t              shown_bytes;  /* of it */
+    bool                  is_argv_cut;  /* only its beginning is there */
+    char                 *cwd;          /* owned or NULL */
+    uint32_t              user, group;  /* as in struct exec_options */
+    int64_t               started_ms, ended_ms;
+    uint64_t              started_us;
+    /* Once ended: */
+    struct event          end;
+    struct err            failure;      /* it never ran; code 0: it did */
+    char                 *failure_text; /* owned: what was told of it before a restart; NULL: failure says all */
+    enum outcome          outcome;      /* OUTCOME_NONE: it never ran */
+    enum exec_reason      reason;
+    struct exec_follower *followers;
+    int                   link;         /* owned: our end of a kernel's link; -1: none */
+    const char           *way;          /* how its process came to be: one of kernel_way_names; NULL: not known yet */
+    json_t               *about_kernel; /* owned; NULL: it is neither a kernel nor a service's worker */
+    struct kernel        *kernel;       /* NULL: none, or it has been forgotten */
+    struct service       *service;      /* the same */
+    void (*on_stdin)(struct exec *x, void *arg);    /* there is room again */
+    void                 *stdin_arg;
+};
+
+/* Starts a command. The exec is in *ret at once; followers hear how it goes on. -errno: the box is not running, too
+ * many execs, no memory. */
+MUST_CHECK int exec_start(struct box *box, const struct exec_options *options, struct exec **ret, struct err *e);
+struct exec   *exec_find(struct box *box, const char *id);
+
+void           exec_follow(struct exec *x, struct exec_follower *f);
+void           exec_unfollow(struct exec_follower *f);
+
+/* Reads the log at *offset (a frame boundary): fills frame and up to size bytes of its data, moves *offset past the
+ * frame if all of it fitted. Returns bytes, 0 if there is nothing (yet), -errno. For a frame larger than size,
+ * *ret_part says how far inside it we are; pass it back in. */
+ssize_t exec_log_read(const struct exec *x, uint64_t *offset, uint32_t *part, struct exec_frame *frame, void *data,
+                      size_t size);
+
+/* Bytes taken, -EAGAIN (on_stdin will come), -EPIPE. */
+ssize_t        exec_stdin_write(struct exec *x, const void *data, size_t size);
+void           exec_stdin_close(struct exec *x);
+MUST_CHECK int exec_resize(struct exec *x, uint16_t rows, uint16_t columns, struct err *e);
+/* To the process group. */
+MUST_CHECK int exec_signal(struct exec *x, int signal, struct err *e);
+
+json_t        *exec_json(const struct exec *x);
+
+/* Called by boxes.c. */
+void           execs_on_keeper_event(struct box *box, const struct event *event, int *fds, size_t n_fds);
+void           execs_lost(struct box *box, const char *reason);
+/* The keeper has told of all that it runs: what it did not tell of was never started. */
+void           execs_synced(struct box *box);
+MUST_CHECK int execs_load(struct box *box, struct err *e);
+void           execs_free(struct box *box);
+/* Removes their logs. */
+void           execs_forget(struct box *box);
+
+#endif

@@ -1,0 +1,172 @@
+/* One layout everywhere: v1.kernel.websocket.jupyter.org. Little endian u64: how many offsets, the offsets, then
+ * channel, header, parent, metadata, content and buffers one after the other; each part is from its offset to the next,
+ * the last offset is the end. The parts are JSON objects, which are looked at and not taken apart. */
+#define _GNU_SOURCE
+#include <endian.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "front/kernels/kernel_private.h"
+
+const char *const kernel_channel_names[KERNEL_CHANNELS] = { "shell", "control", "iopub", "stdin" };
+
+struct kernel_message *kernel_message_new(size_t size)
+{
+    struct kernel_message *m = malloc(sizeof *m + size + 1);
+
+    if (!m)
+        return NULL;
+    *m = (struct kernel_message){ .refs = 1, .size = size };
+    m->data[size] = '\0';
+    return m;
+}
+
+void kernel_message_ref(struct kernel_message *m)
+{
+    m->refs++;
+}
+
+void kernel_message_unref(struct kernel_message *m)
+{
+    if (m && --m->refs == 0)
+        free(m);
+}
+
+static uint64_t number_at(const struct kernel_message *m, size_t i)
+{
+    uint64_t value;
+
+    memcpy(&value, m->data + 8 * i, 8);
+    return le64toh(value);
+}
+
+/* Between the i-th offset and the next; the offsets are checked. */
+static struct iovec part_at(const struct kernel_message *m, size_t i)
+{
+    uint64_t from = number_at(m, 1 + i), to = number_at(m, 2 + i);
+
+    return (struct iovec){ .iov_base = (char *)(uintptr_t)m->data + from, .iov_len = (size_t)(to - from) };
+}
+
+struct iovec kernel_message_buffer(const struct kernel_message *m, unsigned i)
+{
+    return i < m->n_buffers ? part_at(m, 1 + KERNEL_PARTS + i) : (struct iovec){ 0 };
+}
+
+struct jsonslice kernel_message_part(const struct kernel_message *m, enum kernel_part part)
+{
+    return (struct jsonslice){ .data = m->part[part].iov_base, .size = m->part[part].iov_len };
+}
+
+static const char *read_offsets(struct kernel_message *m)
+{
+    if (m->size < KERNEL_MESSAGE_LEAST || m->size > KERNEL_MESSAGE_MOST)
+        return "a message of an impossible size";
+    uint64_t n = number_at(m, 0);
+    if (n < KERNEL_PARTS + 2 || n > KERNEL_PARTS + 2 + KERNEL_BUFFERS_MOST || 8 * (n + 1) > m->size)
+        return "a message with an impossible number of parts";
+    uint64_t last = 8 * (n + 1);
+    if (number_at(m, 1) != last)
+        return "a message whose parts do not begin after its offsets";
+    for (size_t i = 2; i <= n; i++) {
+        uint64_t next = number_at(m, i);
+        if (next < last || next > m->size)
+            return "a message with wrong offsets";
+        last = next;
+    }
+    if (last != m->size)
+        return "a message that does not end where its offsets say";
+    m->n_buffers = (unsigned)(n - KERNEL_PARTS - 2);
+    return NULL;
+}
+
+static const char *read_channel(struct kernel_message *m)
+{
+    struct iovec name = part_at(m, 0);
+
+    for (int i = 0; i < KERNEL_CHANNELS; i++)
+        if (name.iov_len == strlen(kernel_channel_names[i]) &&
+            memcmp(name.iov_base, kernel_channel_names[i], name.iov_len) == 0) {
+            m->channel = (enum kernel_channel)i;
+            return NULL;
+        }
+    return "a message on an unknown channel";
+}
+
+/* Absent is "", but what is there must be right. */
+static bool read_text(struct jsonslice header, const char *name, char *text, size_t size)
+{
+    struct jsonslice value = jsonscan_find(header, name);
+
+    text[0] = '\0';
+    return !value.data || (value.size == 4 && memcmp(value.data, "null", 4) == 0) || jsonscan_text(value, text, size);
+}
+
+const char *kernel_message_read(struct kernel_message *m)
+{
+    const char *wrong = read_offsets(m);
+
+    if (!wrong)
+        wrong = read_channel(m);
+    for (unsigned i = 0; i < KERNEL_PARTS && !wrong; i++) {
+        m->part[i] = part_at(m, 1 + i);
+        if (!jsonscan_is_object(m->part[i].iov_base, m->part[i].iov_len))
+            wrong = "a message with a part that is not a JSON object";
+    }
+    if (wrong)
+        return wrong;
+    struct jsonslice header = kernel_message_part(m, PART_HEADER), parent = kernel_message_part(m, PART_PARENT);
+    if (!read_text(header, "msg_type", m->type, sizeof m->type) || !m->type[0] ||
+        !read_text(header, "msg_id", m->id, sizeof m->id) || !m->id[0])
+        return "a message whose header lacks msg_id or msg_type";
+    if (!read_text(parent, "msg_type", m->parent_type, sizeof m->parent_type) ||
+        !read_text(parent, "msg_id", m->parent_id, sizeof m->parent_id) ||
+        !read_text(parent, "session", m->parent_session, sizeof m->parent_session))
+        return "a message with a wrong parent";
+    return NULL;
+}
+
+static void put_number(struct kernel_message *m, size_t i, uint64_t value)
+{
+    value = htole64(value);
+    memcpy(m->data + 8 * i, &value, 8);
+}
+
+int kernel_message_make(enum kernel_channel channel, const struct iovec part[KERNEL_PARTS], const struct iovec *buffer,
+                        unsigned n_buffers, struct kernel_message **ret, struct err *e)
+{
+    const char *name = kernel_channel_names[channel];
+    size_t n = KERNEL_PARTS + 2 + n_buffers, size = 8 * (n + 1) + strlen(name);
+
+    if (n_buffers > KERNEL_BUFFERS_MOST)
+        return err_set(e, EINVAL, STEP_USAGE, "a message may have %d buffers", KERNEL_BUFFERS_MOST);
+    for (unsigned i = 0; i < KERNEL_PARTS + n_buffers; i++) {
+        size_t more = i < KERNEL_PARTS ? part[i].iov_len : buffer[i - KERNEL_PARTS].iov_len;
+        if (more > KERNEL_MESSAGE_MOST || (size += more) > KERNEL_MESSAGE_MOST)
+            return err_set(e, EMSGSIZE, STEP_USAGE, "a message may have %d bytes", KERNEL_MESSAGE_MOST);
+    }
+    struct kernel_message *m = kernel_message_new(size);
+    if (!m)
+        return err_at(e, ENOMEM, STEP_MEMORY, 0, "message");
+    put_number(m, 0, n);
+    size_t at = 8 * (n + 1);
+    put_number(m, 1, at);
+    memcpy(m->data + at, name, strlen(name));
+    at += strlen(name);
+    for (unsigned i = 0; i < KERNEL_PARTS + n_buffers; i++) {
+        const struct iovec *from = i < KERNEL_PARTS ? &part[i] : &buffer[i - KERNEL_PARTS];
+        put_number(m, 2 + i, at);
+        if (from->iov_len)
+            memcpy(m->data + at, from->iov_base, from->iov_len);
+        at += from->iov_len;
+    }
+    put_number(m, n, at);
+    const char *wrong = kernel_message_read(m);
+    if (wrong) {
+        kernel_message_unref(m);
+        return err_set(e, EINVAL, STEP_USAGE, "this is %s", wrong);
+    }
+    *ret = m;
+    return 0;
+}

@@ -1,0 +1,470 @@
+/* WAITING (for its turn) -> sent -> replied and idle -> billed -> over. What ends a run early: its kernel's death; its
+ * time or its output is over, or its client is gone, which all begin with the interrupt ladder and end as the others
+ * do. Reply and idle come on two channels, so a stock kernel's may come in either order. The bill is read from
+ * the box's meter; while there is none it is asked for when the first of them is there, so that it comes about when the
+ * other does. */
+#define _GNU_SOURCE
+#include "front/kernels/kernel_run.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/jsonout.h"
+#include "base/list.h"
+#include "front/boxes/boxes.h"
+#include "front/front.h"
+#include "front/kernels/kernel_private.h"
+
+enum { START_PATIENCE_MS = 60000, REPLY_PATIENCE_MS = 5000 };
+
+static void begin_next(struct kernel *k);
+
+static void run_free(struct kernel_run *run)
+{
+    struct front *front = run->box->front;
+
+    loop_timer_cancel(front->loop, &run->timer);
+    loop_task_cancel(front->loop, &run->end_task);
+    boxes_cancel(front, run);
+    share_leave(&run->share);
+    free((char *)(uintptr_t)run->options.code);
+    free(run);
+}
+
+static void finish(struct kernel_run *run)
+{
+    struct metrics *m = &run->box->front->metrics;
+
+    if (run->over)
+        return;
+    run->over = true;
+    m->run_outcome[run->outcome]++;
+    if (!run->abandoned)
+        run->options.on_end(run);
+    run_free(run);
+}
+
+static void on_end_task(struct loop_task *t)
+{
+    finish(container_of(t, struct kernel_run, end_task));
+}
+
+static void bill(struct kernel_run *run, uint64_t cpu_us, uint64_t peak_bytes)
+{
+    uint64_t before_us = run->baseline_us > run->box->unbilled_us ? run->baseline_us : run->box->unbilled_us;
+
+    run->has_usage = true;
+    run->cpu_us = cpu_us > before_us ? cpu_us - before_us : 0;
+    run->peak_bytes = peak_bytes;
+    run->box->billed_us = cpu_us;
+}
+
+static void on_usage(struct box *box, const struct frame_usage *u, const struct err *e, void *arg)
+{
+    struct kernel_run *run = arg;
+
+    (void)box;
+    run->has_usage = true;
+    if (!e)
+        bill(run, u->cpu_us, u->memory_peak_bytes);
+    if (!run->kernel)
+        finish(run);
+}
+
+static void ask_usage(struct kernel_run *run)
+{
+    struct err ignored;
+    uint64_t cpu_us, peak_bytes;
+
+    if (run->wants_usage)
+        return;
+    run->wants_usage = true;
+    if (box_meter_read(run->box, &cpu_us, &peak_bytes))
+        bill(run, cpu_us, peak_bytes);
+    else
+        run->has_usage = box_usage(run->box, on_usage, run, &ignored) < 0;
+}
+
+/* The kernel has nothing more to do with it. */
+static void leave(struct kernel_run *run, enum outcome outcome, const char *reason)
+{
+    struct kernel *k = run->kernel;
+    struct kernel_run **at = &kernel_private(k)->runs;
+    struct loop *loop = k->front->loop;
+
+    run->outcome = outcome;
+    snprintf(run->reason, sizeof run->reason, "%s", reason);
+    run->wall_us = run->started_us ? loop_now_us() - run->started_us : 0;
+    memcpy(run->kernel_id, k->id, sizeof run->kernel_id);
+    snprintf(run->context, sizeof run->context, "%s", k->name);
+    run->way = kernel_way_names[k->way];
+    run->state = kernel_state_names[k->state];
+    run->restarts = k->restarts;
+    run->kernel = NULL;
+    loop_timer_cancel(loop, &run->timer);
+    kernel_detach(&run->client);
+    while (*at && *at != run)
+        at = &(*at)->next;
+    if (*at)
+        *at = run->next;
+    ask_usage(run);
+    if (run->has_usage)
+        loop_task_add(loop, &run->end_task);
+    begin_next(k);
+}
+
+static void end_of_dead(struct kernel_run *run)
+{
+    const struct kernel *k = run->kernel;
+    enum outcome outcome = k->outcome ? k->outcome : OUTCOME_ERROR;
+    char reason[200];
+
+    snprintf(reason, sizeof reason, "%s", k->reason);
+    if (!run->sent)
+        outcome = OUTCOME_DEAD;
+    else if (run->stopped)
+        outcome = run->stopped;
+    else if (outcome == OUTCOME_OK || outcome == OUTCOME_ERROR)
+        outcome = OUTCOME_DIED;
+    leave(run, outcome, reason);
+}
+
+static void end_of_cell(struct kernel_run *run)
+{
+    enum outcome outcome = OUTCOME_OK;
+
+    if (run->stopped)
+        outcome = run->stopped;
+    else if (strcmp(run->status, "ok") == 0)
+        outcome = OUTCOME_OK;
+    else if (strcmp(run->status, "aborted") == 0 || (strcmp(run->ename, "KeyboardInterrupt") == 0 &&
+                                                     run->interrupts != kernel_private(run->kernel)->interrupts))
+        outcome = OUTCOME_INTERRUPTED;
+    else
+        outcome = OUTCOME_ERROR;
+    struct kernel_private *p = kernel_private(run->kernel);
+    if (p->asked_us)
+        histogram_add(&run->box->front->metrics.first_result,
+                      loop_now_us() - (run->options.since_us ? run->options.since_us : p->asked_us));
+    p->asked_us = 0;
+    leave(run, outcome,
+          run->stopped == OUTCOME_TIMEOUT  ? "the cell ran longer than its timeout and was interrupted"
+          : run->stopped == OUTCOME_OUTPUT ? "the cell said more than its output limit and was interrupted"
+                                           : "");
+}
+
+/* ---- while it runs ---- */
+
+static void stop(struct kernel_run *run, enum outcome why)
+{
+    if (!run->stopped) {        /* only then: what it says from now on must not give it more time */
+        run->stopped = why;
+        loop_timer_set(run->kernel->front->loop, &run->timer, REPLY_PATIENCE_MS);
+    }
+    kernel_stop_cell(run->kernel, run->id);
+}
+
+/* Whoever says idle and busy in turns would climb the ladder's first step for ever. */
+static void give_up(struct kernel_run *run)
+{
+    loop_timer_set(run->kernel->front->loop, &run->timer, REPLY_PATIENCE_MS);
+    if (run->began)
+        kernel_condemn(run->kernel, run->stopped == OUTCOME_INTERRUPTED ? OUTCOME_KILLED : run->stopped,
+                       "the cell went on after it was interrupted, and the kernel was killed (SIGKILL)");
+}
+
+static void on_timeout(struct loop_timer *t)
+{
+    struct kernel_run *run = container_of(t, struct kernel_run, timer);
+
+    if (run->idle) {            /* there is nothing to interrupt, only a reply that never came */
+        leave(run, run->stopped ? run->stopped : OUTCOME_TIMEOUT,
+              "the kernel said that the cell was over and did not reply");
+        return;
+    }
+    if (run->stopped)
+        give_up(run);
+    else
+        stop(run, OUTCOME_TIMEOUT);
+    if (!run->began && run->kernel && run->kernel->state == KERNEL_STARTING)
+        kernel_condemn(run->kernel, OUTCOME_TIMEOUT, "the kernel did not start in time");
+}
+
+/* Its time counts from here: how long an interpreter takes to start is not the cell's doing. */
+static void note_begin(struct kernel_run *run)
+{
+    run->began = true;
+    if (run->stopped)
+        loop_timer_set(run->kernel->front->loop, &run->timer, REPLY_PATIENCE_MS);
+    else if (run->options.timeout_ms)
+        loop_timer_set(run->kernel->front->loop, &run->timer, run->options.timeout_ms);
+}
+
+static void note_reply(struct kernel_run *run, const struct kernel_message *m)
+{
+    struct jsonslice content = kernel_message_part(m, PART_CONTENT);
+    unsigned long long count;
+
+    run->replied = true;
+    if (!jsonscan_text(jsonscan_find(content, "status"), run->status, sizeof run->status))
+        snprintf(run->status, sizeof run->status, "error");
+    (void)jsonscan_text(jsonscan_find(content, "ename"), run->ename, sizeof run->ename);
+    if (jsonscan_number(jsonscan_find(content, "execution_count"), &count))
+        run->execution_count = count;
+}
+
+/* Once it has said both. */
+static void look_at_end(struct kernel_run *run)
+{
+    if (run->replied && run->idle)
+        end_of_cell(run);
+    else if (run->box->meter.cpu < 0)
+        ask_usage(run);
+}
+
+/* The beginning of a stream message: these bytes, still escaped, of its text. NULL: no memory. */
+static struct kernel_message *cut_stream(const struct kernel_message *m, struct jsonslice name, struct jsonslice text)
+{
+    struct iovec part[KERNEL_PARTS];
+    struct kernel_message *cut = NULL;
+    struct err ignored;
+    struct buf content;
+
+    buf_init(&content, name.size + text.size + 64);
+    buf_add_text(&content, "{\"name\":");
+    buf_add(&content, name.data ? name.data : "\"\"", name.data ? name.size : 2);
+    buf_add_text(&content, ",\"text\":\"");
+    buf_add(&content, text.data, text.size);
+    buf_add_text(&content, "\"}");
+    memcpy(part, m->part, sizeof part);
+    part[PART_CONTENT] = (struct iovec){ content.data, content.length };
+    if (buf_error(&content) < 0 || kernel_message_make(m->channel, part, NULL, 0, &cut, &ignored) < 0)
+        cut = NULL;
+    buf_done(&content);
+    return cut;
+}
+
+/* What is printed counts by its text and is told up to the last byte that is allowed; of what else a cell says, the
+ * content counts, and half of it would be of no use. */
+static bool take_output(struct kernel_run *run, struct kernel_message *m)
+{
+    size_t left = run->options.output_bytes - run->output_bytes, bytes = m->part[PART_CONTENT].iov_len, told = 0;
+    struct jsonslice content = kernel_message_part(m, PART_CONTENT), text = { 0 };
+    struct kernel_message *cut = NULL;
+    bool fits = bytes <= left, wait = false;
+
+    if (strcmp(m->type, "stream") == 0)
+        text = jsonscan_inside(jsonscan_find(content, "text"));
+    if (text.data) {
+        told = jsonscan_cut(text, left, &bytes);
+        fits = told == text.size;
+    }
+    run->output_bytes = fits ? run->output_bytes + bytes : run->options.output_bytes;
+    if (fits)
+        return run->abandoned ? false : run->options.on_message(run, m);
+    stop(run, OUTCOME_OUTPUT);
+    if (told > 0 && !run->abandoned)
+        cut = cut_stream(m, jsonscan_find(content, "name"), (struct jsonslice){ text.data, told });
+    if (cut)
+        wait = run->options.on_message(run, cut);
+    kernel_message_unref(cut);
+    return wait;
+}
+
+static bool on_message(struct kernel_client *c, struct kernel_message *m)
+{
+    struct kernel_run *run = container_of(c, struct kernel_run, client);
+
+    if (!run->sent || strcmp(m->parent_id, run->id) != 0)
+        return false;
+    if (m->channel == KERNEL_SHELL && strcmp(m->type, "execute_reply") == 0) {
+        note_reply(run, m);
+        look_at_end(run);
+        return false;
+    }
+    if (m->channel == KERNEL_IOPUB && strcmp(m->type, "status") == 0) {
+        if (!run->began)
+            note_begin(run);
+        run->idle = kernel_message_is_idle(m);
+        if (run->idle)
+            look_at_end(run);
+        return false;
+    }
+    return m->channel == KERNEL_IOPUB || m->channel == KERNEL_STDIN ? take_output(run, m) : false;
+}
+
+static void on_state(struct kernel_client *c)
+{
+    struct kernel_run *run = container_of(c, struct kernel_run, client);
+    const struct kernel *k = run->kernel;
+
+    if (k->state == KERNEL_DEAD && (run->sent || !run->options.restart))
+        end_of_dead(run);
+    else if (k->state == KERNEL_RESTARTING && run->sent)
+        leave(run, run->stopped ? run->stopped : OUTCOME_KILLED, "the kernel was restarted");
+}
+
+/* ---- its turn ---- */
+
+static int send_request(struct kernel_run *run, struct err *e)
+{
+    struct kernel *k = run->kernel;
+    char header[256];
+    struct jsonout j;
+    struct buf content;
+
+    buf_init(&content, run->options.code_size * 6 + 256);
+    jsonout_init(&j, &content);
+    jsonout_open_object(&j, NULL);
+    jsonout_bytes(&j, "code", run->options.code, run->options.code_size);
+    jsonout_bool(&j, "silent", false);
+    jsonout_bool(&j, "store_history", true);
+    jsonout_open_object(&j, "user_expressions");
+    jsonout_close(&j);
+    jsonout_bool(&j, "allow_stdin", run->options.allow_stdin);
+    jsonout_bool(&j, "stop_on_error", false);
+    jsonout_close(&j);
+    size_t size = kernel_make_header_of(k, "execute_request", run->id, "carrel", header, sizeof header);
+    struct iovec none = { (char *)(uintptr_t)"{}", 2 };
+    const struct iovec part[KERNEL_PARTS] = { { header, size }, none, none, { content.data, content.length } };
+    int r = jsonout_finish(&j) < 0 ? err_at(e, ENOMEM, STEP_MEMORY, 0, "code")
+                                   : kernel_send(k, KERNEL_SHELL, part, NULL, 0, e);
+    buf_done(&content);
+    share_leave(&run->share);
+    free((char *)(uintptr_t)run->options.code);
+    run->options.code = NULL;
+    return r;
+}
+
+static void begin(struct kernel_run *run)
+{
+    struct kernel *k = run->kernel;
+    struct err e = { 0 };
+
+    run->baseline_us = k->box->billed_us;
+    run->started_us = loop_now_us();
+    run->interrupts = kernel_private(k)->interrupts;
+    int r = k->state == KERNEL_DEAD ? kernel_restart(k, &e) : 0;
+    if (run->kernel && r == 0)
+        r = send_request(run, &e);
+    run->sent = true;
+    box_meter_ask(run->box);
+    if (run->kernel && r < 0) {
+        char text[200];
+        err_text(&e, text, sizeof text);
+        leave(run, k->state == KERNEL_DEAD ? OUTCOME_DEAD : OUTCOME_ERROR, text);
+        return;
+    }
+    if (run->options.timeout_ms)
+        loop_timer_set(k->front->loop, &run->timer, run->options.timeout_ms + START_PATIENCE_MS);
+}
+
+static void on_begin(struct loop_task *t)
+{
+    struct kernel_private *p = container_of(t, struct kernel_private, run_task);
+    struct kernel_run *run = p->runs;
+
+    if (p->gone || !run || run->sent)
+        return;
+    if (p->kernel->state == KERNEL_DEAD && !run->options.restart)
+        end_of_dead(run);
+    else
+        begin(run);
+}
+
+/* From the loop: it is asked for from under callbacks. */
+static void begin_next(struct kernel *k)
+{
+    struct kernel_private *p = kernel_private(k);
+
+    p->run_task.on_run = on_begin;
+    if (p->runs && !p->runs->sent)
+        loop_task_add(k->front->loop, &p->run_task);
+}
+
+int kernel_run_start(struct kernel *k, const struct kernel_run_options *o, struct kernel_run **ret, struct err *e)
+{
+    struct kernel_private *p = kernel_private(k);
+    struct kernel_run *run = calloc(1, sizeof *run), **at = &p->runs;
+    char *code = malloc(o->code_size + 1);
+    unsigned n = 0;
+
+    for (; *at; at = &(*at)->next)
+        n++;
+    if (!run || !code || n >= KERNEL_RUNS_MOST) {
+        free(run);
+        free(code);
+        return n >= KERNEL_RUNS_MOST ? err_set(e, EAGAIN, STEP_USAGE, "%u runs wait for this kernel already", n)
+                                     : err_at(e, ENOMEM, STEP_MEMORY, 0, "run");
+    }
+    if (share_join(&run->share, &k->front->memory, k->box->owner) < 0 ||
+        !share_move_bytes(&run->share, 0, o->code_size)) {
+        share_leave(&run->share);
+        free(run);
+        free(code);
+        return err_set(e, EDQUOT, STEP_USAGE, SHARE_FULL);
+    }
+    memcpy(code, o->code, o->code_size);
+    run->options = *o;
+    run->options.code = code;
+    run->kernel = k;
+    run->box = k->box;
+    run->baseline_us = k->box->billed_us;
+    run->timer.on_expire = on_timeout;
+    run->end_task.on_run = on_end_task;
+    run->client.on_message = on_message;
+    run->client.on_state = on_state;
+    char part[16];
+    front_make_id('r', part);
+    snprintf(run->id, sizeof run->id, "%s_%s_%llu", p->session, part, (unsigned long long)++p->n_asked);
+    kernel_attach(k, &run->client, UINT64_MAX);
+    *at = run;
+    if (p->runs == run && k->state != KERNEL_DEAD)
+        begin(run);
+    else
+        begin_next(k);
+    *ret = run;
+    return 0;
+}
+
+void kernel_runs_end(struct kernel *k)
+{
+    while (kernel_private(k)->runs)
+        end_of_dead(kernel_private(k)->runs);
+}
+
+void kernel_runs_drop(struct kernel *k)
+{
+    struct kernel_private *p = kernel_private(k);
+
+    while (p->runs) {
+        struct kernel_run *run = p->runs;
+        p->runs = run->next;
+        kernel_detach(&run->client);
+        run_free(run);
+    }
+}
+
+void kernel_run_resume(struct kernel_run *run)
+{
+    if (run->kernel)
+        kernel_resume(run->kernel, &run->client);
+}
+
+void kernel_run_abandon(struct kernel_run *run)
+{
+    if (run->over)
+        return;
+    run->abandoned = true;
+    if (!run->kernel)
+        return;         /* the bill is on its way */
+    kernel_run_resume(run);
+    if (run->sent && !run->idle)
+        stop(run, OUTCOME_INTERRUPTED);
+    else
+        leave(run, OUTCOME_INTERRUPTED, "");
+}

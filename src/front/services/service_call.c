@@ -1,0 +1,345 @@
+/* Calls. What cannot run yet waits here: a caller that goes costs nothing then, and a worker that dies loses only what
+ * it was at. A call whose time is up, or whose caller has gone, is over for its caller at once; the worker is told, and
+ * if it does not let go of the function it is signalled, and at last ended and replaced:
+ *
+ *   cancel (raises in the function) -- 2 s --> SIGINT -- 8 s --> SIGKILL */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/list.h"
+#include "front/boxes/boxes.h"
+#include "front/execs/exec_private.h"
+#include "front/front.h"
+#include "front/services/service_private.h"
+
+enum { ASYNC_MOST = 1024, LADDER_INT_MS = 2000, LADDER_KILL_MS = 8000, CALL_BYTES_MOST = 48 << 20 };
+
+const char *const call_outcome_names[CALL_OUTCOMES] = { "ok",   "error", "invalid_arguments", "timeout",
+                                                        "died", "gone",  "abandoned" };
+
+static void on_timer(struct loop_timer *t);
+
+struct service_call *service_call_by_id(struct service *s, unsigned long long id)
+{
+    for (struct service_call *c = s->private->calls; c; c = c->next)
+        if (c->id == id)
+            return c;
+    return NULL;
+}
+
+/* ---- the log ---- */
+
+static void note(struct service *s, struct call_private *q, enum call_outcome outcome, size_t result_bytes)
+{
+    struct service_private *p = s->private;
+
+    q->entry.outcome = outcome;
+    q->entry.result_bytes = result_bytes;
+    q->entry.wall_us = loop_now_us() - q->started_us;
+    if (!p->log)
+        p->log = calloc(SERVICE_LOG_MOST, sizeof *p->log);
+    if (!p->log)
+        return;
+    p->log[p->log_at] = q->entry;
+    p->log_at = (p->log_at + 1) % SERVICE_LOG_MOST;
+    p->n_log += p->n_log < SERVICE_LOG_MOST;
+}
+
+json_t *service_log(const struct service *s)
+{
+    const struct service_private *p = s->private;
+    json_t *list = json_array();
+
+    for (unsigned i = 0; i < p->n_log; i++) {
+        const struct call_entry *one =
+            &p->log[(p->log_at + SERVICE_LOG_MOST - p->n_log + i) % SERVICE_LOG_MOST];
+        json_array_append_new(list, json_pack("{s:o,s:s,s:s,s:s,s:f,s:I,s:I}", "time", front_time_json(one->time_ms),
+                                              "who", one->who, "function", one->function, "outcome",
+                                              call_outcome_names[one->outcome], "wall_ms",
+                                              (double)one->wall_us / 1000, "args_bytes", (json_int_t)one->args_bytes,
+                                              "result_bytes", (json_int_t)one->result_bytes));
+    }
+    return list;
+}
+
+/* ---- the queue ---- */
+
+static void charge(struct service_private *p, size_t less)
+{
+    (void)share_move_bytes(&p->share, p->queued_bytes, p->queued_bytes - less);
+    p->queued_bytes -= less;
+}
+
+static void drop_message(struct service_call *c)
+{
+    if (!c->private->message)
+        return;
+    kernel_message_unref(c->private->message);
+    c->private->message = NULL;
+    charge(c->service->private, c->private->bytes);
+}
+
+/* Takes the call at this place out of the list. */
+static struct service_call *take_at(struct service *s, struct service_call **at)
+{
+    struct service_private *p = s->private;
+    struct service_call *c = *at;
+
+    *at = c->next;
+    if (!c->next)
+        p->calls_end = at;
+    if (p->running == c)
+        p->running = NULL;
+    if (c->private->sent && c->private->is_async)
+        p->n_async--;
+    s->n_calls--;
+    return c;
+}
+
+static void unlist(struct service_call *c)
+{
+    struct service_call **at = &c->service->private->calls;
+
+    while (*at != c)
+        at = &(*at)->next;
+    (void)take_at(c->service, at);
+}
+
+/* The first that the worker has, or with all, the first; NULL: there is none. */
+static struct service_call *take_next(struct service *s, bool all)
+{
+    for (struct service_call **at = &s->private->calls; *at; at = &(*at)->next)
+        if (all || (*at)->private->sent)
+            return take_at(s, at);
+    return NULL;
+}
+
+/* Of one that is in no list any more. */
+static void free_call(struct service_call *c)
+{
+    drop_message(c);
+    loop_timer_cancel(c->service->front->loop, &c->private->timer);
+    free(c->private);
+    free(c);
+}
+
+/* Tells the caller; the call may live on as one that is over. */
+static void tell_end(struct service_call *c, enum call_outcome outcome, struct jsonslice result)
+{
+    struct call_private *q = c->private;
+
+    if (q->is_over)
+        return;
+    q->is_over = true;
+    c->outcome = outcome;
+    c->result = result;
+    c->wall_us = loop_now_us() - q->started_us;
+    note(c->service, q, outcome, outcome == CALL_OK ? result.size : 0);
+    if (outcome != CALL_ABANDONED && c->options.on_end)
+        c->options.on_end(c);
+}
+
+void service_call_finish(struct service_call *c, enum call_outcome outcome, struct jsonslice result)
+{
+    struct service *s = c->service;
+
+    if (s->exec)
+        exec_streams_pull(s->exec);     /* what was printed before comes before */
+    unlist(c);          /* whoever hears of it may end the service, and with it all that is in the list */
+    tell_end(c, outcome, result);
+    free_call(c);
+    if (!s->private->gone)
+        loop_task_add(s->front->loop, &s->private->pump_task);
+}
+
+static void send_call(struct service *s, struct service_call *c)
+{
+    struct service_private *p = s->private;
+    struct call_private *q = c->private;
+    int r = kernel_link_send(&p->link, q->message);
+
+    if (r < 0)
+        return;         /* too much is on its way; the next answer tries again */
+    drop_message(c);
+    q->sent = true;
+    if (q->is_async)
+        p->n_async++;
+    else
+        p->running = c;
+}
+
+void service_pump(struct service *s)
+{
+    struct service_private *p = s->private;
+
+    if (s->state != SERVICE_READY || p->gone)
+        return;
+    for (struct service_call *c = p->calls; c; c = c->next) {
+        if (c->private->sent || c->private->is_over)
+            continue;
+        if (c->private->is_async ? p->n_async < ASYNC_MOST : !p->running)
+            send_call(s, c);
+        if (p->running && p->n_async >= ASYNC_MOST)
+            break;
+    }
+}
+
+void service_calls_end(struct service *s, enum call_outcome outcome, bool all)
+{
+    /* Whoever hears of an end may change the list. */
+    for (struct service_call *c; (c = take_next(s, all));) {
+        c->died = s->outcome ? s->outcome : OUTCOME_ERROR;
+        c->reason = s->reason;
+        tell_end(c, outcome, (struct jsonslice){ 0 });
+        free_call(c);
+    }
+}
+
+/* ---- starting ---- */
+
+static struct kernel_message *make_message(const struct call_options *o, unsigned long long id)
+{
+    struct buf text;
+    struct kernel_message *m = NULL;
+
+    buf_init(&text, CALL_BYTES_MOST);
+    buf_printf(&text, "{\"type\":\"call\",\"id\":%llu,\"function\":\"%s\",\"args\":", id, o->function);
+    if (o->args.data)
+        buf_add(&text, o->args.data, o->args.size);
+    else
+        buf_add_text(&text, "[]");
+    buf_add_text(&text, ",\"kwargs\":");
+    if (o->kwargs.data)
+        buf_add(&text, o->kwargs.data, o->kwargs.size);
+    else
+        buf_add_text(&text, "{}");
+    buf_add_char(&text, '}');
+    if (!text.failure && (m = kernel_message_new(text.length)))
+        memcpy(m->data, text.data, text.length);
+    buf_done(&text);
+    return m;
+}
+
+static int check(struct service *s, const struct call_options *o, const json_t **ret, struct err *e)
+{
+    if (s->state == SERVICE_DEAD)
+        return err_set(e, EPIPE, STEP_USAGE, "the service is dead: %s", s->reason);
+    if (s->box->phase != PHASE_RUNNING)
+        return err_set(e, EBUSY, STEP_USAGE, "the service's box is %s", phase_names[s->box->phase]);
+    /* While it is loaded anew its functions are those that it had. */
+    *ret = service_function(s, o->function);
+    if (!*ret)
+        return err_set(e, ENOENT, STEP_USAGE, "there is no function '%.40s' in this service", o->function);
+    if (s->n_calls >= SERVICE_CALLS_MOST)
+        return err_set(e, EAGAIN, STEP_USAGE, "%d calls wait for this service already", SERVICE_CALLS_MOST);
+    if (o->args.size + o->kwargs.size > CALL_BYTES_MOST - 512)
+        return err_set(e, EMSGSIZE, STEP_USAGE, "the arguments may have %d bytes", CALL_BYTES_MOST - 512);
+    return 0;
+}
+
+int service_call_start(struct service *s, const struct call_options *o, struct service_call **ret, struct err *e)
+{
+    struct service_private *p = s->private;
+    const json_t *function = NULL;
+    int r = check(s, o, &function, e);
+
+    if (r < 0)
+        return r;
+    struct service_call *c = calloc(1, sizeof *c);
+    struct call_private *q = calloc(1, sizeof *q);
+    struct kernel_message *m = c && q ? make_message(o, p->next_id) : NULL;
+    if (!m || !share_move_bytes(&p->share, p->queued_bytes, p->queued_bytes + m->size)) {
+        if (m)
+            kernel_message_unref(m);
+        free(c);
+        free(q);
+        return m ? err_set(e, EDQUOT, STEP_USAGE, SHARE_FULL) : err_at(e, ENOMEM, STEP_MEMORY, 0, "call");
+    }
+    p->queued_bytes += m->size;
+    *c = (struct service_call){ .service = s, .options = *o, .id = p->next_id++, .private = q };
+    *q = (struct call_private){ .message = m,
+                                .bytes = m->size,
+                                .is_async = json_is_true(json_object_get(function, "async")),
+                                .started_us = loop_now_us(),
+                                .timer.on_expire = on_timer,
+                                .call = c };
+    q->entry.time_ms = front_now_ms();
+    q->entry.args_bytes = o->args.size + o->kwargs.size;
+    snprintf(q->entry.who, sizeof q->entry.who, "%s", o->who);
+    snprintf(q->entry.function, sizeof q->entry.function, "%s", o->function);
+    c->options.function = c->options.who = NULL;
+    c->options.args = c->options.kwargs = (struct jsonslice){ 0 };
+    *p->calls_end = c;
+    p->calls_end = &c->next;
+    s->n_calls++;
+    s->n_called++;
+    if (o->timeout_ms)
+        loop_timer_set(s->front->loop, &q->timer, o->timeout_ms);
+    box_touch(s->box);
+    service_pump(s);
+    *ret = c;
+    return 0;
+}
+
+/* ---- stopping ---- */
+
+static void interrupt(struct service_call *c)
+{
+    struct service *s = c->service;
+    char text[80];
+
+    snprintf(text, sizeof text, "{\"type\":\"cancel\",\"id\":%llu}", c->id);
+    c->private->ladder = 1;
+    loop_timer_set(s->front->loop, &c->private->timer, LADDER_INT_MS);
+    service_say(s, text);
+}
+
+static void climb(struct service_call *c)
+{
+    struct service *s = c->service;
+    struct err ignored;
+
+    if (c->private->ladder++ == 1) {
+        loop_timer_set(s->front->loop, &c->private->timer, LADDER_KILL_MS);
+        if (s->exec)
+            (void)!exec_signal(s->exec, SIGINT, &ignored);
+        return;
+    }
+    service_condemn(s, OUTCOME_KILLED, "the worker was ended because a function could not be interrupted");
+}
+
+static void stop(struct service_call *c, enum call_outcome outcome)
+{
+    if (!c->private->sent) {
+        unlist(c);
+        tell_end(c, outcome, (struct jsonslice){ 0 });
+        free_call(c);
+        return;
+    }
+    loop_timer_cancel(c->service->front->loop, &c->private->timer);
+    if (c->service->exec && c->service->state == SERVICE_READY)
+        interrupt(c);
+    tell_end(c, outcome, (struct jsonslice){ 0 });      /* last: it may end everything */
+}
+
+static void on_timer(struct loop_timer *t)
+{
+    struct service_call *c = (container_of(t, struct call_private, timer))->call;
+
+    if (c->private->is_over)
+        climb(c);
+    else
+        stop(c, CALL_TIMEOUT);
+}
+
+void service_call_abandon(struct service_call *c)
+{
+    if (!c->private->is_over)
+        stop(c, CALL_ABANDONED);
+}

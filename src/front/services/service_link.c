@@ -1,0 +1,283 @@
+/* What a worker says. It runs its author's code and may say anything: a message is one JSON object of a bounded size
+ * (kernel_link.c has seen to that), and here its kind and its members are looked at. Whatever does not fit ends the
+ * worker; what is about a call that is not there (any more) is dropped. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/jsonout.h"
+#include "base/list.h"
+#include "front/execs/execs.h"
+#include "front/front.h"
+#include "front/services/service_private.h"
+
+enum { DESCRIPTION_MOST = 4 << 20, FUNCTIONS_MOST = 1024, CLOSE_PATIENCE_MS = 1000, PRINT_PIECE = 16 << 10 };
+
+static struct service_private *private_of(struct kernel_link *l)
+{
+    return container_of(l, struct service_private, link);
+}
+
+void service_say(struct service *s, const char *text)
+{
+    size_t size = strlen(text);
+    struct kernel_message *m = kernel_message_new(size);
+
+    if (!m)
+        return;
+    memcpy(m->data, text, size);
+    int r = kernel_link_send(&s->private->link, m);
+    if (r == -EDQUOT)
+        service_condemn(s, OUTCOME_ERROR, "the server keeps as much for its owner as it may (quota.buffers)");
+    else if (r < 0)
+        service_condemn(s, OUTCOME_ERROR, "the worker was ended because it does not read what it is told");
+    kernel_message_unref(m);
+}
+
+/* ---- its functions ---- */
+
+static bool is_identifier(const char *name)
+{
+    size_t n = strlen(name);
+
+    /* Letters beyond ASCII are allowed, as in Python; what matters is that it is one word. */
+    if (n == 0 || n > 127 || (name[0] >= '0' && name[0] <= '9'))
+        return false;
+    for (const char *c = name; *c; c++)
+        if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') || *c == '_' ||
+              (unsigned char)*c >= 0x80))
+            return false;
+    return true;
+}
+
+/* As it is shown: what it must have, and nothing that nobody knows. NULL: it is not what it should be. */
+static json_t *take_function(json_t *one, const json_t *seen)
+{
+    static const char *const texts[] = { "name", "doc", "signature" };
+    const char *name = json_string_value(json_object_get(one, "name"));
+    json_t *schema = json_object_get(one, "input_schema"), *output = json_object_get(one, "output_schema");
+    json_t *f = json_object();
+    size_t i;
+    json_t *other;
+
+    bool good = name && is_identifier(name) && json_is_object(schema) && f;
+    json_array_foreach(seen, i, other)
+        good = good && strcmp(json_string_value(json_object_get(other, "name")), name) != 0;
+    for (i = 0; i < 3 && good; i++)
+        good = json_is_string(json_object_get(one, texts[i])) &&
+               json_object_set(f, texts[i], json_object_get(one, texts[i])) == 0;
+    if (good)
+        good = json_object_set_new(f, "async", json_boolean(json_is_true(json_object_get(one, "async")))) == 0 &&
+               json_object_set(f, "input_schema", schema) == 0 &&
+               (!json_is_object(output) || json_object_set(f, "output_schema", output) == 0);
+    if (good)
+        return f;
+    json_decref(f);
+    return NULL;
+}
+
+/* What it says of its functions is kept, and as a tree it may be a hundred times as large. */
+static void on_loaded(struct service *s, const struct kernel_message *m)
+{
+    if (s->state != SERVICE_LOADING)
+        return;
+    bool may = m->size <= DESCRIPTION_MOST && service_keep(s, jsonscan_weight(m->data, m->size));
+    json_t *root = may ? json_loadb(m->data, m->size, 0, NULL) : NULL;
+    json_t *list = json_object_get(root, "functions"), *one, *functions = json_array();
+    size_t i;
+
+    bool good = json_is_array(list) && json_array_size(list) >= 1 && json_array_size(list) <= FUNCTIONS_MOST;
+    json_array_foreach(list, i, one) {
+        json_t *f = good ? take_function(one, functions) : NULL;
+        good = f && json_array_append_new(functions, f) == 0;
+    }
+    json_decref(root);
+    if (!good) {
+        json_decref(functions);
+        service_condemn(s, OUTCOME_ERROR,
+                        may ? "the worker was ended because it described its functions wrongly"
+                            : "the worker was ended because its description is more than may be kept (quota.buffers)");
+        return;
+    }
+    json_decref(s->functions);
+    s->functions = functions;
+    json_decref(s->error);
+    s->error = NULL;
+    loop_timer_cancel(s->front->loop, &s->private->load_timer);
+    service_set_state(s, SERVICE_READY);
+}
+
+/* It could not be loaded, and says why. It ends by itself. */
+static void on_failed(struct service *s, const struct kernel_message *m)
+{
+    /* Texts, of a few kilobytes. */
+    bool may = m->size <= DESCRIPTION_MOST && jsonscan_weight(m->data, m->size) <= 2 * DESCRIPTION_MOST;
+    json_t *root = may ? json_loadb(m->data, m->size, 0, NULL) : NULL;
+    json_t *error = json_object_get(root, "error");
+
+    if (s->state == SERVICE_LOADING && json_is_object(error) && json_is_string(json_object_get(error, "type")) &&
+        json_is_string(json_object_get(error, "message"))) {
+        json_decref(s->error);
+        s->error = json_incref(error);
+    }
+    json_decref(root);
+}
+
+/* ---- what it prints and answers ---- */
+
+static void print(struct service *s, struct service_call *c, const char *stream, struct jsonslice text)
+{
+    if (c && c->options.on_print && !c->private->is_over)
+        c->options.on_print(c, stream, text);
+    else if (!c && s->state == SERVICE_LOADING)
+        service_tell_print(s, stream, text);
+}
+
+static const char *take_message(struct service *s, const struct kernel_message *m)
+{
+    struct jsonslice text = { m->data, m->size }, type = { 0 }, id = { 0 }, value = { 0 }, stream = { 0 };
+    unsigned long long number = 0;
+
+    for (struct jsonwalk w = jsonscan_walk(text); jsonscan_next(&w);) {
+        if (jsonscan_is(w.key, "type"))
+            type = w.value;
+        else if (jsonscan_is(w.key, "id"))
+            id = w.value;
+        else if (jsonscan_is(w.key, "stream"))
+            stream = w.value;
+        else if (jsonscan_is(w.key, "value"))
+            value = w.value;
+    }
+    if (id.data && !jsonscan_number(id, &number))
+        return "a message with a wrong id";
+    struct service_call *c = number ? service_call_by_id(s, number) : NULL;
+    if (jsonscan_is(type, "print")) {
+        if (!jsonscan_inside(value).data)
+            return "a print without a text";
+        if (!number || c)
+            print(s, c, jsonscan_is(stream, "stderr") ? "stderr" : "stdout", value);
+        return NULL;
+    }
+    if (jsonscan_is(type, "loaded")) {
+        on_loaded(s, m);
+        return NULL;
+    }
+    if (jsonscan_is(type, "failed")) {
+        on_failed(s, m);
+        return NULL;
+    }
+    bool is_result = jsonscan_is(type, "result"), is_error = jsonscan_is(type, "error");
+    if (!is_result && !is_error && !jsonscan_is(type, "invalid"))
+        return "a message of an unknown kind";
+    if (!value.data || (!is_result && value.data[0] != '{'))
+        return "an answer without a value";
+    if (c && c->private->sent)
+        service_call_finish(c, is_result ? CALL_OK : is_error ? CALL_ERROR : CALL_INVALID, value);
+    return NULL;
+}
+
+static void on_message(struct kernel_link *l, struct kernel_message *m)
+{
+    struct service *s = private_of(l)->service;
+
+    if (s->private->gone || s->private->end_outcome)
+        return;         /* one that is being ended has nothing to say any more */
+    const char *wrong = take_message(s, m);
+    if (wrong) {
+        char text[160];
+        snprintf(text, sizeof text, "the worker was ended because it sent %s", wrong);
+        front_log("warning", text, "service", s->name, "box", s->box->id, NULL);
+        service_condemn(s, OUTCOME_ERROR, text);
+    }
+}
+
+static void on_broken(struct kernel_link *l, enum outcome outcome, const char *why)
+{
+    struct service_private *p = private_of(l);
+    char text[160];
+
+    if (!outcome) {         /* most often it has just ended */
+        loop_timer_set(l->loop, &p->close_timer, CLOSE_PATIENCE_MS);
+        return;
+    }
+    snprintf(text, sizeof text, "the worker was ended because it sent %s", why);
+    front_log("warning", text, "service", p->service->name, "box", p->service->box->id, NULL);
+    service_condemn(p->service, outcome, text);
+}
+
+static void on_close_timer(struct loop_timer *t)
+{
+    struct service_private *p = container_of(t, struct service_private, close_timer);
+
+    service_condemn(p->service, OUTCOME_ERROR, "the worker was ended because it closed its link");
+}
+
+/* At the end of its patience the loading is interrupted, so that the traceback says where it was; then ended. */
+static void on_load_timer(struct loop_timer *t)
+{
+    struct service_private *p = container_of(t, struct service_private, load_timer);
+
+    if (p->load_cancelled) {
+        service_condemn(p->service, OUTCOME_TIMEOUT, "the interface took too long to load");
+        return;
+    }
+    p->load_cancelled = true;
+    service_say(p->service, "{\"type\":\"cancel\",\"id\":0}");
+    loop_timer_set(p->service->front->loop, t, 3000);
+}
+
+void service_link_init(struct service *s)
+{
+    struct service_private *p = s->private;
+
+    kernel_link_init(&p->link, s->front->loop);
+    p->link.plain = true;
+    p->link.on_message = on_message;
+    p->link.on_broken = on_broken;
+    p->close_timer.on_expire = on_close_timer;
+    p->load_timer.on_expire = on_load_timer;
+}
+
+/* ---- what is printed past the interpreter: by C code and child processes ---- */
+
+static void keep_tail(struct service_private *p, const char *data, size_t size)
+{
+    size_t n = size < sizeof p->tail ? size : sizeof p->tail;
+
+    if (p->tail_size + n > sizeof p->tail) {
+        size_t drop = p->tail_size + n - sizeof p->tail;
+        memmove(p->tail, p->tail + drop, p->tail_size - drop);
+        p->tail_size -= drop;
+    }
+    memcpy(p->tail + p->tail_size, data + size - n, n);
+    p->tail_size += n;
+}
+
+void services_on_output(struct exec *x, unsigned stream, const char *data, size_t size)
+{
+    struct service *s = x->service;
+    struct buf text;
+    struct jsonout j;
+
+    if (!s || s->private->gone)
+        return;
+    if (stream == 1)
+        keep_tail(s->private, data, size);
+    for (size_t at = 0, n; at < size; at += n) {
+        n = size - at < PRINT_PIECE ? size - at : PRINT_PIECE;
+        while (at + n < size && n > 1 && (data[at + n] & 0xc0) == 0x80)
+            n--;
+        buf_init(&text, PRINT_PIECE * 6 + 16);
+        jsonout_init(&j, &text);
+        jsonout_bytes(&j, NULL, data + at, n);
+        if (jsonout_finish(&j) == 0)
+            print(s, s->private->running, stream ? "stderr" : "stdout", (struct jsonslice){ text.data, text.length });
+        buf_done(&text);
+        if (s->private->gone)
+            return;
+    }
+}

@@ -1,0 +1,106 @@
+/* The process of a service: an interpreter of the box with guest/service, which gets the interface file as its first
+ * message. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "front/boxes/boxes.h"
+#include "front/execs/exec_env.h"
+#include "front/execs/execs.h"
+#include "front/front.h"
+#include "front/services/service_private.h"
+
+enum { LOAD_MS = 600000 };
+
+static char **make_env(const struct service *s)
+{
+    json_t *const more[] = { json_object_get(s->spec, "env"), s->secrets };
+
+    return exec_env_make(s->box, 0, more, sizeof more / sizeof *more);
+}
+
+static bool is_in_every_box(const char *path)
+{
+    return strncmp(path, "/usr/", 5) == 0;
+}
+
+static int check_place(const struct service *s, const struct config_template *template, const char *python,
+                       struct err *e)
+{
+    const char *guest = s->front->config.guest;
+
+    if (!guest[0])
+        return err_set(e, ENOENT, STEP_HOST,
+                       "the files of services are not installed: neither beside carrel-server nor in "
+                       "/usr/local/lib/carrel/guest; $CARREL_GUEST can name them");
+    if (s->box->settings.template == 0 && !(is_in_every_box(python) && is_in_every_box(guest)))
+        return err_set(e, EINVAL, STEP_USAGE,
+                       "the box was made without a template, so the interpreter is not there; create it with "
+                       "\"template\": \"%s\"",
+                       template ? template->name : "python");
+    return 0;
+}
+
+/* The first word: what to load. */
+static int say_load(struct service *s, struct err *e)
+{
+    json_t *message = json_copy(s->spec);
+    char *text = NULL;
+
+    if (message) {
+        json_object_set_new(message, "type", json_string("load"));
+        json_object_del(message, "env");
+        text = json_dumps(message, JSON_COMPACT);
+    }
+    json_decref(message);
+    if (!text)
+        return err_at(e, ENOMEM, STEP_MEMORY, 0, "service");
+    service_say(s, text);
+    free(text);
+    return 0;
+}
+
+int service_launch(struct service *s, struct err *e)
+{
+    struct service_private *p = s->private;
+    const struct config *config = &s->front->config;
+    const struct config_template *template =
+        config_template(config, s->box->settings.template ? s->box->settings.template : 1);
+    const char *own = json_string_value(json_object_get(s->spec, "python"));
+    char python[4096], program[320];
+    char *argv[] = { python, program, NULL };
+
+    if (!own && !template)
+        return err_set(e, EINVAL, STEP_USAGE, "this server has no template, so \"python\" must name an interpreter");
+    snprintf(python, sizeof python, "%s", own ? own : template->python);
+    snprintf(program, sizeof program, "%s/carrel_service", config->guest);
+    int r = check_place(s, template, python, e);
+    if (r < 0)
+        return r;
+    char **env = make_env(s);
+    json_t *about = json_pack("{s:s,s:s}", "service", s->id, "name", s->name);
+    struct exec_options options = { .argv = argv, .env = env, .background = true, .link = true, .kernel = about };
+    r = env && about ? exec_start(s->box, &options, &s->exec, e) : err_at(e, ENOMEM, STEP_MEMORY, 0, "service");
+    exec_env_free(env);
+    json_decref(about);
+    if (r < 0) {
+        s->exec = NULL;
+        return r;
+    }
+    s->exec->service = s;
+    p->end_outcome = OUTCOME_NONE;
+    p->load_cancelled = false;
+    p->tail_size = 0;
+    r = kernel_link_open(&p->link, s->exec->link, false);
+    if (r < 0)
+        return err_at(e, -r, STEP_MEMORY, 0, "service");
+    loop_timer_set(s->front->loop, &p->load_timer, s->load_timeout_ms ? s->load_timeout_ms : LOAD_MS);
+    return say_load(s, e);
+}
+
+void service_ask_again(struct service *s)
+{
+    service_say(s, "{\"type\":\"describe\"}");
+}

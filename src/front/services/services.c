@@ -1,0 +1,556 @@
+/* A service's life. It may be freed from the loop only: any callback may end it. What the next front must know is in
+ * the store (all but the secrets), and the worker's link is in the keeper; a worker that lives is adopted, one that
+ * does not is replaced, or the reason is told. */
+#define _GNU_SOURCE
+#include "front/services/services.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/list.h"
+#include "front/boxes/box_private.h"
+#include "front/db/db.h"
+#include "front/execs/exec_private.h"
+#include "front/front.h"
+#include "front/services/grants.h"
+#include "front/services/service_private.h"
+
+const char *const service_state_names[] = { "loading", "ready", "dead" };
+
+/* ---- watchers ---- */
+
+void service_watch(struct service *s, struct service_watcher *w)
+{
+    LIST_ADD(s->private->watchers, w);
+}
+
+void service_unwatch(struct service_watcher *w)
+{
+    LIST_REMOVE(w);
+}
+
+void service_tell_print(struct service *s, const char *stream, struct jsonslice text)
+{
+    for (struct service_watcher *w = s->private->watchers, *next; w; w = next) {
+        next = w->next;
+        if (w->on_print)
+            w->on_print(w, stream, text);
+    }
+}
+
+void service_set_state(struct service *s, enum service_state state)
+{
+    if (s->state == state)
+        return;
+    s->state = state;
+    box_event(s->box, "service",
+              json_pack("{s:s,s:s,s:s?}", "service", s->name, "state", service_state_names[state], "reason",
+                        s->reason[0] ? s->reason : NULL));
+    for (struct service_watcher *w = s->private->watchers, *next; w; w = next) {
+        next = w->next;
+        w->on_state(w, s);
+    }
+    if (state == SERVICE_READY)
+        loop_task_add(s->front->loop, &s->private->pump_task);
+    else if (state == SERVICE_DEAD)
+        service_calls_end(s, CALL_GONE, true);
+}
+
+/* ---- finding and showing ---- */
+
+struct service *service_by_id(struct front *front, const char *id)
+{
+    for (struct service *s = front->services; s; s = s->next)
+        if (strcmp(s->id, id) == 0)
+            return s;
+    return NULL;
+}
+
+struct service *service_find(struct front *front, const char *owner, const char *name)
+{
+    struct service *s = service_by_id(front, name);     /* first: a name may be anything, also another's id */
+
+    if (s && (!owner || strcmp(s->owner, owner) == 0))
+        return s;
+    for (s = front->services; s; s = s->next)
+        if ((!owner || strcmp(s->owner, owner) == 0) && strcmp(s->name, name) == 0)
+            return s;
+    return NULL;
+}
+
+const json_t *service_function(const struct service *s, const char *name)
+{
+    size_t i;
+    json_t *one;
+
+    json_array_foreach(s->functions, i, one)
+        if (strcmp(json_string_value(json_object_get(one, "name")), name) == 0)
+            return one;
+    return NULL;
+}
+
+/* A thousand names of a thousand functions: each is looked up, not searched for. */
+json_t *service_functions(const struct service *s, const json_t *names)
+{
+    json_t *list = json_array(), *wanted = names ? json_object() : NULL, *one;
+    size_t i;
+
+    json_array_foreach(names, i, one)
+        json_object_set_new(wanted, json_string_value(one), json_true());
+    json_array_foreach(s->functions, i, one)
+        if (!names || json_object_get(wanted, json_string_value(json_object_get(one, "name"))))
+            json_array_append(list, one);
+    json_decref(wanted);
+    return list;
+}
+
+json_t *service_json(const struct service *s)
+{
+    json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:b,s:s,s:s?,s:s?,s:i,s:o,s:o,s:i,s:I}", "id", s->id, "name", s->name,
+                          "owner", s->owner, "box", s->box->id, "own_box", s->own_box, "state",
+                          service_state_names[s->state], "outcome", outcome_name(s->outcome), "reason",
+                          s->reason[0] ? s->reason : NULL, "restarts", (int)s->restarts, "created_at",
+                          front_time_json(s->created_ms), "functions", service_functions(s, NULL), "calls_running",
+                          (int)s->n_calls, "calls", (json_int_t)s->n_called);
+
+    json_object_set(o, "filename", json_object_get(s->spec, "filename"));
+    if (s->error)
+        json_object_set(o, "error", s->error);
+    return o;
+}
+
+/* ---- storing ---- */
+
+void service_save(struct service *s)
+{
+    struct err e;
+    json_t *body = json_pack("{s:O,s:b,s:b,s:I,s:i,s:I}", "spec", s->spec, "own_box", s->own_box, "has_secrets",
+                             s->has_secrets, "load_timeout_ms", (json_int_t)s->load_timeout_ms, "restarts",
+                             (int)s->restarts, "created_ms", (json_int_t)s->created_ms);
+    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+    struct db_service row = { .id = s->id, .owner = s->owner, .name = s->name, .box = s->box->number, .body = text };
+
+    if (!text || db_service_put(s->front->db, &row, &e) < 0)
+        front_log("error", "cannot store a service", "service", s->id, NULL);
+    free(text);
+    json_decref(body);
+}
+
+/* ---- making and forgetting ---- */
+
+static void on_pump(struct loop_task *t)
+{
+    service_pump((container_of(t, struct service_private, pump_task))->service);
+}
+
+static void on_free(struct loop_task *t)
+{
+    struct service_private *p = container_of(t, struct service_private, free_task);
+    struct service *s = p->service;
+
+    loop_task_cancel(s->front->loop, &p->pump_task);
+    loop_timer_cancel(s->front->loop, &p->load_timer);
+    loop_timer_cancel(s->front->loop, &p->close_timer);
+    kernel_link_close(&p->link);
+    share_leave(&p->link.share);
+    share_leave(&p->link.partials);
+    share_leave(&p->share);
+    share_leave(&p->kept);
+    free(p->log);
+    free(p);
+    free(s->name);
+    free(s->owner);
+    json_decref(s->spec);
+    json_decref(s->secrets);
+    json_decref(s->error);
+    json_decref(s->functions);
+    free(s);
+}
+
+/* Nobody finds it any more, and soon it is freed. */
+void service_forget(struct service *s)
+{
+    struct service_private *p = s->private;
+
+    if (p->gone)
+        return;
+    p->gone = true;
+    LIST_REMOVE(s);
+    service_calls_end(s, CALL_GONE, true);
+    while (p->watchers)
+        service_unwatch(p->watchers);
+    if (s->exec)
+        s->exec->service = NULL;
+    s->exec = NULL;
+    kernel_link_close(&p->link);
+    loop_task_add(s->front->loop, &p->free_task);
+}
+
+/* Lists it; no process yet. */
+static struct service *make(struct box *box, const char *id, const struct service_options *o)
+{
+    struct service *s = calloc(1, sizeof *s);
+    struct service_private *p = calloc(1, sizeof *p);
+    struct front *front = box->front;
+
+    if (s) {
+        s->name = strdup(o->name);
+        s->owner = strdup(box->owner);
+        s->spec = json_incref(o->spec);
+        s->secrets = json_incref(o->secrets);
+        s->functions = json_array();
+    }
+    if (!s || !p || !s->name || !s->owner || !s->functions)
+        abort();        /* as everywhere where a few bytes are missing */
+    s->private = p;
+    p->service = s;
+    s->front = front;
+    s->box = box;
+    if (id)
+        snprintf(s->id, sizeof s->id, "%s", id);
+    else
+        front_make_id('v', s->id);
+    s->own_box = o->own_box;
+    s->has_secrets = json_object_size(o->secrets) > 0;
+    s->load_timeout_ms = o->load_timeout_ms;
+    s->created_ms = front_now_ms();
+    p->calls_end = &p->calls;
+    /* A worker that outlives this front must not take the next one's calls for ours. */
+    p->next_id = (unsigned long long)front_now_ms() * 1024;
+    service_link_init(s);
+    if (share_join(&p->share, &front->memory, box->owner) < 0 || share_join(&p->kept, &front->memory, box->owner) < 0 ||
+        share_join(&p->link.share, &front->memory, box->owner) < 0 ||
+        share_join(&p->link.partials, &front->partials, box->owner) < 0)
+        abort();
+    p->free_task.on_run = on_free;
+    p->pump_task.on_run = on_pump;
+    LIST_ADD(front->services, s);
+    return s;
+}
+
+/* The text of the interface, its environment and so on are kept for the next worker. */
+static size_t spec_weight(const struct service *s)
+{
+    json_t *const parts[] = { s->spec, s->secrets };
+    size_t weight = 0;
+
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        char *text = parts[i] ? json_dumps(parts[i], JSON_COMPACT) : NULL;
+        weight += text ? jsonscan_weight(text, strlen(text)) : 0;
+        free(text);
+    }
+    return weight;
+}
+
+bool service_keep(struct service *s, size_t described_bytes)
+{
+    struct service_private *p = s->private;
+
+    if (!p->spec_bytes)
+        p->spec_bytes = spec_weight(s);
+    size_t bytes = p->spec_bytes + described_bytes;
+    if (!share_move_bytes(&p->kept, p->kept_bytes, bytes))
+        return false;
+    p->kept_bytes = bytes;
+    p->described_bytes = described_bytes;
+    return true;
+}
+
+int service_create(struct box *box, const struct service_options *o, struct service **ret, struct err *e)
+{
+    unsigned in_box = 0, of_owner = 0;
+
+    if (box->phase != PHASE_RUNNING)
+        return err_set(e, EBUSY, STEP_USAGE, "the box is %s; only in a running one can a service be started",
+                       phase_names[box->phase]);
+    for (struct service *s = box->front->services; s; s = s->next) {
+        in_box += s->box == box;
+        of_owner += strcmp(s->owner, box->owner) == 0;
+    }
+    if (service_find(box->front, box->owner, o->name))
+        return err_set(e, EEXIST, STEP_USAGE, "there is a service '%.40s' already", o->name);
+    if (in_box >= SERVICES_PER_BOX)
+        return err_set(e, EAGAIN, STEP_USAGE, "a box may have %d services", SERVICES_PER_BOX);
+    if (of_owner >= SERVICES_PER_OWNER)
+        return err_set(e, EDQUOT, STEP_USAGE, "%s may have %d services", box->owner, SERVICES_PER_OWNER);
+    struct service *s = make(box, NULL, o);
+    int r = service_keep(s, s->private->described_bytes) ? service_launch(s, e)
+                                                         : err_set(e, EDQUOT, STEP_USAGE, SHARE_FULL);
+    if (r < 0) {
+        service_forget(s);
+        return r;
+    }
+    service_save(s);
+    *ret = s;
+    return 0;
+}
+
+static void remove_row(struct service *s)
+{
+    struct err e;
+
+    if (db_service_delete(s->front->db, s->id, &e) < 0)
+        front_log("error", "cannot remove a service from the database", "service", s->id, NULL);
+}
+
+void service_delete(struct service *s, const char *reason)
+{
+    struct box *box = s->own_box ? s->box : NULL;
+    struct err ignored;
+
+    if (s->private->gone)
+        return;
+    snprintf(s->reason, sizeof s->reason, "%s", reason);
+    if (s->exec)
+        (void)!exec_signal(s->exec, SIGKILL, &ignored);
+    /* Whoever waits for it to be loaded hears that it never will be, and may delete it, too. */
+    service_set_state(s, SERVICE_DEAD);
+    if (s->private->gone)
+        return;
+    grants_on_service_end(s);
+    remove_row(s);
+    service_forget(s);
+    if (box)
+        (void)!box_delete(box, "service_deleted", NULL, NULL, &ignored);
+}
+
+/* ---- deaths ---- */
+
+void service_condemn(struct service *s, enum outcome outcome, const char *why)
+{
+    struct service_private *p = s->private;
+    struct err ignored;
+
+    if (!p->end_outcome) {
+        p->end_outcome = outcome;
+        snprintf(p->end_reason, sizeof p->end_reason, "%s", why);
+    }
+    if (s->exec)
+        (void)!exec_signal(s->exec, SIGKILL, &ignored);
+}
+
+static void say_why(struct service *s, const struct exec *x)
+{
+    const struct service_private *p = s->private;
+
+    s->outcome = p->end_outcome ? p->end_outcome : x->outcome ? x->outcome : OUTCOME_ERROR;
+    if (p->end_outcome)
+        snprintf(s->reason, sizeof s->reason, "%s", p->end_reason);
+    else if (x->failure.code)
+        err_text(&x->failure, s->reason, sizeof s->reason);
+    else if (s->outcome == OUTCOME_OOM)
+        snprintf(s->reason, sizeof s->reason, "the box ran out of memory, and the worker was killed");
+    else if (x->end.signal)
+        snprintf(s->reason, sizeof s->reason, "the worker was killed by signal %d (SIG%s)", x->end.signal,
+                 sigabbrev_np(x->end.signal) ? sigabbrev_np(x->end.signal) : "?");
+    else
+        snprintf(s->reason, sizeof s->reason, "the worker's process exited with status %d", x->end.code);
+}
+
+/* What a worker that did not come up printed to its standard error is the best that can be said. */
+static void add_tail(struct service *s)
+{
+    const struct service_private *p = s->private;
+
+    if (s->error || !p->tail_size)
+        return;
+    json_t *text = json_stringn(p->tail, p->tail_size);
+    if (text)
+        s->error = json_pack("{s:s,s:s,s:o}", "type", "WorkerDied", "message", s->reason, "traceback", text);
+}
+
+static void die(struct service *s)
+{
+    if (!s->error)
+        s->error = json_pack("{s:s,s:s}", "type", "WorkerDied", "message", s->reason);
+    service_set_state(s, SERVICE_DEAD);
+}
+
+static void start_anew(struct service *s)
+{
+    struct err e = { 0 };
+
+    s->private->restart_wanted = false;
+    json_decref(s->error);
+    s->error = NULL;
+    service_set_state(s, SERVICE_LOADING);
+    if (s->private->gone)
+        return;
+    if (s->has_secrets && !s->secrets) {
+        snprintf(s->reason, sizeof s->reason,
+                 "its worker has ended, and its secrets are not kept over a restart of the server; create it again");
+        die(s);
+    } else if (service_launch(s, &e) < 0) {
+        s->outcome = OUTCOME_ERROR;
+        err_text(&e, s->reason, sizeof s->reason);
+        die(s);
+    }
+}
+
+/* Not for ever: a function that ends its worker may be called again and again. */
+static bool may_replace(struct service *s)
+{
+    struct service_private *p = s->private;
+    uint64_t now = loop_now_ms();
+
+    if (now - p->recent_ms > SERVICE_RESTARTS_MS) {
+        p->recent_ms = now;
+        p->n_recent = 0;
+    }
+    return s->box->phase == PHASE_RUNNING && p->n_recent++ < SERVICE_RESTARTS_MOST;
+}
+
+void services_on_exec_end(struct exec *x)
+{
+    struct service *s = x->service;
+
+    if (!s || s->exec != x)
+        return;
+    struct service_private *p = s->private;
+    bool was_ready = s->state == SERVICE_READY;
+    kernel_link_drain(&p->link);
+    loop_timer_cancel(s->front->loop, &p->load_timer);
+    loop_timer_cancel(s->front->loop, &p->close_timer);
+    if (p->gone)
+        return;
+    s->exec = NULL;
+    x->service = NULL;
+    kernel_link_close(&p->link);
+    say_why(s, x);
+    s->state = SERVICE_LOADING;         /* nothing is sent until the next worker is there */
+    service_calls_end(s, CALL_DIED, false);
+    if (p->gone)
+        return;
+    if (p->restart_wanted) {
+        start_anew(s);
+    } else if (was_ready && may_replace(s)) {
+        front_log("warning", "a service's worker died and is replaced", "service", s->name, "reason", s->reason, NULL);
+        s->restarts++;
+        service_save(s);
+        start_anew(s);
+    } else {
+        add_tail(s);
+        die(s);
+    }
+}
+
+int service_restart(struct service *s, struct err *e)
+{
+    if (s->box->phase != PHASE_RUNNING)
+        return err_set(e, EBUSY, STEP_USAGE, "the box is %s", phase_names[s->box->phase]);
+    if (s->has_secrets && !s->secrets)
+        return err_set(e, EPIPE, STEP_USAGE, "its secrets are not kept over a restart of the server; create it again");
+    s->restarts++;
+    s->private->restart_wanted = true;
+    s->private->n_recent = 0;
+    service_save(s);
+    if (s->exec) {
+        snprintf(s->reason, sizeof s->reason, "a restart was asked for");
+        service_condemn(s, OUTCOME_KILLED, s->reason);
+        service_set_state(s, SERVICE_LOADING);
+    } else {
+        start_anew(s);
+    }
+    return 0;
+}
+
+void services_on_box_end(struct box *box, bool stays)
+{
+    for (struct service *s = box->front->services, *next; s; s = next) {
+        next = s->next;
+        if (s->box != box)
+            continue;
+        s->outcome = OUTCOME_KILLED;
+        snprintf(s->reason, sizeof s->reason, "the box has ended");
+        if (stays) {
+            service_set_state(s, SERVICE_DEAD);
+            continue;
+        }
+        s->own_box = false;
+        if (s->state != SERVICE_DEAD)
+            service_set_state(s, SERVICE_DEAD);
+        service_delete(s, "the box has ended");
+    }
+}
+
+/* ---- another front was there before ---- */
+
+static int load_one(const struct db_service *row, void *arg)
+{
+    struct front *front = arg;
+    json_t *body = json_loads(row->body, 0, NULL);
+    struct box *box = NULL;
+
+    for (struct box *b = front->boxes.first; b && !box; b = b->next)
+        if (b->number == row->box)
+            box = b;
+    struct service_options o = { .name = row->name,
+                                 .spec = json_object_get(body, "spec"),
+                                 .own_box = json_is_true(json_object_get(body, "own_box")),
+                                 .load_timeout_ms =
+                                     (uint64_t)json_integer_value(json_object_get(body, "load_timeout_ms")) };
+    if (box && box_is_alive(box) && json_is_object(o.spec)) {
+        struct service *s = make(box, row->id, &o);
+        s->has_secrets = json_is_true(json_object_get(body, "has_secrets"));
+        s->restarts = (unsigned)json_integer_value(json_object_get(body, "restarts"));
+        s->created_ms = (int64_t)json_integer_value(json_object_get(body, "created_ms"));
+        if (!service_keep(s, 0))        /* it was there before: its owner may have been given less meanwhile */
+            front_log("warning", "a service takes more memory than its owner may have", "service", s->id, NULL);
+    }
+    json_decref(body);
+    return 0;
+}
+
+int services_load(struct front *front, struct err *e)
+{
+    return db_services(front->db, load_one, front, e);
+}
+
+void services_adopt(struct exec *x)
+{
+    const char *id = json_string_value(json_object_get(x->about_kernel, "service"));
+    struct service *s = id ? service_by_id(x->box->front, id) : NULL;
+    struct err ignored;
+
+    if (x->service)
+        return;         /* only the keeper's connection was lost, not we */
+    if (!s || s->box != x->box || s->exec) {
+        (void)!exec_signal(x, SIGKILL, &ignored);
+        return;
+    }
+    s->exec = x;
+    x->service = s;
+    if (x->link < 0 || kernel_link_open(&s->private->link, x->link, false) < 0)
+        service_condemn(s, OUTCOME_ERROR, "the worker's link was lost");
+    else
+        service_ask_again(s);
+}
+
+void services_on_synced(struct front *front)
+{
+    for (struct service *s = front->services, *next; s; s = next) {
+        next = s->next;
+        if (s->exec || s->state != SERVICE_LOADING)
+            continue;
+        if (s->box->phase == PHASE_RUNNING) {
+            start_anew(s);
+        } else {
+            snprintf(s->reason, sizeof s->reason, "the box is %s", phase_names[s->box->phase]);
+            service_set_state(s, SERVICE_DEAD);
+        }
+    }
+}
+
+void services_free(struct front *front)
+{
+    for (struct service *s = front->services, *next; s; s = next) {
+        next = s->next;
+        service_forget(s);
+        loop_task_cancel(front->loop, &s->private->free_task);
+        on_free(&s->private->free_task);
+    }
+}

@@ -1,0 +1,152 @@
+/* Services: functions of a live interpreter in a box that others may call. A service is a worker process (an exec whose
+ * standard input is a link, as a kernel's) that loaded one interface file once; what it says is a stranger's word and
+ * is checked. It may be called by its owner, and by whoever holds a grant (grants.h).
+ *
+ *   LOADING -> READY -> LOADING (the worker died and is replaced, or a restart was asked for)
+ *      +--------+--> DEAD -> LOADING (restart), or forgotten
+ *
+ * Synchronous functions run one at a time, in the order in which they were asked for; async ones at once. What waits
+ * for its turn waits here, with a bound, and costs nobody anything if its caller goes. No door's header is needed. */
+#ifndef CARREL_FRONT_SERVICES_SERVICES_H
+#define CARREL_FRONT_SERVICES_SERVICES_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/jsonscan.h"
+#include "proto/names.h"
+
+struct box;
+struct exec;
+struct front;
+
+enum {
+    SERVICES_PER_BOX = 16,
+    SERVICES_PER_OWNER = 256,
+    SERVICE_CALLS_MOST = 4096,      /* of one service, running and waiting */
+    SERVICE_CODE_MOST = 4 << 20,
+    SERVICE_LOG_MOST = 256,
+    SERVICE_NAME_MOST = 63,
+};
+
+enum service_state { SERVICE_LOADING, SERVICE_READY, SERVICE_DEAD };
+extern const char *const service_state_names[];
+
+struct service;
+struct service_call;
+
+/* Somebody who waits for the loading. Embedded in its owner; may leave in a callback. */
+struct service_watcher {
+    struct service_watcher *next, **back;       /* back NULL: it watches nothing (any more) */
+    /* Printed by module-level code; text is a JSON string with its quotes. */
+    void (*on_print)(struct service_watcher *w, const char *stream, struct jsonslice text);
+    void (*on_state)(struct service_watcher *w, struct service *s);
+};
+
+struct service {
+    struct service     *next, **back;       /* all of the front, newest first */
+    struct front       *front;
+    struct box         *box;                /* outlives it */
+    char                id[16];
+    char               *name, *owner;       /* owned; the name is unique for the owner */
+    bool                own_box;            /* the box was made for it, and goes with it */
+    bool                has_secrets;        /* which are not kept over a restart of the front */
+    json_t             *spec;               /* owned: code, filename, path, env, models, python */
+    json_t             *secrets;            /* owned, or NULL: object of strings */
+    uint64_t            load_timeout_ms;
+    struct exec        *exec;               /* the worker's process; NULL between two lives */
+    enum service_state  state;
+    unsigned            restarts;
+    enum outcome        outcome;            /* of the last death */
+    char                reason[240];        /* in words; "" */
+    json_t             *error;              /* owned: why it could not be loaded; NULL */
+    json_t             *functions;          /* owned: array of objects, as GET shows them */
+    int64_t             created_ms;
+    uint64_t            n_called;
+    unsigned            n_calls;            /* that have not ended */
+    struct service_private *private;
+};
+
+/* What a new service is of. Everything is borrowed; the objects are checked by the caller. */
+struct service_options {
+    const char *name;
+    json_t     *spec, *secrets;     /* secrets may be NULL */
+    uint64_t    load_timeout_ms;    /* 0: the default */
+    bool        own_box;
+};
+
+/* It is there at once, LOADING; watchers hear how it goes on. The box must run. */
+MUST_CHECK int  service_create(struct box *box, const struct service_options *options, struct service **ret,
+                               struct err *e);
+/* By id or name; owner NULL: anybody's. What somebody says is looked for so; what was written down, by its id alone. */
+struct service *service_find(struct front *front, const char *owner, const char *name);
+struct service *service_by_id(struct front *front, const char *id);
+MUST_CHECK int  service_restart(struct service *s, struct err *e);
+/* Ends the worker, tells callers and watchers, forgets it, and deletes its own box. */
+void            service_delete(struct service *s, const char *reason);
+void            service_watch(struct service *s, struct service_watcher *w);
+void            service_unwatch(struct service_watcher *w);
+/* What the API shows; new references. functions: only these (an array of names), or NULL for all. */
+json_t         *service_json(const struct service *s);
+json_t         *service_functions(const struct service *s, const json_t *names);
+/* Borrowed; NULL: there is none of this name. */
+const json_t   *service_function(const struct service *s, const char *name);
+json_t         *service_log(const struct service *s);
+
+/* ---- calls ---- */
+
+enum call_outcome {
+    CALL_OK,            /* result is what the function returned */
+    CALL_ERROR,         /* result is an object: type, message, traceback */
+    CALL_INVALID,       /* the arguments do not fit; result is an object: message, argument */
+    CALL_TIMEOUT,
+    CALL_DIED,          /* the worker did; reason and died say why */
+    CALL_GONE,          /* the service was deleted, or is dead */
+    CALL_ABANDONED,     /* nobody waits for it any more */
+    CALL_OUTCOMES
+};
+extern const char *const call_outcome_names[CALL_OUTCOMES];
+
+struct call_options {
+    const char      *function, *who;        /* who: for the log */
+    struct jsonslice args, kwargs;          /* an array and an object, valid JSON; data NULL: none */
+    uint64_t         timeout_ms;            /* 0: none */
+    void            *owner;
+    /* Either may be NULL. text is a JSON string with its quotes. */
+    void (*on_print)(struct service_call *c, const char *stream, struct jsonslice text);
+    /* Once, from the loop; the call is gone afterwards. Not after service_call_abandon(). */
+    void (*on_end)(struct service_call *c);
+};
+
+struct service_call {
+    struct service_call *next;
+    struct service      *service;
+    struct call_options  options;           /* function, who, args and kwargs are NULL after the start */
+    unsigned long long   id;
+    enum call_outcome    outcome;           /* valid in on_end, as the rest */
+    struct jsonslice     result;
+    enum outcome         died;
+    const char          *reason;
+    uint64_t             wall_us;
+    struct call_private *private;
+};
+
+/* Queues it. -ENOENT: no such function; -EAGAIN: too many wait; -EDQUOT: too much memory; -EPIPE: the service is dead;
+ * -EMSGSIZE: the arguments are too large. */
+MUST_CHECK int service_call_start(struct service *s, const struct call_options *options, struct service_call **ret,
+                                  struct err *e);
+/* The caller has gone: the function is interrupted. */
+void           service_call_abandon(struct service_call *c);
+
+/* ---- called by the front's other parts ---- */
+MUST_CHECK int services_load(struct front *front, struct err *e);
+void           services_on_exec_end(struct exec *x);
+void           services_on_output(struct exec *x, unsigned stream, const char *data, size_t size);
+void           services_adopt(struct exec *x);
+void           services_on_box_end(struct box *box, bool stays);
+void           services_on_synced(struct front *front);
+void           services_free(struct front *front);
+
+#endif

@@ -1,0 +1,275 @@
+/* From the frame that asks for a box to the box.
+ *
+ *   frame -> spec -> plan      read_mounts() turns the frame's list of mounts into the spec's
+ *   host mounts?               a child opens what callers handed over (opener.c)
+ *   a store?                   another child mounts it (box/store.h)
+ *   then                       raise_box()
+ *
+ * Nothing waits: between these steps the frame is kept in box->waiting. */
+#define _GNU_SOURCE
+#include "keeper/create.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "keeper/opener.h"
+#include "proto/checks.h"
+
+static int read_host(const struct frame_mount *m, size_t i, int fd, struct box_spec *spec, struct err *e)
+{
+    if (!target_is_plain(m->target, sizeof m->target))
+        return err_at(e, EINVAL, STEP_PROTOCOL, i, "mount target");
+    spec->mount[spec->n_mounts++] = (struct mount_spec){
+        .source = m->target, .target = m->target, .writable = m->writable != 0, .is_file = m->is_file != 0, .fd = fd
+    };
+    return 0;
+}
+
+/* The frame's list becomes the spec's: numbers become what the keeper's configuration names by them, the descriptors
+ * are those that came with the host mounts. store: the mounted tree, or -1. */
+static int read_mounts(const struct keeper *keeper, const struct request_create *q, const int *fds, int store,
+                       struct box_spec *spec, struct err *e)
+{
+    size_t n_host = 0;
+    int r = 0;
+
+    for (size_t i = 0; i < q->n_mounts && r == 0; i++) {
+        const struct frame_mount *m = &q->mount[i];
+        switch ((enum mount_kind)m->kind) {
+        case MOUNT_HOST:
+            r = read_host(m, i, fds[n_host++], spec, e);
+            break;
+        case MOUNT_ROOT:
+            if (m->number > keeper->n_roots)
+                return err_at(e, EINVAL, STEP_PROTOCOL, i, "root");
+            spec->mount[spec->n_mounts++] = (struct mount_spec){
+                .kind = MOUNT_ROOT, .source = m->number ? keeper->root[m->number - 1] : NULL,
+                .writable = m->writable != 0, .fd = -1
+            };
+            break;
+        case MOUNT_LAYER:
+            if (m->number == 0 || m->number > keeper->n_templates)
+                return err_at(e, EINVAL, STEP_PROTOCOL, i, "template");
+            keeper_add_layers(keeper, m->number, spec);
+            break;
+        case MOUNT_STORE:
+            if (m->number == 0)
+                return err_at(e, EINVAL, STEP_PROTOCOL, i, "store");
+            spec->mount[spec->n_mounts++] = (struct mount_spec){ .kind = MOUNT_STORE, .fd = store };
+            break;
+        case MOUNT_TMPFS:
+            break;
+        case MOUNT_KINDS:
+        default:
+            return err_at(e, EINVAL, STEP_PROTOCOL, i, "kind of mount");
+        }
+    }
+    return r;
+}
+
+static int read_spec(const struct keeper *keeper, const struct request_create *q, const int *fds, size_t n_fds,
+                     int store, struct box_spec *spec, struct err *e)
+{
+    if (q->profile >= PROFILE_COUNT || q->n_mounts > KEEPER_LIST || frame_mount_count(q, MOUNT_HOST) != n_fds
+        || frame_mount_count(q, MOUNT_ROOT) > 1 || frame_mount_count(q, MOUNT_LAYER) > 1
+        || frame_mount_count(q, MOUNT_TMPFS) + frame_mount_count(q, MOUNT_STORE) > 1 || q->uid > 65534 || q->gid > 65534
+        || !hostname_is_plain(q->hostname, sizeof q->hostname))
+        return err_at(e, EINVAL, STEP_PROTOCOL, 0, "create");
+    *spec = (struct box_spec){
+        .terminal = q->flags & CREATE_TERMINAL,
+        .profile = (enum profile)q->profile,
+        .limits = q->limits,
+        .hostname = q->hostname,
+        .uid = q->uid,
+        .gid = q->gid,
+    };
+    return read_mounts(keeper, q, fds, store, spec, e);
+}
+
+static int make_plan(struct keeper *keeper, const struct request_create *q, const int *fds, size_t n_fds, int store,
+                     struct plan *plan, struct err *e)
+{
+    static struct box_spec spec;    /* lives as long as the plan */
+
+    int r = read_spec(keeper, q, fds, n_fds, store, &spec, e);
+    if (r == 0)
+        r = box_check_limits(&keeper->host, &spec.limits, e);
+    if (r == 0)
+        r = facts_read_root(&keeper->host.facts, spec_root(&spec), e);
+    return r < 0 ? r : plan_make(&spec, &keeper->host.facts, plan, e);
+}
+
+/* Makes the box in its slot. store: the mounted tree, or -1. On failure the box is none. */
+static int raise_box(struct keeper *keeper, struct kept_box *box, const struct request_create *q, const int *fds,
+                     size_t n_fds, int store, struct err *e)
+{
+    static struct plan plan;        /* big, and used by nobody after box_create */
+    struct kept_family *family = NULL;
+    int r = make_plan(keeper, q, fds, n_fds, store, &plan, e);
+
+    if (r == 0 && q->family)
+        r = keeper_find_family(keeper, q, &family, e);
+    if (r == 0) {
+        keeper->host.caller_uid = q->owner_uid;
+        keeper->host.caller_gid = q->owner_gid;
+        r = family ? family_box_create(&keeper->host, &family->family, &plan, true, &box->box, e)
+                   : box_create(&keeper->host, &plan, NULL, true, &box->box, e);
+    }
+    if (r < 0) {
+        box_clear(&box->box);
+        return r;
+    }
+    if (family) {
+        family->n_boxes++;
+        box->family = family;
+        box->deadline_us = clock_monotonic_us() + FAMILY_FORK_MS * UINT64_C(1000);
+        keeper_note_deadline(keeper, box->deadline_us);
+    }
+    if ((r = keeper_watch(keeper, box->box.init.pidfd, WATCH_INIT, box->slot, 0)) < 0
+        || (r = keeper_watch(keeper, box->box.link, WATCH_BOX_LINK, box->slot, 0)) < 0
+        || (r = keeper_watch(keeper, box->box.first.link, WATCH_FIRST_LINK, box->slot, 0)) < 0
+        || (!family && (r = keeper_watch(keeper, box->box.first.process.pidfd, WATCH_FIRST_END, box->slot, 0)) < 0)
+        || (box->box.oom >= 0 && (r = keeper_watch(keeper, box->box.oom, WATCH_MEMORY, box->slot, 0)) < 0)) {
+        struct process_end end;
+        r = err_at(e, -r, STEP_MEMORY, 0, "watching the box");
+        box_destroy(&keeper->host, &box->box, &end);
+        box_clear(&box->box);
+        keeper_leave_family(box);
+    }
+    return r;
+}
+
+void keeper_free_create(struct keeper *keeper, struct kept_box *box)
+{
+    struct kept_create *w = box->waiting;
+    struct process_end end;
+    struct err ignored;
+    FD tree = -1;
+
+    if (w->job.process.pidfd >= 0)
+        (void)!process_reap(&w->job.process, 1, &end);
+    if (w->job.link >= 0)
+        (void)!store_ready(&keeper->stores, &w->job, &tree, &ignored);
+    for (size_t i = 0; i < w->n_fds; i++)
+        fd_close(w->fds[i]);
+    if (w->opener)
+        keeper_free_opener(keeper, w->opener);
+    free(w);
+    box->waiting = NULL;
+}
+
+/* A child mounts the store; the box is made when it has. */
+static int mount_store(struct keeper *keeper, struct kept_box *box, const struct request_create *q, struct err *e)
+{
+    struct kept_create *w = box->waiting;
+
+    if (!w) {
+        w = box->waiting = calloc(1, sizeof *w);
+        if (!w)
+            return err_at(e, ENOMEM, STEP_MEMORY, 0, "box");
+        w->frame = *q;
+        w->job.link = w->job.process.pidfd = -1;
+    }
+    int r = store_prepare(&keeper->stores, keeper->host.self, box->store, q->limits.disk_bytes, &w->job, e);
+    if (r == 0 && (r = keeper_watch(keeper, w->job.process.pidfd, WATCH_STORE, box->slot, 0)) < 0) {
+        (void)!process_signal(&w->job.process, SIGKILL);
+        r = err_at(e, -r, STEP_MEMORY, 0, "watching the box");
+    }
+    if (r == 0)
+        box->box.state = BOX_MAKING;
+    return r;
+}
+
+void keeper_mounts_opened(struct keeper *keeper, struct kept_box *box)
+{
+    const struct kept_create *w = box->waiting;
+    const struct request_create *q = &w->frame;
+    struct err e = { 0 };
+    int r = keeper_take_mounts(keeper, box, &e);
+
+    if (r == 0)
+        return;
+    if (r > 0 && !box->dying)
+        r = box->store ? mount_store(keeper, box, q, &e) : raise_box(keeper, box, q, w->fds, w->n_fds, -1, &e);
+    if (r == 0 && box->store)
+        return;
+    if (r < 0)
+        keeper_end_box(keeper, box, &e);
+    keeper_free_create(keeper, box);
+    if (box->dying)
+        keeper_bury_box(keeper, box);
+}
+
+void keeper_store_ended(struct keeper *keeper, struct kept_box *box)
+{
+    struct kept_create *w = box->waiting;
+    struct process_end end;
+    struct err e = { 0 };
+    FD tree = -1;
+
+    if (process_reap(&w->job.process, 0, &end) <= 0)
+        return;
+    int r = store_ready(&keeper->stores, &w->job, &tree, &e);
+    if (r == 0 && !box->dying)
+        r = raise_box(keeper, box, &w->frame, w->fds, w->n_fds, tree, &e);
+    if (r < 0)
+        keeper_end_box(keeper, box, &e);
+    keeper_free_create(keeper, box);
+    if (box->dying)
+        keeper_bury_box(keeper, box);
+}
+
+int keeper_check_store(const struct keeper *keeper, uint64_t store, struct err *e)
+{
+    for (uint32_t i = 0; store && i < KEEPER_BOXES; i++)
+        if (keeper->box[i] && keeper->box[i]->store == store)
+            return err_at(e, EBUSY, STEP_USAGE, 0, "the box's files are in use");
+    return 0;
+}
+
+/* What can be refused at once is, before anybody is asked to open the mounts. */
+static int check_create(struct keeper *keeper, const struct request_create *q, const int *fds, size_t n_fds,
+                        struct err *e)
+{
+    static struct plan plan;
+    struct kept_family *family;
+    int r = keeper_check_store(keeper, frame_mount_number(q, MOUNT_STORE), e);
+
+    if (r == 0)
+        r = make_plan(keeper, q, fds, n_fds, -1, &plan, e);
+    return r == 0 && q->family ? keeper_find_family(keeper, q, &family, e) : r;
+}
+
+int keeper_create(struct keeper *keeper, const struct request_create *q, int *fds, size_t n_fds, struct err *e)
+{
+    uint64_t store = frame_mount_number(q, MOUNT_STORE);
+    int r = store || n_fds ? check_create(keeper, q, fds, n_fds, e) : 0;
+
+    if (r < 0)
+        return r;
+    struct kept_box *box = calloc(1, sizeof *box);
+    if (!box)
+        return err_at(e, ENOMEM, STEP_MEMORY, 0, "box");
+    box_clear(&box->box);
+    box->slot = q->head.box;
+    box->token = q->token;
+    box->store = store;
+    if (n_fds)
+        r = keeper_open_mounts(keeper, box, q, fds, e);
+    else
+        r = store ? mount_store(keeper, box, q, e) : raise_box(keeper, box, q, fds, n_fds, -1, e);
+    if (r < 0) {
+        if (box->waiting)
+            keeper_free_create(keeper, box);
+        free(box);
+        return r;
+    }
+    keeper->box[box->slot] = box;
+    keeper->n_boxes++;
+    box->create_serial = q->head.serial;
+    return 0;
+}

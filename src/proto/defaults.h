@@ -1,0 +1,24 @@
+/* What a box is like if nobody says otherwise, and the bounds of what can be asked for through the API. `carrel run`
+ * knows them too: it asks a server only for what the server will take. */
+#ifndef CARREL_PROTO_DEFAULTS_H
+#define CARREL_PROTO_DEFAULTS_H
+
+#include "proto/create.h"
+
+#define BOX_HOME "/home/box"
+#define BOX_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#define BOX_LANG "C.UTF-8"
+#define SERVER_PORT "7070"
+
+enum {
+    BOX_ID = 1000,                                                      /* user and group in the box */
+    BOX_HOSTNAME_MAX = sizeof((struct request_create *)0)->hostname - 1,    /* bytes, without NUL */
+    BOX_TARGET_MAX = sizeof((struct frame_mount *)0)->target - 1,           /* of a mount; the same */
+    ENV_VARIABLES_MAX = 1024,
+    ENV_NAME_MAX = 255,
+    ENV_VALUE_MAX = 131000,             /* Linux takes strings of 131,071 bytes, with the name */
+    ENV_BYTES_MAX = 1 << 20,            /* of all variables */
+};
+_Static_assert(BOX_HOSTNAME_MAX == 64, "__NEW_UTS_LEN of Linux");
+
+#endif

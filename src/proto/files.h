@@ -1,0 +1,100 @@
+/* What the front and the file helper say to each other over one SOCK_STREAM socket.
+ *
+ * The front sends a request; the helper answers with no or more ENTRIES and DATA frames and then exactly one DONE,
+ * which says whether it worked. WRITE and UNPACK bring bytes: after their request come DATA frames, then END (or
+ * ABORT). Their DONE may come early, when something failed; the front still ends its upload with END or ABORT, and the
+ * next request may follow. Numbers are in the byte order of the machine: it is one machine. A frame that breaks these
+ * rules ends the conversation.
+ *
+ * Paths are the box's: absolute, or relative to BOX_HOME. They are bytes without NUL, in no particular encoding. */
+#ifndef CARREL_PROTO_FILES_H
+#define CARREL_PROTO_FILES_H
+
+#include <stdint.h>
+
+#include "proto/defaults.h"
+
+enum {
+    FILES_PATH_MAX = 4095,          /* bytes of a path, without NUL */
+    FILES_DATA_MAX = 1 << 20,       /* bytes in one DATA frame */
+    FILES_ENTRIES_MAX = 64 << 10,   /* bytes in one ENTRIES frame */
+};
+
+enum files_frame {
+    FILES_REQUEST = 1,  /* struct files_request, path, other */
+    FILES_DATA,         /* 1 to FILES_DATA_MAX bytes, both ways */
+    FILES_END,          /* empty: the upload is complete */
+    FILES_ABORT,        /* empty: the upload is given up; an atomic WRITE then changes nothing */
+    FILES_ENTRIES,      /* one or more struct files_entry, each with its name and link, padded to 8 bytes */
+    FILES_DONE,         /* struct files_done */
+};
+
+/* Before every frame. */
+struct files_head {
+    uint16_t type;          /* enum files_frame */
+    uint16_t reserved;      /* 0 */
+    uint32_t size;          /* bytes that follow */
+};
+
+enum files_op {
+    FILES_STAT = 1, /* one ENTRIES frame with one entry. Flag NOFOLLOW */
+    FILES_LIST,     /* ENTRIES, in the file system's order. limit: how many entries (0: all); offset: cursor of the last
+                       DONE, 0 at first */
+    FILES_READ, /* ENTRIES with the file itself, then DATA. offset; length: at most so many bytes. Regular files only */
+    FILES_WRITE,  /* takes DATA. offset, mode. Flags CREATE, EXCLUSIVE, TRUNCATE, APPEND, ATOMIC, PARENTS */
+    FILES_MKDIR,  /* mode. Flag PARENTS: and it is no error if it is there */
+    FILES_MOVE,   /* path -> other. Flags EXCLUSIVE (other must not exist), PARENTS */
+    FILES_REMOVE, /* Flag RECURSIVE. Never enters another mount */
+    FILES_CHMOD,  /* mode */
+    FILES_PACK, /* DATA: a tar of the folder's contents, or of the one file. length: most bytes in all (0: no bound) */
+    FILES_UNPACK, /* takes DATA: a tar, unpacked into the folder. length: most bytes in all, limit: most entries (0: no
+                     bound). Flags PARENTS: the folder is made; NOFOLLOW: it may not be a link */
+    FILES_OP_COUNT
+};
+
+enum files_flag {
+    FILES_NOFOLLOW = 1,
+    FILES_CREATE = 2,
+    FILES_EXCLUSIVE = 4,
+    FILES_TRUNCATE = 8,
+    FILES_APPEND = 16,
+    FILES_ATOMIC =
+        32, /* all or nothing: written beside the file and renamed over it; the whole file, whatever else is said */
+    FILES_PARENTS = 64, /* missing folders on the way are made */
+    FILES_RECURSIVE = 128,
+};
+
+struct files_request {
+    uint16_t op;            /* enum files_op */
+    uint16_t flags;
+    uint32_t mode;          /* permission bits for what is made */
+    uint64_t offset;
+    uint64_t length;
+    uint32_t limit;
+    uint16_t path_size;     /* bytes of the path, which follows; 0: BOX_HOME */
+    uint16_t other_size;    /* of the second path, which follows the first */
+};
+
+/* One file. */
+struct files_entry {
+    uint64_t size;
+    int64_t  mtime_ns;
+    uint64_t inode;
+    uint32_t mode;          /* with the type bits; only those if the rest could not be read */
+    uint32_t uid, gid;      /* as in the box */
+    uint32_t links;
+    uint16_t name_size;     /* bytes of the name, which follows */
+    uint16_t link_size;     /* of a symbolic link's target, which follows the name */
+    uint32_t reserved;
+};
+
+struct files_done {
+    int32_t  code;          /* 0 or an errno */
+    uint32_t reserved;
+    uint64_t entries;       /* listed, removed, packed, unpacked */
+    uint64_t bytes;         /* read, written, packed, unpacked */
+    uint64_t cursor;        /* of LIST: where to go on; 0: that was all */
+    char     text[128];     /* for a person, NUL-terminated, printable; "" if code is 0 */
+};
+
+#endif

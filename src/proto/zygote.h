@@ -1,0 +1,41 @@
+/* What keeper and zygote say to each other. One fixed frame each way over a seqpacket socket; a child answers on a link
+ * of its own, in the words of every payload (init.h, payload.h). */
+#ifndef CARREL_PROTO_ZYGOTE_H
+#define CARREL_PROTO_ZYGOTE_H
+
+#include <stdint.h>
+
+enum {
+    ZYGOTE_CONTROL = 3,
+    ZYGOTE_VERSION = 3,
+    ZYGOTE_RULES = 80,          /* a plan's */
+    ZYGOTE_PATHS = 8192,
+    ZYGOTE_CONTROLLERS = 5,     /* cgroup v1: `tasks` files, one for each controller */
+};
+
+/* From the zygote, once: it is ready to fork. */
+struct zygote_hello {
+    uint32_t version;
+};
+
+/* To the zygote: fork a payload into the box that these descriptors name. */
+struct zygote_request {
+    uint32_t version;
+    uint32_t profile;
+    uint32_t shares;        /* a folder of the caller's is mounted for writing */
+    uint32_t files_usual, files_most;   /* struct file_limit */
+    uint32_t uid, gid;              /* in the box */
+    uint32_t can_setgroups;
+    int32_t  landlock_abi;
+    uint32_t wait_join;             /* the keeper moves the child to its cgroup: say NOTE_BORN, wait for ORDER_JOIN */
+    uint32_t n_tasks;               /* `tasks` files to write to */
+    uint32_t n_rules;
+    uint8_t  rights[ZYGOTE_RULES];  /* enum landlock_rights */
+    char     paths[ZYGOTE_PATHS];   /* n_rules strings */
+};
+
+/* Order of the descriptors that come with it. */
+enum { ZYGOTE_USER, ZYGOTE_MOUNT, ZYGOTE_PID, ZYGOTE_IPC, ZYGOTE_UTS, ZYGOTE_NET, ZYGOTE_LINK, ZYGOTE_TASKS,
+       ZYGOTE_FDS = ZYGOTE_TASKS + ZYGOTE_CONTROLLERS };
+
+#endif

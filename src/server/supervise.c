@@ -1,0 +1,321 @@
+/* The supervisor reads the settings, opens the listeners and keeps its children running: the keeper (privileged) and
+ * the front (which drops its rights and confines itself). If the front dies it is started again with the same
+ * listeners, so that no client is refused meanwhile; if the keeper dies its boxes are gone, and a new one is started.
+ * Another child is a line in serve_main()'s table and a function that describes how it is started. */
+#define _GNU_SOURCE
+#include "server/supervise.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/guest.h"
+#include "front/config/layers.h"
+#include "front/front.h"
+#include "server/children.h"
+#include "server/doors.h"
+#include "server/listen.h"
+#include "server/serve_options.h"
+
+_Static_assert(16 + 2 * CONFIG_ROOTS + 2 * CONFIG_TEMPLATES <= CHILD_WORDS, "the keeper's command line");
+_Static_assert(2 + DOORS_MOST <= CHILD_FDS, "the front's listeners");
+
+struct supervisor {
+    struct serve_options options;
+    char                 keeper_socket[300], program[4096], engine[4096];
+    uid_t                uid;               /* the front's */
+    gid_t                gid;
+    int                  unix_fd, tcp_fd;
+    int                  door_fd[DOORS_MOST];   /* of doors that listen by themselves, by their place in the list */
+    char                 layers[CONFIG_TEMPLATES][4096];        /* NAME=DIR:DIR... */
+    char                 python[GUEST_PATH];                    /* of templates that name none */
+};
+
+static const char usage[] =
+    "usage: carrel serve [--listen 127.0.0.1:7070] [--socket PATH] [--state DIR] [--set KEY=VALUE]...\n"
+    "                    [--config FILE | --no-config] [--allow-anonymous] [--keeper SOCKET]\n"
+    "\n"
+    "Serves the API on a unix socket and, if asked, on TCP. --keeper: use a keeper that runs already.\n";
+
+static int fail(const struct err *e)
+{
+    char text[512];
+
+    err_text(e, text, sizeof text);
+    fprintf(stderr, "carrel: %s\n", text);
+    return 125;
+}
+
+/* carrel and carrel-server lie side by side, or in bin and libexec. */
+static int find_programs(struct supervisor *s, struct err *e)
+{
+    ssize_t n = readlink("/proc/self/exe", s->program, sizeof s->program - 1);
+
+    if (n <= 0)
+        return err_at(e, errno, STEP_HOST, 0, "/proc/self/exe");
+    s->program[n] = '\0';
+    const char *own = getenv("CARREL_ENGINE");
+    if (own) {
+        snprintf(s->engine, sizeof s->engine, "%s", own);
+        return 0;
+    }
+    char *slash = strrchr(s->program, '/');
+    snprintf(s->engine, sizeof s->engine, "%.*s/carrel", (int)(slash - s->program), s->program);
+    if (access(s->engine, X_OK) == 0)
+        return 0;
+    snprintf(s->engine, sizeof s->engine, "%.*s/../bin/carrel", (int)(slash - s->program), s->program);
+    return access(s->engine, X_OK) == 0 ? 0 : err_set(e, errno, STEP_HOST, "carrel is not beside %s", s->program);
+}
+
+static int make_directory(const char *path, mode_t mode, uid_t uid, gid_t gid, struct err *e)
+{
+    char part[300];
+
+    for (const char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        snprintf(part, sizeof part, "%.*s", (int)(slash - path), path);
+        if (mkdir(part, 0755) < 0 && errno != EEXIST)
+            return err_set(e, errno, STEP_HOST, "%s", part);
+    }
+    if (mkdir(path, mode) < 0 && errno != EEXIST)
+        return err_set(e, errno, STEP_HOST, "%s", path);
+    if (geteuid() == 0 && chown(path, uid, gid) < 0)
+        return err_set(e, errno, STEP_HOST, "%s", path);
+    return 0;
+}
+
+/* In the folder of the keeper's socket nobody else may put another one; /tmp is everybody's. */
+static int check_run(const char *path, struct err *e)
+{
+    FD dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat status;
+
+    if (dir < 0 || fstat(dir, &status) < 0)
+        return err_set(e, errno, STEP_HOST, "%s", path);
+    if (status.st_uid != geteuid() || (status.st_mode & (S_IWGRP | S_IWOTH)))
+        return err_set(e, EPERM, STEP_HOST, "%s belongs to somebody else or others may write there: remove it, or "
+                       "choose another folder with --run", path);
+    return 0;
+}
+
+/* The interpreter of templates that name none. Where 'carrel setup' has not been yet, its folder is made: what boxes
+ * see of it is what will be in it. */
+static void find_python(struct supervisor *s)
+{
+    char place[GUEST_PATH];
+    struct err ignored;
+
+    bool found = guest_find_python(s->python, sizeof s->python);
+    config_template_fill(&s->options.config, s->python);
+    if (found || !s->options.config.template[0].python_is_default)
+        return;
+    front_log("warning", "there is no Python for kernels yet", "fix", "carrel setup", NULL);
+    snprintf(place, sizeof place, "%s", s->python);
+    guest_cut(place, 2);
+    if (strncmp(place, "/usr/", 5) != 0)
+        (void)!make_directory(place, 0755, 0, 0, &ignored);
+}
+
+/* The administrator's word for what of the host boxes see, so that the front has none in it. */
+static int find_layers(struct supervisor *s, struct err *e)
+{
+    int r = 0;
+
+    guest_find_files(s->options.config.guest, sizeof s->options.config.guest);
+    find_python(s);
+    for (uint32_t i = 0; i < s->options.config.n_templates && r == 0; i++) {
+        struct config_template t = s->options.config.template[i];
+        int n = snprintf(s->layers[i], sizeof s->layers[i], "%s=", t.name);
+        r = layers_of(&t, s->options.config.guest, s->layers[i] + n, sizeof s->layers[i] - (size_t)n, e);
+    }
+    return r;
+}
+
+static void describe_keeper(const void *owner, struct child_command *c)
+{
+    const struct supervisor *s = owner;
+    const struct config *config = &s->options.config;
+
+    child_word(c, s->engine);
+    child_word(c, "keeper");
+    child_word(c, "--listen");
+    child_word(c, s->keeper_socket);
+    child_word(c, "--front-uid");
+    /* A rootless keeper lives in a user namespace of its own, in which its user, who is also the front's, is 0. */
+    child_format(c, "%u", geteuid() == 0 ? s->uid : 0);
+    /* Beside the database that says whose they are; but the keeper's own, and closed to the front. */
+    child_word(c, "--stores");
+    child_format(c, "%s/stores", config->state);
+    for (uint32_t i = 0; i < config->n_roots; i++) {
+        child_word(c, "--root");
+        child_word(c, config->root_path[i]);
+    }
+    for (uint32_t i = 0; i < config->n_templates; i++) {
+        child_word(c, "--template");
+        child_word(c, s->layers[i]);
+    }
+}
+
+/* Where the door wants to listen by itself; "": nowhere. */
+static const char *door_address(const struct supervisor *s, const struct door *door)
+{
+    const struct config *config = &s->options.config;
+    return door->listen ? door->listen(door->config ? config_section_values(config, door->config) : NULL) : "";
+}
+
+static int listen_for_doors(struct supervisor *s, struct err *e)
+{
+    int r = 0;
+
+    for (size_t i = 0; server_doors[i] && r == 0; i++) {
+        const char *address = door_address(s, server_doors[i]);
+        if (address[0])
+            r = address[0] == '/' ? listen_unix(address, &s->door_fd[i], e) : listen_tcp(address, &s->door_fd[i], e);
+    }
+    return r;
+}
+
+static void give_listener(struct child_command *c, int fd, const char *kind, const char *door)
+{
+    if (fd < 0)
+        return;
+    child_keep(c, fd);
+    child_word(c, "--listen-fd");
+    child_format(c, "%d:%s%s%s", fd, kind, door ? ":" : "", door ? door : "");
+}
+
+static void describe_front(const void *owner, struct child_command *c)
+{
+    const struct supervisor *s = owner;
+    const char *const fixed[] = { s->program, "front", "--keeper", s->keeper_socket, "--state",
+                                  s->options.config.state, "--python", s->python };
+
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
+        child_word(c, fixed[i]);
+    child_word(c, "--uid");
+    child_format(c, "%u", s->uid);
+    child_word(c, "--gid");
+    child_format(c, "%u", s->gid);
+    child_word(c, "--owner-uid");
+    child_format(c, "%u", geteuid());
+    give_listener(c, s->unix_fd, "unix", NULL);
+    give_listener(c, s->tcp_fd, "tcp", NULL);
+    for (size_t i = 0; server_doors[i]; i++)
+        give_listener(c, s->door_fd[i], door_address(s, server_doors[i])[0] == '/' ? "unix" : "tcp",
+                      server_doors[i]->name);
+    if (s->options.config_path) {
+        child_word(c, "--config");
+        child_word(c, s->options.config_path);
+    }
+    for (int i = 0; i < s->options.n_set; i++) {
+        child_word(c, "--set");
+        child_word(c, s->options.set[i]);
+    }
+}
+
+/* For somebody who has just started it in a terminal. */
+static void greet(const struct config *c)
+{
+    const char *address = c->listen;
+
+    fprintf(stderr, "carrel is serving; Ctrl-C ends it and its boxes\n  unix socket  %s\n", c->socket);
+    if (address[0])
+        fprintf(stderr, "  HTTP         http://%s\n", address);
+    fputs("  a box        carrel create --name job && carrel exec job -- python3 -c 'print(2 + 2)'\n", stderr);
+    if (address[0])
+        fprintf(stderr, "  JupyterLab   jupyter lab --gateway-url=http://%s%s\n", address,
+                c->allow_anonymous ? "" : " --GatewayClient.auth_token=\"$(carrel token create lab)\"");
+    else
+        fputs("  JupyterLab   needs a port: carrel serve --listen 127.0.0.1:7070\n", stderr);
+}
+
+/* Everything that can fail, before anything is started. */
+static int prepare(struct supervisor *s, struct err *e)
+{
+    const struct config *config = &s->options.config;
+    int r = find_programs(s, e);
+
+    if (r == 0)
+        r = find_layers(s, e);
+    if (r == 0)
+        r = serve_options_user(config, &s->uid, &s->gid, e);
+    if (r == 0)
+        r = make_directory(config->run, geteuid() == 0 ? 0755 : 0700, 0, 0, e);
+    if (r == 0)
+        r = check_run(config->run, e);
+    if (r == 0)
+        r = make_directory(config->state, 0700, s->uid, s->gid, e);
+    if (r == 0)
+        r = listen_unix(config->socket, &s->unix_fd, e);
+    if (r == 0 && config->listen[0])
+        r = listen_tcp(config->listen, &s->tcp_fd, e);
+    if (r == 0)
+        r = listen_for_doors(s, e);
+    if (s->options.keeper_path)
+        snprintf(s->keeper_socket, sizeof s->keeper_socket, "%s", s->options.keeper_path);
+    else
+        snprintf(s->keeper_socket, sizeof s->keeper_socket, "%s/keeper.sock", config->run);
+    return r;
+}
+
+int serve_main(int argc, char **argv)
+{
+    static struct supervisor s = { .unix_fd = -1, .tcp_fd = -1, .door_fd = { [0 ... DOORS_MOST - 1] = -1 } };
+    static struct child children[] = {
+        { .name = "keeper", .describe = describe_keeper },
+        { .name = "front", .describe = describe_front },
+    };
+    const struct config *config = &s.options.config;
+    struct err e = { 0 };
+
+    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
+        fputs(usage, stdout);
+        return 0;
+    }
+    umask(022);
+    front_log_open();
+    int r = serve_options_read(argc, argv, &s.options, &e);
+    if (r == 0)
+        r = prepare(&s, &e);
+    if (r < 0)
+        return fail(&e);
+    if (front_log_is_for_people())
+        greet(config);
+    else
+        front_log("info", "serving", "socket", config->socket, "listen", config->listen, "state", config->state, NULL);
+    size_t others = s.options.keeper_path ? 1 : 0;      /* the first is somebody else's */
+    children_run(children + others, sizeof children / sizeof *children - others, &s);
+    children_end(children + others, sizeof children / sizeof *children - others);
+    (void)unlink(config->socket);
+    for (size_t i = 0; server_doors[i]; i++)
+        if (s.door_fd[i] >= 0 && door_address(&s, server_doors[i])[0] == '/')
+            (void)unlink(door_address(&s, server_doors[i]));
+    return 0;
+}
+
+int config_main(int argc, char **argv)
+{
+    static struct serve_options o;
+    uid_t uid;
+    gid_t gid;
+    char *words[] = { argv[0], "--config", argc > 2 ? argv[2] : NULL };
+    struct err e = { 0 };
+
+    if (argc < 2 || strcmp(argv[1], "check") != 0 || argc > 3) {
+        fputs("usage: carrel config check [FILE]\n", stderr);
+        return 125;
+    }
+    int r = serve_options_load(argc > 2 ? 3 : 1, words, &o, &e);
+    if (r == 0)
+        r = config_check(&o.config, &e);
+    if (r == 0)
+        r = serve_options_user(&o.config, &uid, &gid, &e);
+    if (r < 0)
+        return fail(&e);
+    puts("the configuration is good");
+    return 0;
+}

@@ -1,0 +1,149 @@
+/* What programs agree on: names, packed commands, plain strings, places. */
+#include "unit/unit.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "proto/checks.h"
+#include "proto/command.h"
+#include "proto/defaults.h"
+#include "proto/names.h"
+#include "proto/places.h"
+
+static void test_every_outcome_has_a_name_that_leads_back(void **state)
+{
+    (void)state;
+    assert_null(outcome_name(OUTCOME_NONE));
+    assert_null(outcome_name(OUTCOME_COUNT));
+    assert_int_equal(outcome_parse(NULL), OUTCOME_NONE);
+    assert_int_equal(outcome_parse("o"), OUTCOME_NONE);
+    assert_string_equal(outcome_name(OUTCOME_OUTPUT), "output_limit");
+    for (enum outcome i = OUTCOME_OK; i < OUTCOME_COUNT; i++) {
+        assert_non_null(outcome_name(i));
+        assert_int_equal(outcome_parse(outcome_name(i)), i);
+    }
+}
+
+static void test_every_profile_has_a_name_that_leads_back(void **state)
+{
+    (void)state;
+    assert_null(profile_name(PROFILE_COUNT));
+    assert_int_equal(profile_parse(NULL), PROFILE_COUNT);
+    assert_int_equal(profile_parse("lax"), PROFILE_COUNT);
+    for (enum profile i = 0; i < PROFILE_COUNT; i++)
+        assert_int_equal(profile_parse(profile_name(i)), i);
+}
+
+static void test_a_packed_command_is_the_same_again(void **state)
+{
+    char *argv[] = { "printf", "", "a b", NULL }, *env[] = { "A=1", "B=", NULL };
+    struct command_spec in = { .argv = argv, .env = env, .workdir = "/tmp", .terminal = true, .rows = 24,
+                               .columns = 65535 };
+    struct command_spec out = { 0 };
+    struct err e = { 0 };
+    FD fd = -1;
+
+    (void)state;
+    assert_int_equal(command_pack(&in, &fd, &e), 0);
+    assert_int_equal(write(fd, "x", 1), -1);        /* sealed */
+    assert_int_equal(command_unpack(fd, &out), 0);
+    for (int i = 0; i < 3; i++)
+        assert_string_equal(out.argv[i], argv[i]);
+    assert_null(out.argv[3]);
+    assert_string_equal(out.env[0], "A=1");
+    assert_string_equal(out.env[1], "B=");
+    assert_null(out.env[2]);
+    assert_string_equal(out.workdir, "/tmp");
+    assert_true(out.terminal);
+    assert_int_equal(out.rows, 24);
+    assert_int_equal(out.columns, 65535);
+}
+
+static void test_a_command_of_the_longest_length_is_taken_and_no_longer_one(void **state)
+{
+    struct command_spec out = { 0 };
+    struct err e = { 0 };
+    char *text = malloc(COMMAND_BYTES_MAX), *argv[] = { text, NULL };
+    struct command_spec in = { .argv = argv };
+    FD fd = -1;
+
+    (void)state;
+    memset(text, 'a', COMMAND_BYTES_MAX);
+    text[COMMAND_BYTES_MAX - 2] = '\0';     /* with its own NUL and that of the working directory it just fits */
+    assert_int_equal(command_pack(&in, &fd, &e), 0);
+    assert_int_equal(command_unpack(fd, &out), 0);
+    assert_int_equal(strlen(out.argv[0]), COMMAND_BYTES_MAX - 2);
+    text[COMMAND_BYTES_MAX - 2] = 'a';
+    text[COMMAND_BYTES_MAX - 1] = '\0';
+    assert_int_equal(command_pack(&in, &fd, &e), -E2BIG);
+    argv[0] = NULL;
+    assert_int_equal(command_pack(&in, &fd, &e), -EINVAL);
+    free(text);
+}
+
+static void test_a_hostname_has_letters_digits_dashes_and_dots(void **state)
+{
+    static const char *const good[] = { "box", "a", "0", "A-1.b", "a." };
+    static const char *const bad[] = { "", "-a", ".a", "a_b", "a b" };
+    char longest[BOX_HOSTNAME_MAX + 2];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        assert_true(hostname_is_plain(good[i], strlen(good[i]) + 1));
+        assert_false(hostname_is_plain(good[i], strlen(good[i])));      /* its NUL is not there */
+        assert_false(hostname_is_plain(bad[i], strlen(bad[i]) + 1));
+    }
+    memset(longest, 'a', sizeof longest);
+    longest[BOX_HOSTNAME_MAX + 1] = '\0';
+    assert_false(hostname_is_plain(longest, sizeof longest));
+    assert_true(hostname_is_plain(longest + 1, sizeof longest - 1));
+}
+
+static void test_a_target_is_absolute_and_has_no_detours(void **state)
+{
+    static const char *const good[] = { "/a", "/a/b", "/a/..b", "/process", "/usr/dev" };
+    static const char *const bad[] = { "",      "/",     "a",    "/a/",   "//a",    "/a//b",  "/a/./b",
+                                       "/a/..", "/proc", "/dev", "/../a", "/dev/x", "/proc/1" };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_true(target_is_plain(good[i], strlen(good[i]) + 1));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_false(target_is_plain(bad[i], strlen(bad[i]) + 1));
+    assert_false(target_is_plain("/a", 2));
+}
+
+static void test_everybody_has_a_place_for_sockets(void **state)
+{
+    char path[64], usual[64];
+
+    (void)state;
+    assert_true(places_run(true, "/run/user/7", path, sizeof path));
+    assert_string_equal(path, "/run/carrel");
+    assert_true(places_run(false, "/run/user/7", path, sizeof path));
+    assert_string_equal(path, "/run/user/7/carrel");
+    snprintf(usual, sizeof usual, "/tmp/carrel-%u", (unsigned)getuid());
+    assert_true(places_run(false, NULL, path, sizeof path));
+    assert_string_equal(path, usual);
+    assert_true(places_run(false, "not/absolute", path, sizeof path));
+    assert_string_equal(path, usual);
+    assert_false(places_run(false, "/run/user/7", path, 8));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_outcome_has_a_name_that_leads_back),
+        cmocka_unit_test(test_every_profile_has_a_name_that_leads_back),
+        cmocka_unit_test(test_a_packed_command_is_the_same_again),
+        cmocka_unit_test(test_a_hostname_has_letters_digits_dashes_and_dots),
+        cmocka_unit_test(test_a_target_is_absolute_and_has_no_detours),
+        cmocka_unit_test(test_everybody_has_a_place_for_sockets),
+        cmocka_unit_test(test_a_command_of_the_longest_length_is_taken_and_no_longer_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
