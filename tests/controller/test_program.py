@@ -57,7 +57,7 @@ def test_who_loses_the_lease_writes_nothing_more_and_ends(server, start):
 
 def test_who_is_told_to_wait_for_long_keeps_its_lease(server, start):
     c = start("--leader-elect")
-    wait_for("it leads", lambda: "acting" in c.log())
+    wait_for(lambda: "acting" in c.log(), "it leads")
     refused = []
 
     def once(_, method, path, query):
@@ -66,9 +66,9 @@ def test_who_is_told_to_wait_for_long_keeps_its_lease(server, start):
             return "429-60"
         return None
     server.fault = once
-    wait_for("refused", lambda: refused)
+    wait_for(lambda: refused, "refused")
     asked = len(server.requests)
-    wait_for("renewed three times more", lambda: sum("/leases" in path for _, path, _, _ in server.requests[asked:]) >= 3, 20)
+    wait_for(lambda: sum("/leases" in path for _, path, _, _ in server.requests[asked:]) >= 3, "renewed three times more", deadline_s=20)
     assert c.process.poll() is None and "lost" not in c.log()
 
 
@@ -159,7 +159,7 @@ def test_several_kubeconfigs_count_as_one(server, tmp_path):
                           env=env, stderr=subprocess.DEVNULL) as process:
         try:
             server.apply("sandboxes", sandbox())
-            wait_for("Ready", lambda: is_ready(server))
+            wait_for(lambda: is_ready(server), "Ready")
         finally:
             process.terminate()
     assert process.returncode == 0
@@ -182,14 +182,14 @@ def test_flags_of_the_original_are_accepted_and_extensions_refused(server, start
 
 def test_metrics_have_the_original_s_names(server, start):
     c = start()
-    wait_for("it acts", lambda: "acting" in c.log())
+    wait_for(lambda: "acting" in c.log(), "it acts")
     server.apply("sandboxes", sandbox())
     wait_for(lambda: is_ready(server), "Ready")
     text = wait_for(lambda: next((t for t in [get(c, "/metrics")] if 'ready_condition="true"' in t), None), "the gauge")
     assert ('agent_sandboxes{namespace="default",ready_condition="true",expired="false",launch_type="cold",'
             'sandbox_template="unknown",owned_by="None",created_by="unknown"} 1') in text
     server.apply("sandboxes", sandbox(), namespace="other")
-    wait_for("Ready", lambda: is_ready(server, namespace="other"))
+    wait_for(lambda: is_ready(server, namespace="other"), "Ready")
     text = get(c, "/metrics")
     for namespace in ("default", "other"):
         assert ('agent_sandbox_creation_latency_ms_count{namespace="%s",launch_type="cold",sandbox_template="unknown"} 1'
@@ -237,15 +237,15 @@ sleep 3 &     # somebody who keeps the output open
     with apiserver.Server(token="token-0") as s:
         c = Controller(s, tmp_path, "--leader-elect=false", kubeconfig=plugin_config(s, tmp_path, script))
         s.apply("sandboxes", sandbox("one"))
-        wait_for("Ready", lambda: is_ready(s, "one"))
+        wait_for(lambda: is_ready(s, "one"), "Ready")
         s.token = "token-1"
         s.cut()
-        wait_for("the plugin runs", (tmp_path / "waits").exists)
+        wait_for((tmp_path / "waits").exists, "the plugin runs")
         assert get(c, "/healthz") == "ok" and (tmp_path / "waits").exists()
         assert c.process.poll() is None
         (tmp_path / "waits").unlink()
         s.apply("sandboxes", sandbox("two"))
-        wait_for("Ready", lambda: is_ready(s, "two"))
+        wait_for(lambda: is_ready(s, "two"), "Ready")
         assert c.stop() == 0
         assert "Sanitizer" not in c.log()
 
@@ -256,13 +256,13 @@ def test_a_credential_plugin_that_fails_is_told(tmp_path):
 """.format(tmp_path)
     with apiserver.Server(token="a") as s:
         c = Controller(s, tmp_path, "--leader-elect=false", kubeconfig=plugin_config(s, tmp_path, script))
-        wait_for("it acts", lambda: "acting" in c.log())
+        wait_for(lambda: "acting" in c.log(), "it acts")
         s.token = "b"
         s.cut()
-        wait_for("told", lambda: "cannot be renewed: " in c.log() and "failed (status 7)" in c.log())
+        wait_for(lambda: "cannot be renewed: " in c.log() and "failed (status 7)" in c.log(), "told")
         s.token = "a"
         s.apply("sandboxes", sandbox())
-        wait_for("Ready", lambda: is_ready(s))
+        wait_for(lambda: is_ready(s), "Ready")
         assert c.stop() == 0
 
 
@@ -279,7 +279,7 @@ def test_nobody_waits_for_a_name_server(tmp_path):
         mounts = "mount --bind {0}/hosts /etc/hosts && mount --bind {0}/resolv.conf /etc/resolv.conf && exec \"$@\"".format(tmp_path)
         c = Controller(s, tmp_path, "--leader-elect=false", kubeconfig=config, before=("unshare", "-m", "sh", "-c", mounts, "sh"))
         s.apply("sandboxes", sandbox("one"))
-        wait_for("Ready", lambda: is_ready(s, "one"))
+        wait_for(lambda: is_ready(s, "one"), "Ready")
         (tmp_path / "hosts").write_text("")
         s.fault = lambda _, method, path, query: "close"
         s.cut()
@@ -290,6 +290,6 @@ def test_nobody_waits_for_a_name_server(tmp_path):
         assert time.monotonic() - begun < 1
         s.fault = None
         s.apply("sandboxes", sandbox("two"))
-        wait_for("Ready", lambda: is_ready(s, "two"))
+        wait_for(lambda: is_ready(s, "two"), "Ready")
         assert c.stop() == 0
         assert "Sanitizer" not in c.log()
