@@ -5,6 +5,7 @@ import shutil
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 
@@ -23,7 +24,7 @@ def until(what, condition, seconds=60):
             found = condition()
             if found:
                 return found
-        except WebDriverException:
+        except (WebDriverException, urllib.error.HTTPError):       # the latter: a notebook that is just being saved
             pass
         if time.monotonic() > deadline:
             raise SystemExit(f"run_all: {what}: not within {seconds} s")
@@ -35,6 +36,12 @@ def choose(browser, menu, item):
         next(m for m in browser.find_elements(By.CSS_SELECTOR, ".lm-MenuBar-item") if m.text == menu).click()
         return next((i for i in browser.find_elements(By.CSS_SELECTOR, ".lm-Menu-item") if i.text.startswith(item)), None)
     until(f"{menu} > {item}", click).click()
+
+
+def is_idle(browser):
+    """Whether no cell runs or waits to. Between two cells that may seem so for a moment, if those that wait are not in sight."""
+    return browser.find_elements(By.CSS_SELECTOR, ".jp-Notebook-ExecutionIndicator[data-status='idle']") and \
+        not browser.execute_script("return [...document.querySelectorAll('.jp-InputPrompt')].some(p => p.textContent.includes('*'))")
 
 
 def main(address, picture):
@@ -51,14 +58,16 @@ def main(address, picture):
             until("the notebook is open", lambda: browser.find_elements(By.CSS_SELECTOR, ".jp-Notebook .jp-CodeCell"), 120)
             until("the kernel is idle", lambda: browser.find_elements(By.CSS_SELECTOR, ".jp-Notebook-ExecutionIndicator[data-status='idle']"), 120)
             choose(browser, "Run", "Run All Cells")
+            until("it runs", lambda: not is_idle(browser))
+            until("all cells have run", lambda: all(is_idle(browser) and not time.sleep(0.2) for _ in range(10)), SECONDS)
+            browser.find_element(By.CSS_SELECTOR, "body").send_keys(Keys.CONTROL, "s")
 
             def saved():
-                browser.switch_to.active_element.send_keys(Keys.CONTROL, "s")
                 with urllib.request.urlopen(contents, timeout=30) as answer:
                     cells = [c for c in json.load(answer)["content"]["cells"] if c["cell_type"] == "code"]
                 failed = any(o["output_type"] == "error" for c in cells for o in c["outputs"])
                 return (failed or all(c["execution_count"] for c in cells)) and cells
-            cells = until("all cells have run", saved, SECONDS)
+            cells = until("the notebook is saved", saved)
             plot = browser.execute_script("""
                 const image = document.querySelector('.jp-OutputArea img');
                 if (image) image.scrollIntoView({block: 'center'});

@@ -35,6 +35,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         hub = self.server
         path = unquote(self.path.split("?")[0])
         hub.asked.append((self.command, path, self.headers.get("Authorization")))
+        if re.fullmatch(r"/api/models/[^/]+/[^/]+/tree/[^/]+/.+", path):       # transformers looks for a folder of templates
+            return self.answer(404, {"error": "no such folder"}, X_Error_Code="EntryNotFound")
         match = re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/(revision|tree)/[^/]+)?", path)
         if match:
             folder = hub.models.get(match[1])
