@@ -3,7 +3,7 @@ PACKAGES       += libsqlite3-dev libjansson-dev libssl-dev libyaml-dev
 TEST_TARGETS   += front
 
 SERVER          := $(BUILD)/carrel-server
-SERVER_DIRS     := base proto http server front front/* doors/* doors/*/* client client/* files zmtp
+SERVER_DIRS     := base proto devices http server front front/* doors/* doors/*/* client client/* files zmtp
 SERVER_SOURCES  := $(sort $(foreach d,$(SERVER_DIRS),$(wildcard src/$(d)/*.c)))
 SERVER_OBJECTS  := $(SERVER_SOURCES:src/%.c=$(BUILD)/server/obj/%.o)
 SERVER_CFLAGS    = -O2 -g $(COMMON) $(HARDENING) -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -fstack-clash-protection -fcf-protection -fPIE
@@ -29,7 +29,7 @@ $(BUILD)/server/obj/%.o: src/%.c | packages
 
 # --- units of the front that need no server: settings, database, who asks ---
 FRONT_OUT       := $(BUILD)/front
-FRONT_TESTED    := $(sort $(wildcard src/front/config/*.c src/front/db/*.c src/front/identity/auth*.c) src/front/identity/token.c) \
+FRONT_TESTED    := $(sort $(wildcard src/front/config/*.c src/front/db/*.c src/front/identity/auth*.c) src/front/identity/token.c) src/devices/cdi.c src/devices/notation.c \
                    $(addprefix src/http/,arena.c fault.c parse.c text.c) $(addprefix src/base/,budget.c buf.c err.c fd.c guest.c parse.c) $(wildcard src/proto/*.c)
 FRONT_UNITS     := $(patsubst tests/front/%.c,$(FRONT_OUT)/%,$(wildcard tests/front/test_*.c))
 FRONT_OBJECTS   := $(FRONT_TESTED:%.c=$(FRONT_OUT)/obj/%.o)
