@@ -59,6 +59,7 @@ struct front {
     struct http_server *http;
     struct http_router *router;
     struct boxes        boxes;
+    struct devices     *devices;        /* owned: what the host has; NULL: none are allowed (box_devices.h) */
     struct kernel      *kernels;        /* all of them, newest first */
     struct service     *services;       /* the same */
     struct grant       *grants;

@@ -329,6 +329,10 @@ static void start_keeper(struct supervisor *s)
     snprintf(stores, sizeof stores, "%s/stores", s->config.state);
     argv[n++] = "--stores";
     argv[n++] = stores;
+    if (s->config.device_kinds[0]) {
+        argv[n++] = "--devices";
+        argv[n++] = s->config.device_kinds;
+    }
     for (uint32_t i = 0; i < s->config.n_roots; i++) {
         argv[n++] = "--root";
         argv[n++] = s->config.root_path[i];

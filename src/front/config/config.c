@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/parse.h"
+#include "devices/cdi.h"
 #include "front/config/config_private.h"
 #include "front/identity/auth_host.h"
 #include "proto/places.h"
@@ -20,7 +21,7 @@
 #define GIB (UINT64_C(1) << 30)
 
 enum kind { KIND_LISTEN, KIND_PATH, KIND_USER, KIND_BOOL, KIND_LEVEL, KIND_SIZE, KIND_CPUS, KIND_COUNT, KIND_SECONDS,
-            KIND_ORIGINS, KIND_ROOTS, KIND_NAMES };
+            KIND_ORIGINS, KIND_ROOTS, KIND_NAMES, KIND_DEVICES };
 
 struct key {
     const char *name;
@@ -63,10 +64,12 @@ static const struct key keys[] = {
     { "jupyter.cull_connected", KIND_BOOL, AT(jupyter.cull_connected), 0, 0, NULL },
     { "jupyter.cull_busy", KIND_BOOL, AT(jupyter.cull_busy), 0, 0, NULL },
     { "jupyter.max_kernels", KIND_COUNT, AT(jupyter.max_kernels), 1, 1000000, "none" },
+    { "devices.allow", KIND_DEVICES, AT(device_kinds), 0, 0, NULL },
     { "jupyter.client_envs", KIND_NAMES, AT(jupyter.client_envs), 0, 0, NULL },
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
-static const char *const sections[] = { "defaults", "limits", "host", "pool", "quota", "jupyter", "templates" };
+static const char *const sections[] = { "defaults", "limits", "host",    "pool",
+                                        "quota",    "devices", "jupyter", "templates" };
 enum { N_SECTIONS = sizeof sections / sizeof sections[0] };
 static const char roots_prefix[] = "roots.";
 
@@ -94,6 +97,7 @@ enum config_shape config_shape(const char *name)
     switch (key->kind) {
     case KIND_ORIGINS:
     case KIND_NAMES:
+    case KIND_DEVICES:
         return CONFIG_LIST;
     case KIND_ROOTS:
         return CONFIG_MAP;
@@ -278,19 +282,38 @@ int config_check_name(const char *section, const char *name, struct err *e)
     return 0;
 }
 
-/* Names of variables, with commas between them. */
-static int add_name(const struct key *key, const char *value, char *to, struct err *e)
+static int add_word(const struct key *key, const char *value, char *to, struct err *e)
 {
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
     size_t n = strlen(to), length = strlen(value);
 
-    if (!length || (strcmp(value, "*") != 0 && strspn(value, letters) != length))
-        return err_set(e, EINVAL, STEP_USAGE, "%s: '%s' is not the name of a variable", key->name,
-                       parse_quote(value).text);
     if (n + length + 2 > key->size)
         return err_set(e, EINVAL, STEP_USAGE, "%s is too long; the most is %zu bytes", key->name, key->size - 1);
     snprintf(to + n, key->size - n, "%s%s", n ? "," : "", value);
     return 0;
+}
+
+/* A kind of device, or one of any vendor's. */
+static int add_kind(const struct key *key, const char *value, char *to, struct err *e)
+{
+    char as_kind[256];
+
+    snprintf(as_kind, sizeof as_kind, "%s%s", value[0] == '*' ? "any.vendor" : "", value[0] == '*' ? value + 1 : value);
+    if (strcmp(value, "*") != 0 && !cdi_kind_is_valid(as_kind, strlen(as_kind)))
+        return err_set(e, EINVAL, STEP_USAGE, "%s: '%s' is not a kind of device; use vendor.com/class, */class or *",
+                       key->name, parse_quote(value).text);
+    return add_word(key, value, to, e);
+}
+
+/* Names of variables, with commas between them. */
+static int add_name(const struct key *key, const char *value, char *to, struct err *e)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
+    size_t length = strlen(value);
+
+    if (!length || (strcmp(value, "*") != 0 && strspn(value, letters) != length))
+        return err_set(e, EINVAL, STEP_USAGE, "%s: '%s' is not the name of a variable", key->name,
+                       parse_quote(value).text);
+    return add_word(key, value, to, e);
 }
 
 /* A name that is there already gets the new path: a flag is stronger than the file. */
@@ -341,6 +364,8 @@ int config_set(struct config *c, const char *name, const char *value, struct err
         return add_origin(c, value, e);
     case KIND_NAMES:
         return add_name(key, value, to, e);
+    case KIND_DEVICES:
+        return add_kind(key, value, to, e);
     case KIND_BOOL:
         return set_bool(key, value, to, e);
     case KIND_LISTEN: /* "" means: no TCP */

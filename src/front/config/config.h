@@ -65,6 +65,7 @@ struct config {
     char     log_level[16];
     char     guest[256];                /* directory of what runs in boxes (guest/); "" = not found. Not a key */
     struct config_jupyter jupyter;
+    char     device_kinds[512];         /* comma list: kinds of devices that boxes may have (devices/cdi.h); "": none */
     uint32_t n_templates;               /* at least one, "python" */
     struct config_template template[CONFIG_TEMPLATES];
 };
