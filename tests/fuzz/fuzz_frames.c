@@ -10,6 +10,7 @@
 #include "keeper/keeper.c"
 #undef STATE
 #include "keeper/create.c"
+#include "keeper/memory.c"
 #include "keeper/deadlines.c"
 #include "keeper/families.c"
 #include "keeper/later.c"
@@ -50,7 +51,7 @@ void procfile_cpuinfo(unsigned cpus, char *text, size_t size)
     text[size - 1] = text[0] = 0;
 }
 
-#include "pretend_devices.h"
+#include "pretend.h"
 
 static void check_inside(const char *path)
 {
