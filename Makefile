@@ -3,5 +3,6 @@ MAKEFLAGS += --no-builtin-rules
 BUILD   := build
 include mk/setup.mk
 include mk/build.mk
+include mk/sanitize.mk
 include mk/test.mk
 include mk/proof.mk

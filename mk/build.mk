@@ -60,7 +60,7 @@ install: all
 
 ## clean: remove what was built; the Python environment stays
 clean:
-	rm -rf $(BUILD)/obj $(BUILD)/gen $(BUILD)/carrel $(BUILD)/unit $(BUILD)/fuzz $(BUILD)/lint $(BUILD)/kernel-headers
+	rm -rf $(BUILD)/obj $(BUILD)/gen $(BUILD)/carrel $(BUILD)/unit $(BUILD)/asan $(BUILD)/fuzz $(BUILD)/lint $(BUILD)/lint-deep $(BUILD)/kernel-headers
 
 ## help: list these targets
 help:

@@ -1,10 +1,11 @@
 # The cluster's controller: a program of its own beside the server. New files in the folders below are found by themselves.
 PACKAGES           += libssl-dev libyaml-dev
 TEST_TARGETS       += controller-unit controller-e2e
+TEST_PARTS         += controller-fuzz
 PROOF_TARGETS      += controller-proof
 
 CONTROLLER         := $(BUILD)/carrel-controller
-CONTROLLER_BASE    := $(addprefix src/base/,budget.c buf.c err.c fd.c jsonout.c jsonscan.c parse.c)
+CONTROLLER_BASE    := $(addprefix src/base/,budget.c buf.c err.c fd.c fdpass.c jsonout.c jsonscan.c parse.c)
 CONTROLLER_SOURCES := $(sort $(wildcard src/kube/*.c src/cluster/*.c src/http/*.c) $(CONTROLLER_BASE))
 CONTROLLER_OBJECTS := $(CONTROLLER_SOURCES:src/%.c=$(BUILD)/server/obj/%.o)
 CONTROLLER_LIBS    := -lssl -lcrypto -lyaml
@@ -27,36 +28,25 @@ CONTROLLER_OUT     := $(BUILD)/controller
 CONTROLLER_ASAN    := $(CONTROLLER_OUT)/carrel-controller
 CONTROLLER_UNITS   := $(patsubst tests/controller/%.c,$(CONTROLLER_OUT)/%,$(wildcard tests/controller/test_*.c))
 CONTROLLER_FUZZERS := $(patsubst tests/controller/%.c,$(CONTROLLER_OUT)/%,$(wildcard tests/controller/fuzz_*.c))
-CONTROLLER_CFLAGS   = -O1 -g $(COMMON) $(SANITIZE) -D_FORTIFY_SOURCE=0 -Itests
 CONTROLLER_LIBRARY := $(filter-out src/cluster/main.c,$(CONTROLLER_SOURCES))
 CONTROLLER_FUZZ_SECONDS ?= 3
 
-$(CONTROLLER_OUT)/obj/%.o: %.c | packages
-	@mkdir -p $(@D)
-	$(call say,cc,$<)$(HOSTCC) $(CONTROLLER_CFLAGS) -MMD -MP -c -o $@ $<
-
-$(CONTROLLER_OUT)/fuzz/%.o: %.c | packages
-	@mkdir -p $(@D)
-	$(call say,cc,$<)$(CLANG) $(FUZZ_CFLAGS) -DCARREL_VERSION='"$(VERSION)"' -MMD -MP -c -o $@ $<
-
-$(CONTROLLER_OUT)/libcontroller.a: $(CONTROLLER_LIBRARY:%.c=$(CONTROLLER_OUT)/obj/%.o)
-	@rm -f $@
+$(CONTROLLER_OUT)/libcontroller.a: $(call asan_objects,$(CONTROLLER_LIBRARY))
+	@mkdir -p $(@D) && rm -f $@
 	@ar rcs $@ $^
 
-$(CONTROLLER_OUT)/libfuzz.a: $(CONTROLLER_LIBRARY:%.c=$(CONTROLLER_OUT)/fuzz/%.o)
-	@rm -f $@
+$(CONTROLLER_OUT)/libfuzz.a: $(call fuzz_objects,$(CONTROLLER_LIBRARY))
+	@mkdir -p $(@D) && rm -f $@
 	@ar rcs $@ $^
 
-$(CONTROLLER_ASAN): $(CONTROLLER_OUT)/obj/src/cluster/main.o $(CONTROLLER_OUT)/libcontroller.a
+$(CONTROLLER_ASAN): $(BUILD)/asan/obj/src/cluster/main.o $(CONTROLLER_OUT)/libcontroller.a
 	$(call say,link,$@)$(HOSTCC) $(SANITIZE) -o $@ $^ $(CONTROLLER_LIBS)
 
-$(CONTROLLER_OUT)/test_%: $(CONTROLLER_OUT)/obj/tests/controller/test_%.o $(CONTROLLER_OUT)/libcontroller.a
+$(CONTROLLER_OUT)/test_%: $(BUILD)/asan/obj/tests/controller/test_%.o $(CONTROLLER_OUT)/libcontroller.a
 	$(call say,link,$@)$(HOSTCC) $(SANITIZE) -o $@ $^ -lcmocka $(CONTROLLER_LIBS)
 
-$(CONTROLLER_OUT)/fuzz_%: $(CONTROLLER_OUT)/fuzz/tests/controller/fuzz_%.o $(CONTROLLER_OUT)/libfuzz.a
+$(CONTROLLER_OUT)/fuzz_%: $(BUILD)/fuzz/obj/tests/controller/fuzz_%.o $(CONTROLLER_OUT)/libfuzz.a
 	$(call say,link,$@)$(CLANG) -fsanitize=fuzzer,address,undefined -o $@ $^ $(CONTROLLER_LIBS)
-
--include $(shell find $(CONTROLLER_OUT) -name '*.d' 2>/dev/null)
 
 ## controller-unit: its reconcilers as tables of states, its cache, its parsers; each parser under libFuzzer for 3 s
 controller-unit: $(CONTROLLER_UNITS) controller-fuzz

@@ -3,7 +3,7 @@ TEST_TARGETS += engine files
 PURE_EXTRA   += $(wildcard src/files/*.c) src/box/link.c src/box/plan.c src/box/spec.c src/devices/cdi.c src/devices/notation.c
 
 FILES_TEST_SOURCES  := $(wildcard tests/files/*.c)
-ENGINE_TEST_SOURCES := $(wildcard tests/engine/*.c) tests/files/client.c src/box/link.c src/proto/command.c src/proto/names.c src/base/fd.c src/base/err.c
+ENGINE_TEST_SOURCES := $(wildcard tests/engine/*.c) tests/files/client.c src/box/link.c src/proto/command.c src/proto/names.c src/base/fd.c src/base/fdpass.c src/base/err.c
 ENGINE_TEST_HEADERS := $(wildcard tests/engine/*.h tests/files/*.h src/base/*.h src/box/*.h src/box/*/*.h src/keeper/*.h src/files/*.h src/proto/*.h)
 
 .PHONY: engine files

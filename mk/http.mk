@@ -3,15 +3,15 @@
 PACKAGES        += libssl-dev libhttp-parser-dev wrk
 PYTHON_PACKAGES += websockets
 TEST_TARGETS    += http
+TEST_PARTS      += http-unit http-fuzz http-diff http-e2e
 PROOF_TARGETS   += http-proof
 
 HTTP_FUZZ_SECONDS ?= 5
 HTTP_DIFF_SECONDS ?= 20
-HTTP_SOURCES    := $(wildcard src/http/*.c) $(addprefix src/base/,buf.c budget.c fd.c jsonout.c)
+HTTP_SOURCES    := $(wildcard src/http/*.c) $(addprefix src/base/,buf.c budget.c fd.c fdpass.c jsonout.c)
 HTTP_PURE       := $(addprefix src/http/,arena.c chunked.c fault.c parse.c text.c wsframe.c)
 HTTP_OUT        := $(BUILD)/http
 HTTP_COMMON      = -g -std=gnu17 -D_GNU_SOURCE= -Isrc -include base/banned.h $(WARNINGS)
-HTTP_SANITIZE   := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 HTTP_UNITS      := $(patsubst tests/http/%.c,$(HTTP_OUT)/%,$(wildcard tests/http/test_*.c))
 HTTP_FUZZERS    := $(patsubst tests/http/%.c,$(HTTP_OUT)/%,$(wildcard tests/http/fuzz_*.c))
 HTTP_PROGRAMS   := $(HTTP_OUT)/echo $(HTTP_OUT)/echo-asan
@@ -25,28 +25,23 @@ $(HTTP_OUT)/fast/%.o: %.c | packages
 	@mkdir -p $(@D)
 	@$(HOSTCC) -O2 $(HTTP_COMMON) $(HARDENING) -MMD -MP -c -o $@ $<
 
-$(HTTP_OUT)/asan/%.o: %.c | packages
-	@mkdir -p $(@D)
-	@$(HOSTCC) -O1 $(HTTP_COMMON) $(HTTP_SANITIZE) -MMD -MP -c -o $@ $<
-
-$(HTTP_OUT)/fuzz/%.o: %.c | packages
-	@mkdir -p $(@D)
-	@$(CLANG) -O1 $(FUZZ_CFLAGS) -MMD -MP -c -o $@ $<
-
 $(HTTP_OUT)/echo: $(patsubst %.c,$(HTTP_OUT)/fast/%.o,$(HTTP_SOURCES) tests/http/echo.c)
-	$(HOSTCC) -o $@ $^ -lcrypto
+	$(call say,link,$@)$(HOSTCC) -o $@ $^ -lcrypto
 
-$(HTTP_OUT)/echo-asan: $(patsubst %.c,$(HTTP_OUT)/asan/%.o,$(HTTP_SOURCES) tests/http/echo.c)
-	$(HOSTCC) $(HTTP_SANITIZE) -o $@ $^ -lcrypto
+$(HTTP_OUT)/echo-asan: $(call asan_objects,$(HTTP_SOURCES) tests/http/echo.c)
+	@mkdir -p $(@D)
+	$(call say,link,$@)$(HOSTCC) $(SANITIZE) -o $@ $^ -lcrypto
 
-$(HTTP_OUT)/test_%: $(HTTP_OUT)/asan/tests/http/test_%.o $(patsubst %.c,$(HTTP_OUT)/asan/%.o,$(HTTP_SOURCES))
-	$(HOSTCC) $(HTTP_SANITIZE) -o $@ $^ -lcmocka -lcrypto
+$(HTTP_OUT)/test_%: $(BUILD)/asan/obj/tests/http/test_%.o $(call asan_objects,$(HTTP_SOURCES))
+	@mkdir -p $(@D)
+	$(call say,link,$@)$(HOSTCC) $(SANITIZE) -o $@ $^ -lcmocka -lcrypto
 
-$(HTTP_OUT)/fuzz_%: $(HTTP_OUT)/fuzz/tests/http/fuzz_%.o $(patsubst %.c,$(HTTP_OUT)/fuzz/%.o,$(HTTP_PURE))
-	$(CLANG) -fsanitize=fuzzer,address,undefined -o $@ $^
+$(HTTP_OUT)/fuzz_%: $(BUILD)/fuzz/obj/tests/http/fuzz_%.o $(call fuzz_objects,$(HTTP_PURE))
+	@mkdir -p $(@D)
+	$(call say,link,$@)$(CLANG) -fsanitize=fuzzer,address,undefined -o $@ $^
 
 $(HTTP_OUT)/diff: $(patsubst %.c,$(HTTP_OUT)/fast/%.o,tests/http/diff.c $(HTTP_PURE))
-	$(HOSTCC) -o $@ $^ -lhttp_parser
+	$(call say,link,$@)$(HOSTCC) -o $@ $^ -lhttp_parser
 
 .SECONDARY:
 -include $(shell find $(HTTP_OUT) -name '*.d' 2>/dev/null)

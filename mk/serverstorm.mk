@@ -19,18 +19,11 @@ server-proof: $(SERVER) $(BUILD)/carrel venv
 
 # The same server with the sanitizers in it, confined as ever: what is used after it was freed in a storm is found here.
 SERVER_ASAN         := $(BUILD)/asan/carrel-server
-SERVER_ASAN_OBJECTS := $(SERVER_SOURCES:src/%.c=$(BUILD)/asan/obj/%.o)
 
 ## server-asan: the quick cut against a server with address and undefined-behaviour sanitizers
 server-asan: $(SERVER_ASAN) $(BUILD)/carrel venv
 	@cp -f $(BUILD)/carrel $(BUILD)/asan/carrel
 	@$(call SERVER_STORM,1200,$(BUILD)/asan)
 
-$(SERVER_ASAN): $(SERVER_ASAN_OBJECTS)
-	$(call say,link,$@)$(HOSTCC) -pie $(SANITIZE) -o $@ $(SERVER_ASAN_OBJECTS) $(SERVER_LIBS)
-
-$(BUILD)/asan/obj/%.o: src/%.c | packages
-	@mkdir -p $(@D)
-	$(call say,cc,$<)$(HOSTCC) -O1 -g $(COMMON) $(SANITIZE) -D_FORTIFY_SOURCE=0 -fPIE -MMD -MP -c -o $@ $<
-
--include $(SERVER_ASAN_OBJECTS:.o=.d)
+$(SERVER_ASAN): $(call asan_objects,$(SERVER_SOURCES) $(POLICY_GENERATED))
+	$(call say,link,$@)$(HOSTCC) -pie $(SANITIZE) -o $@ $^ $(SERVER_LIBS)

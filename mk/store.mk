@@ -2,7 +2,7 @@
 PACKAGES     += e2fsprogs
 TEST_TARGETS += store
 
-STORE_TEST_SOURCES := $(wildcard tests/store/*.c) tests/engine/support.c src/box/link.c src/proto/command.c src/proto/names.c src/base/fd.c src/base/err.c
+STORE_TEST_SOURCES := $(wildcard tests/store/*.c) tests/engine/support.c src/box/link.c src/proto/command.c src/proto/names.c src/base/fd.c src/base/fdpass.c src/base/err.c
 STORE_TEST_HEADERS := $(wildcard tests/store/*.h tests/engine/support.h src/base/*.h src/box/*.h src/box/*/*.h src/keeper/*.h src/proto/*.h)
 
 .PHONY: store

@@ -1,41 +1,31 @@
 # `make test`: everything that can be proved in minutes. A suite in another makefile joins with TEST_TARGETS += its-target.
-include $(filter-out mk/setup.mk mk/build.mk mk/policy.mk mk/test.mk mk/proof.mk,$(sort $(wildcard mk/*.mk)))
+include $(filter-out mk/setup.mk mk/build.mk mk/policy.mk mk/sanitize.mk mk/test.mk mk/proof.mk,$(sort $(wildcard mk/*.mk)))
 
-SANITIZE     := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 # What can be tested without a box: everything in base and policy, the pure parts of the rest.
 PURE_SOURCES := $(sort $(wildcard src/base/*.c src/proto/*.c src/policy/*.c) $(POLICY_GENERATED) $(PURE_EXTRA) \
                 $(addprefix src/box/,plan.c plan_print.c procfile.c) \
                 $(addprefix src/cli/options/,envfile.c envlist.c exec_limits.c mountarg.c options.c strings.c suggest.c))
-PURE_HEADERS := $(wildcard src/*/*.h src/*/*/*.h)
 
-.PHONY: test unit lint fuzz fuzz-long
+.PHONY: test test-build unit lint lint-deep fuzz fuzz-long
 
-# With AGAIN=1 a suite that is the only one to fail is run once more at the end: one race in thousands of tests is then named, and not the
-# verdict. Never so in `make proof`.
-AGAIN        ?=
+# The order in which lanes take the suites, one lane for each processor: those that take longest first, then the others.
+# Beside each other run only suites that share nothing but the machine; one that measures it, or changes what others see of it, is in TEST_ALONE.
+TEST_FIRST   := lint api
+TEST_ALONE   :=
+TEST_SUITES  := $(TEST_FIRST) unit bounds $(filter-out $(TEST_FIRST),$(TEST_TARGETS))
 
-## test: build, then every suite; what .ci/run calls. AGAIN=1: one that failed alone gets a second run
-test: all
-	@failed=; times=; start=$$(date +%s); \
-	run() { \
-	    echo "== $$1"; \
-	    case $$1 in unit|lint) jobs=-j$$(nproc);; *) jobs=;; esac; \
-	    began=$$(date +%s); \
-	    $(MAKE) --no-print-directory $$jobs $$1 </dev/null; status=$$?; \
-	    times="$$times $$1 $$(( $$(date +%s) - began ))s,"; \
-	    return $$status; \
-	}; \
-	for suite in unit lint bounds $(TEST_TARGETS); do \
-	    run $$suite || failed="$$failed $$suite"; \
-	done; \
-	set -- $$failed; \
-	if test -n "$(AGAIN)" && test $$# -eq 1 && run $$1; then \
-	    failed=; \
-	    echo "make test: UNSTEADY: $$1 failed, then passed: see above, and mend it"; \
-	fi; \
-	echo "make test: took$$times all in all $$(( $$(date +%s) - start ))s"; \
-	if test -n "$$failed"; then echo "make test: FAILED:$$failed"; exit 1; fi; \
-	echo "make test: all suites passed"
+## test: build, then every suite, two beside each other on two processors; what .ci/run calls
+test: test-build
+	@tools/run-suites $(BUILD)/test --alone $(TEST_ALONE) -- $(TEST_SUITES)
+
+# All that the suites are made from is made first: two makes beside each other must find nothing left to do. A suite's own recipe, and those of
+# its parts, are then commands of /bin/true.
+## test-build: all that the suites of `make test` need, without running them
+test-build:
+	@$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc)) BUILD_ONLY=1 all $(filter-out lint,$(TEST_SUITES))
+ifdef BUILD_ONLY
+$(TEST_SUITES) $(TEST_PARTS): private SHELL = /bin/true
+endif
 
 # Skipped tests are bounded: tests/skips.
 $(TEST_TARGETS): private export SUITE = $@
@@ -49,8 +39,6 @@ bounds: | $(VENV)/bin/pytest
 
 # --- unit tests: cmocka, glibc, sanitizers ---
 UNIT_TESTS   := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/test_*.c))
-UNIT_OBJECTS := $(patsubst %.c,$(BUILD)/unit/obj/%.o,$(subst $(BUILD)/,,$(PURE_SOURCES)))
-UNIT_CFLAGS   = -O1 -g $(COMMON) $(SANITIZE) -D_FORTIFY_SOURCE=0
 
 ## unit: unit tests with address and undefined-behaviour sanitizers
 unit: $(UNIT_TESTS)
@@ -61,24 +49,15 @@ unit: $(UNIT_TESTS)
 	    else cat $$t.log; echo "  $${t##*/}: FAILED"; failed=1; fi; \
 	done; tools/bound-skips unit $(UNIT_TESTS:=.log) || failed=1; exit $$failed
 
-$(BUILD)/unit/obj/%.o: %.c | packages
-	@mkdir -p $(@D)
-	$(call say,cc,$<)$(HOSTCC) $(UNIT_CFLAGS) -MMD -MP -c -o $@ $<
-
-$(BUILD)/unit/obj/gen/%.o: $(BUILD)/gen/%.c | packages
-	@mkdir -p $(@D)
-	$(call say,cc,$<)$(HOSTCC) $(UNIT_CFLAGS) -MMD -MP -c -o $@ $<
-
-$(BUILD)/unit/libpure.a: $(UNIT_OBJECTS)
-	@rm -f $@
+$(BUILD)/unit/libpure.a: $(call asan_objects,$(PURE_SOURCES))
+	@mkdir -p $(@D) && rm -f $@
 	@ar rcs $@ $^
 
-$(BUILD)/unit/%: tests/unit/%.c tests/unit/unit.h $(BUILD)/unit/libpure.a | packages
-	$(call say,link,$@)$(HOSTCC) $(UNIT_CFLAGS) -Itests -MMD -MP -o $@ $< $(BUILD)/unit/libpure.a -lcmocka
-
--include $(UNIT_OBJECTS:.o=.d) $(UNIT_TESTS:=.d)
+$(BUILD)/unit/%: $(BUILD)/asan/obj/tests/unit/%.o $(BUILD)/unit/libpure.a
+	$(call say,link,$@)$(HOSTCC) $(SANITIZE) -o $@ $^ -lcmocka
 
 # --- lint: structure, then clang's analyzer with the headers of the build ---
+# `make lint` ends the analysis of a function after a quarter of the paths that clang would follow, which takes a third of the time; lint-deep follows them all.
 OTHER_SOURCES := $(filter-out $(ENGINE_SOURCES),$(wildcard src/*/*.c src/*/*/*.c))
 LINTED        := $(ENGINE_SOURCES:src/%.c=$(BUILD)/lint/%.ok) $(OTHER_SOURCES:src/%.c=$(BUILD)/lint/%.ok)
 # Dead stores are off: the analyzer does not see that a cleanup attribute reads the variable (FD, TAKE_FD).
@@ -93,17 +72,29 @@ MUSL_HEADERS   = -nostdinc -isystem /usr/include/$(shell $(HOSTCC) -dumpmachine 
 lint: check-layers $(LINTED)
 	@echo "lint: $(words $(LINTED)) files analyzed"
 
+## lint-deep: the same, with as many paths as clang follows by itself
+PROOF_TARGETS += lint-deep
+lint-deep: check-layers $(LINTED:$(BUILD)/lint/%=$(BUILD)/lint-deep/%)
+	@echo "lint-deep: $(words $(LINTED)) files analyzed"
+
 .PHONY: check-layers
 check-layers:
 	@/usr/bin/python3 tests/unit/check_layers_test.py --quiet
 	@/usr/bin/python3 tools/check-layers
 	@/usr/bin/python3 tools/limits --check
 
-$(ENGINE_SOURCES:src/%.c=$(BUILD)/lint/%.ok): ANALYZE_HEADERS = $(MUSL_HEADERS)
-$(BUILD)/lint/%.ok: src/%.c $(PURE_HEADERS) | packages $(KERNEL_HEADERS)/linux
-	@mkdir -p $(@D)
-	$(call say,analyze,$<)$(ANALYZE) $(ANALYZE_HEADERS) -o /dev/null $<
-	@touch $@
+define analyze
+@mkdir -p $(@D)
+$(call say,$(1),$<)$(ANALYZE) $(ANALYZE_HEADERS) $(2) -MMD -MP -MT $@ -MF $(@:.ok=.d) -o /dev/null $<
+@touch $@
+endef
+$(ENGINE_SOURCES:src/%.c=$(BUILD)/lint/%.ok) $(ENGINE_SOURCES:src/%.c=$(BUILD)/lint-deep/%.ok): ANALYZE_HEADERS = $(MUSL_HEADERS)
+$(BUILD)/lint/%.ok: src/%.c | packages $(KERNEL_HEADERS)/linux
+	$(call analyze,analyze,-Xclang -analyzer-config -Xclang max-nodes=50000)
+$(BUILD)/lint-deep/%.ok: src/%.c | packages $(KERNEL_HEADERS)/linux
+	$(call analyze,deeply,)
+
+-include $(LINTED:.ok=.d) $(LINTED:$(BUILD)/lint/%.ok=$(BUILD)/lint-deep/%.d)
 
 ## format: rewrap the lines of C that are longer than 120 columns, and only those
 .PHONY: format
@@ -116,9 +107,6 @@ format:
 
 # --- fuzzing: libFuzzer on every parser ---
 FUZZ_TESTS   := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
-FUZZ_OBJECTS := $(patsubst %.c,$(BUILD)/fuzz/obj/%.o,$(subst $(BUILD)/,,$(PURE_SOURCES)))
-FUZZ_CFLAGS  := -O1 -g -std=gnu17 -D_GNU_SOURCE= -Isrc -include base/banned.h -fsanitize=fuzzer-no-link,address,undefined \
-                -fno-sanitize-recover=all
 FUZZ_SECONDS ?= 10
 
 ## fuzz: every parser for FUZZ_SECONDS (10) seconds
@@ -133,19 +121,11 @@ run-fuzz_%: $(BUILD)/fuzz/fuzz_%
 fuzz-long:
 	@$(MAKE) --no-print-directory -j$$(nproc) fuzz FUZZ_SECONDS=$(PROOF_SECONDS)
 
-$(BUILD)/fuzz/obj/%.o: %.c | packages
-	@mkdir -p $(@D)
-	$(call say,cc,$<)$(CLANG) $(FUZZ_CFLAGS) -MMD -MP -c -o $@ $<
-
-$(BUILD)/fuzz/obj/gen/%.o: $(BUILD)/gen/%.c | packages
-	@mkdir -p $(@D)
-	$(call say,cc,$<)$(CLANG) $(FUZZ_CFLAGS) -MMD -MP -c -o $@ $<
-
-$(BUILD)/fuzz/libpure.a: $(FUZZ_OBJECTS)
-	@rm -f $@
+$(BUILD)/fuzz/libpure.a: $(call fuzz_objects,$(PURE_SOURCES))
+	@mkdir -p $(@D) && rm -f $@
 	@ar rcs $@ $^
 
 $(BUILD)/fuzz/%: tests/fuzz/%.c $(BUILD)/fuzz/libpure.a | packages
 	$(call say,link,$@)$(CLANG) $(FUZZ_CFLAGS) -fsanitize=fuzzer -Itests/fuzz -MMD -MP -o $@ $< $(BUILD)/fuzz/libpure.a $(FUZZ_LIBS)
 
--include $(FUZZ_OBJECTS:.o=.d) $(FUZZ_TESTS:=.d)
+-include $(FUZZ_TESTS:=.d)

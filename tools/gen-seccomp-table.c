@@ -12,7 +12,7 @@
 
 #include "gen-seccomp.h"
 
-enum { WORDS = 64, CONSTANTS = 256, PENDING = 64 };
+enum { WORDS = 64, CONSTANTS = 256, PENDING = 256 };
 
 struct constant {
     char     name[TABLE_NAME];

@@ -2,6 +2,7 @@
 #ifndef CARREL_BOX_PAYLOAD_H
 #define CARREL_BOX_PAYLOAD_H
 
+#include "base/fdpass.h"
 #include "box/box.h"
 #include "policy/policy.h"
 
@@ -49,6 +50,8 @@ MUST_CHECK int link_send(int link, const void *data, size_t size, const int *fds
 MUST_CHECK int link_receive(int link, void *data, size_t size, int *ret_fds, size_t n_fds, bool block);
 
 /* One message of any size up to size. Returns its length, 0 at the end, -EAGAIN if nothing is there; never blocks. */
+/* Any message, with what came beside it: fdpass_receive() without its traps. */
+MUST_CHECK ssize_t link_receive_message(int link, void *data, size_t size, struct fdpass *ret);
 MUST_CHECK ssize_t link_receive_any(int link, void *data, size_t size, int *ret_fds, size_t n_fds, size_t *ret_n);
 /* The same; the message stays for the next who looks, and the descriptors are duplicates. */
 MUST_CHECK ssize_t link_peek_any(int link, void *data, size_t size, int *ret_fds, size_t n_fds, size_t *ret_n);

@@ -64,7 +64,7 @@ int payload_seal_files(const struct box *box, struct err *e)
 {
     if (box->landlock_abi == 0)
         return 0;
-    FD rules = landlock_open(box->landlock_abi);
+    FD rules = landlock_open(box->landlock_abi, 0);
     if (rules < 0)
         return err_at(e, -rules, STEP_LANDLOCK, 0, "ruleset");
     for (size_t i = 0; i < box->n_rules; i++) {

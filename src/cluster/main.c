@@ -70,6 +70,11 @@ static void on_released(struct kube_lease *l)
     end(program_of_lease(l), 0);
 }
 
+static void on_credential_trouble(const char *text)
+{
+    log_line(LOG_ERROR, "the credentials cannot be renewed: %s; going on with the old ones", text);
+}
+
 static void on_lease_trouble(struct kube_lease *l, const char *text)
 {
     log_line(LOG_ERROR, "lease %s/%s: %s; trying on", l->namespace, l->name, text);
@@ -153,6 +158,7 @@ static int start(struct program *p, const struct flags *f, struct err *e)
     if ((r = kube_config_find(f->kubeconfig, f->context, &p->config, e)) < 0 ||
         (r = kube_client_new(c->loop, &p->config, &c->client, e)) < 0)
         return r;
+    kube_client_on_trouble(c->client, on_credential_trouble);
     c->policy = (struct policy){ .cluster_domain = f->cluster_domain, .secure_defaults = f->secure_defaults,
                                  .retain_volumes = f->retain_volumes, .recreate_on_change = f->recreate_on_change,
                                  .release_volumes = f->release_volumes };

@@ -11,19 +11,11 @@
 #include "base/fd.h"
 #include "cluster/controller.h"
 
+/* More sorts of Sandboxes than these are counted as one, so that namespaces that come and go do not fill the memory. */
+enum { LATENCY_SORTS_MAX = 1000 };
+
 static const unsigned bounds[LATENCY_BUCKETS] = { 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 60000, 120000,
                                                   240000, 300000, 600000 };
-
-void metrics_ready(struct metrics *m, uint64_t ms)
-{
-    size_t i = 0;
-
-    while (i < LATENCY_BUCKETS && ms > bounds[i])
-        i++;
-    m->ready_bucket[i]++;
-    m->ready_count++;
-    m->ready_sum_ms += ms;
-}
 
 static void head(struct buf *out, const char *name, const char *type, const char *help)
 {
@@ -105,20 +97,80 @@ static void write_sandboxes(const struct controller *c, struct buf *out)
     free(all);
 }
 
+/* ---- agent_sandbox_creation_latency_ms ---- */
+
+static char *latency_labels(const struct sandbox *s)
+{
+    struct buf b;
+
+    buf_init(&b, 8192);
+    add_value(&b, "namespace", s ? s->o.namespace : "");
+    add_value(&b, "launch_type", s && s->launch && !strcmp(s->launch, "warm") ? "warm" : "cold");
+    add_value(&b, "sandbox_template", s && s->template_ref ? s->template_ref : "unknown");
+    return b.data;
+}
+
+static struct latency *latency_of(struct metrics *m, const struct sandbox *box)
+{
+    struct latency **at = &m->latencies;
+    char *labels = latency_labels(box);
+
+    if (!labels)
+        return NULL;
+    while (*at && strcmp((*at)->labels, labels) != 0)
+        at = &(*at)->next;
+    if (*at || (box && m->n_latencies >= LATENCY_SORTS_MAX)) {
+        free(labels);
+        return *at ? *at : latency_of(m, NULL);
+    }
+    if (!(*at = calloc(1, sizeof **at))) {
+        free(labels);
+        return NULL;
+    }
+    (*at)->labels = labels;
+    m->n_latencies++;
+    return *at;
+}
+
+void metrics_ready(struct metrics *m, const struct sandbox *box, uint64_t ms)
+{
+    struct latency *l = latency_of(m, box);
+    size_t i = 0;
+
+    if (!l)
+        return;
+    while (i < LATENCY_BUCKETS && ms > bounds[i])
+        i++;
+    l->bucket[i]++;
+    l->count++;
+    l->sum_ms += ms;
+}
+
+void metrics_done(struct metrics *m)
+{
+    for (struct latency *l = m->latencies, *next; l; l = next) {
+        next = l->next;
+        free(l->labels);
+        free(l);
+    }
+    m->latencies = NULL;
+}
+
 static void write_latency(const struct metrics *m, struct buf *out)
 {
     static const char name[] = "agent_sandbox_creation_latency_ms";
-    static const char labels[] = "namespace=\"\",launch_type=\"cold\",sandbox_template=\"unknown\"";
-    uint64_t sum = 0;
 
     head(out, name, "histogram", "Time from a Sandbox being seen to its Ready condition, in milliseconds.");
-    for (size_t i = 0; i < LATENCY_BUCKETS; i++) {
-        sum += m->ready_bucket[i];
-        buf_printf(out, "%s_bucket{%s,le=\"%u\"} %llu\n", name, labels, bounds[i], (unsigned long long)sum);
+    for (const struct latency *l = m->latencies; l; l = l->next) {
+        uint64_t sum = 0;
+        for (size_t i = 0; i < LATENCY_BUCKETS; i++) {
+            sum += l->bucket[i];
+            buf_printf(out, "%s_bucket{%s,le=\"%u\"} %llu\n", name, l->labels, bounds[i], (unsigned long long)sum);
+        }
+        buf_printf(out, "%s_bucket{%s,le=\"+Inf\"} %llu\n%s_sum{%s} %llu\n%s_count{%s} %llu\n", name, l->labels,
+                   (unsigned long long)l->count, name, l->labels, (unsigned long long)l->sum_ms, name, l->labels,
+                   (unsigned long long)l->count);
     }
-    buf_printf(out, "%s_bucket{%s,le=\"+Inf\"} %llu\n%s_sum{%s} %llu\n%s_count{%s} %llu\n", name, labels,
-               (unsigned long long)m->ready_count, name, labels, (unsigned long long)m->ready_sum_ms, name, labels,
-               (unsigned long long)m->ready_count);
 }
 
 static void write_process(struct buf *out)

@@ -6,15 +6,25 @@
 
 struct buf;
 struct controller;
+struct sandbox;
 
 enum { LATENCY_BUCKETS = 14 };
 
-struct metrics {
-    uint64_t reconciles, retries, writes[5], write_failures, events, events_dropped;
-    uint64_t ready_bucket[LATENCY_BUCKETS + 1], ready_count, ready_sum_ms;
+/* How long Sandboxes of one sort took to be Ready. */
+struct latency {
+    struct latency *next;
+    char           *labels;
+    uint64_t        bucket[LATENCY_BUCKETS + 1], count, sum_ms;
 };
 
-void metrics_ready(struct metrics *m, uint64_t ms);
+struct metrics {
+    uint64_t reconciles, retries, writes[5], write_failures, events, events_dropped;
+    struct latency *latencies;
+    unsigned        n_latencies;
+};
+
+void metrics_ready(struct metrics *m, const struct sandbox *box, uint64_t ms);
+void metrics_done(struct metrics *m);
 void metrics_write(const struct controller *c, struct buf *out);
 
 #endif

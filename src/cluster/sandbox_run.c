@@ -130,7 +130,7 @@ static void write_status(struct work *w, const struct sandbox *box, const struct
     if (plan->status.condition[COND_READY].status == COND_TRUE && box->condition[COND_READY].status != COND_TRUE) {
         log_line(LOG_INFO, "sandbox %s/%s: ready", w->namespace, w->name);
         if (box->seen_ms)
-            metrics_ready(&w->controller->metrics, loop_now_ms() - box->seen_ms);
+            metrics_ready(&w->controller->metrics, box, loop_now_ms() - box->seen_ms);
         ((struct sandbox *)box)->seen_ms = 0;
     }
     w->status_due_ms = 0;

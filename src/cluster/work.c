@@ -495,6 +495,7 @@ void controller_done(struct controller *c)
         }
     free(c->works);
     loop_task_cancel(c->loop, &c->pump);
+    metrics_done(&c->metrics);
     for (size_t i = 0; i < KINDS; i++)
         kube_watch_stop(&c->watch[i]);
     kube_call_done(&c->owner_call);

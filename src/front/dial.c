@@ -6,11 +6,8 @@
 #include "front/dial.h"
 
 #include <errno.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -19,12 +16,9 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/fdpass.h"
 #include "base/title.h"
-
-union descriptor {
-    struct cmsghdr header;
-    char           space[CMSG_SPACE(sizeof(int))];
-};
+#include "policy/policy.h"
 
 /* ---- the helper ---- */
 
@@ -39,41 +33,14 @@ static void leave(void)
 
 static int lock_in(void)
 {
-    static const unsigned allowed[] = { SYS_recvfrom, SYS_sendmsg, SYS_socket, SYS_connect, SYS_close, SYS_exit_group };
-    enum { N = sizeof allowed / sizeof *allowed };
-    struct sock_filter code[N + 6];
-    struct sock_fprog program = { .filter = code };
-    unsigned n = 0;
+    const struct policy_filter *filter = policy_dialer_filter();
+    /* The kernel only reads it. */
+    struct sock_fprog program = { .len = filter->length, .filter = (struct sock_filter *)(uintptr_t)filter->code };
 
-    code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch));
-    code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 0, N + 1);
-    code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
-    for (unsigned i = 0; i < N; i++)
-        code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, allowed[i], (unsigned char)(N - i), 0);
-    code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
-    code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-    program.len = (unsigned short)n;
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
                    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 ||
                    syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0
                ? -errno : 0;
-}
-
-static int send_answer(int front, int code, int socket)
-{
-    union descriptor control = { 0 };
-    struct iovec part = { .iov_base = &code, .iov_len = sizeof code };
-    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
-
-    if (socket >= 0) {
-        message.msg_control = &control;
-        message.msg_controllen = sizeof control.space;
-        control.header.cmsg_level = SOL_SOCKET;
-        control.header.cmsg_type = SCM_RIGHTS;
-        control.header.cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(&control.header), &socket, sizeof socket);
-    }
-    return sendmsg(front, &message, MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
 static _Noreturn void serve(int front, const struct sockaddr_un *address)
@@ -87,9 +54,11 @@ static _Noreturn void serve(int front, const struct sockaddr_un *address)
     while (recv(front, &byte, sizeof byte, 0) == sizeof byte) {
         FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         int code = fd < 0 || connect(fd, (const struct sockaddr *)address, sizeof *address) < 0 ? errno : 0;
-        int r = send_answer(front, code, code ? -1 : fd);
-        if (r == -ETOOMANYREFS)     /* of this user, on their way: it will be asked again */
-            r = send_answer(front, ETOOMANYREFS, -1);
+        ssize_t r = fdpass_send(front, &code, sizeof code, &fd, code == 0, 0);
+        if (r == -ETOOMANYREFS) {       /* of this user, on their way: it will be asked again */
+            code = ETOOMANYREFS;
+            r = fdpass_send(front, &code, sizeof code, NULL, 0, 0);
+        }
         if (r < 0)
             break;
     }
@@ -125,18 +94,12 @@ int dial_ask(int helper)
 
 int dial_answer(int helper, int *ret_code, int *ret_socket)
 {
-    union descriptor control;
-    struct iovec part = { .iov_base = ret_code, .iov_len = sizeof *ret_code };
-    struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control
-    };
+    struct fdpass passed = { 0 };
 
     *ret_socket = -1;
-    ssize_t n = recvmsg(helper, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    ssize_t n = fdpass_receive(helper, ret_code, sizeof *ret_code, MSG_DONTWAIT, &passed);
     if (n < 0)
-        return errno == EINTR ? -EAGAIN : -errno;
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS)
-        memcpy(ret_socket, CMSG_DATA(header), sizeof *ret_socket);
+        return (int)n;
+    (void)!fdpass_take(&passed, ret_socket, 1);
     return n == (ssize_t)sizeof *ret_code ? 0 : -EPIPE;
 }

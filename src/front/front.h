@@ -10,14 +10,13 @@
 #include "front/config/config.h"
 #include "front/execs/execs.h"
 #include "http/loop.h"
-#include "http/router.h"
 #include "http/server.h"
 #include "proto/names.h"
 
 struct auth;
 struct box_files;
 struct grant;
-struct jupyter;
+struct inlet_opening;
 struct keeper_link;
 struct service;
 struct db;
@@ -57,7 +56,6 @@ struct front {
     struct auth        *auth;
     struct keeper_link *keeper;
     struct http_server *http;
-    struct http_router *router;
     struct boxes        boxes;
     struct devices     *devices;        /* owned: what the host has; NULL: none are allowed (box_devices.h) */
     struct kernel      *kernels;        /* all of them, newest first */
@@ -73,7 +71,8 @@ struct front {
     bool                was_ready;      /* it has been before */
     struct keeper_wait *waiting, **waiting_end;     /* for it; oldest first */
     struct loop_task    go_on;          /* of them */
-    struct jupyter     *jupyter;        /* the Jupyter door's own */
+    uint64_t            ring_bytes;     /* in all kernels' rings */
+    struct inlet_opening *inlet_openings;       /* that the keeper was asked for */
     struct box_files   *files;          /* conversations with file helpers (files/box_files.c) */
 };
 

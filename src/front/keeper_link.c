@@ -12,11 +12,12 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/fdpass.h"
 #include "base/list.h"
 #include "front/dial.h"
 #include "front/front.h"
 
-enum { RETRY_MS = 50, FDS_MAX = 32 };
+enum { RETRY_MS = 50 };
 
 struct pending {
     struct pending *next;
@@ -29,7 +30,7 @@ struct pending {
 struct outgoing {
     struct outgoing *next;
     size_t           size, n_fds;
-    int              fds[FDS_MAX];      /* owned */
+    int              fds[FDPASS_MAX];      /* owned */
     char             frame[];
 };
 
@@ -119,25 +120,8 @@ static void disconnect(struct keeper_link *link)
 /* 0, -EAGAIN, or -errno: the connection is broken. */
 static int send_one(int socket, const void *frame, size_t size, const int *fds, size_t n_fds)
 {
-    union {
-        struct cmsghdr header;
-        char           space[CMSG_SPACE(FDS_MAX * sizeof(int))];
-    } control;
-    struct iovec part = { .iov_base = (void *)(uintptr_t)frame, .iov_len = size };
-    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
-
-    if (n_fds > FDS_MAX)
-        return -EINVAL;
-    if (n_fds > 0) {
-        memset(&control, 0, sizeof control);
-        message.msg_control = &control;
-        message.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
-        control.header.cmsg_level = SOL_SOCKET;
-        control.header.cmsg_type = SCM_RIGHTS;
-        control.header.cmsg_len = CMSG_LEN(n_fds * sizeof(int));
-        memcpy(CMSG_DATA(&control.header), fds, n_fds * sizeof(int));
-    }
-    return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
+    ssize_t n = fdpass_send(socket, frame, size, fds, n_fds, MSG_DONTWAIT);
+    return n < 0 ? (int)n : 0;
 }
 
 static void answer_pending(struct keeper_link *link, const struct event *event, int *fds, size_t n);
@@ -219,31 +203,16 @@ static void take_event(struct keeper_link *link, const struct event *event, int 
 /* False: nothing more is there, or the connection is gone. */
 static bool receive_one(struct keeper_link *link)
 {
-    union {
-        struct cmsghdr header;
-        char           space[CMSG_SPACE(FDS_MAX * sizeof(int))];
-    } control;
+    struct fdpass passed = { 0 };
     struct event event;
-    struct iovec part = { .iov_base = &event, .iov_len = sizeof event };
-    struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control
-    };
-    int fds[FDS_MAX];
-    size_t n_fds = 0;
 
-    ssize_t n = recvmsg(link->socket.fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+    ssize_t n = fdpass_receive(link->socket.fd, &event, sizeof event, MSG_DONTWAIT, &passed);
+    if (n == -EAGAIN)
         return false;
-    struct cmsghdr *header = n > 0 ? CMSG_FIRSTHDR(&message) : NULL;
-    if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
-        n_fds = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        memcpy(fds, CMSG_DATA(header), n_fds * sizeof(int));
-    }
     bool good = n == (ssize_t)sizeof event;
     if (good)
-        take_event(link, &event, fds, n_fds);
-    for (size_t i = 0; i < n_fds; i++)
-        fd_close(fds[i]);
+        take_event(link, &event, passed.fd, passed.n);
+    (void)!fdpass_take(&passed, NULL, 0);
     if (!good)
         disconnect(link);
     return good && link->socket.fd >= 0;
@@ -368,7 +337,7 @@ void keeper_link_free(struct keeper_link *link)
 
 static struct outgoing *make_outgoing(const void *frame, size_t size, const int *fds, size_t n_fds)
 {
-    struct outgoing *o = n_fds <= FDS_MAX ? malloc(sizeof *o + size) : NULL;
+    struct outgoing *o = n_fds <= FDPASS_MAX ? malloc(sizeof *o + size) : NULL;
 
     if (!o)
         return NULL;

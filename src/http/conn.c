@@ -14,6 +14,7 @@
  * what is sent to it. EPOLLIN is left armed until it fires unwanted, which saves two epoll_ctl calls in an ordinary
  * request. */
 #include "base/fd.h"
+#include "base/fdpass.h"
 #include "base/list.h"
 #include "http/conn.h"
 
@@ -26,7 +27,7 @@
 
 static bool state_has_output(const struct http_request_state *q)
 {
-    return q->out_at < q->out_end || q->file_left > 0;
+    return q->out_at < q->out_end;
 }
 
 void conn_wake(struct http_conn *c)
@@ -180,27 +181,15 @@ static int grow_input(struct http_request_state *q)
 static ssize_t receive_with_fds(struct http_conn *c, void *data, size_t size)
 {
     struct http_request *r = &c->state->request;
-    union {
-        struct cmsghdr header;
-        char space[CMSG_SPACE(HTTP_FDS_MAX * sizeof(int))];
-    } control;
-    struct iovec part = { .iov_base = data, .iov_len = size };
-    struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control
-    };
-    ssize_t n = recvmsg(c->watch.fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    struct fdpass passed;
+    ssize_t n = fdpass_receive(c->watch.fd, data, size, MSG_DONTWAIT, &passed);
 
-    struct cmsghdr *header = n > 0 ? CMSG_FIRSTHDR(&message) : NULL;
-    if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
-        size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        int fds[HTTP_FDS_MAX];
-        memcpy(fds, CMSG_DATA(header), count * sizeof(int));
-        for (size_t i = 0; i < count; i++)
-            if (r->n_fds < HTTP_FDS_MAX)
-                r->fds[r->n_fds++] = fds[i];
-            else
-                fd_close(fds[i]);
+    if (n < 0) {
+        errno = (int)-n;
+        return -1;
     }
+    if (passed.n > 0)
+        r->n_fds += (unsigned)fdpass_take(&passed, r->fds + r->n_fds, HTTP_FDS_MAX - r->n_fds);
     return n;
 }
 
@@ -399,7 +388,7 @@ static void conn_arm(struct http_conn *c, uint32_t fired)
     case CONN_ACTIVE:
         if (q->wants_body)
             needed |= EPOLLIN;
-        if (q->out_at < q->out_end || (q->file_left > 0 && !q->file_is_empty))
+        if (q->out_at < q->out_end)
             needed |= EPOLLOUT;
         if (q->progressed && c->wait == WAIT_SEND)
             c->wait = WAIT_NOTHING;

@@ -32,10 +32,6 @@ struct http_request_state {
     char *out;
     size_t out_at, out_end, out_size;
     struct http_header *headers, **headers_end;
-    int file;                           /* sent after out; -1 for none */
-    bool file_is_pipe, file_is_empty;   /* the latter: a pipe whose writer must go on first */
-    struct loop_fd file_watch;
-    int64_t file_at, file_left;
     int64_t body_left;                  /* of a body with a length */
     int64_t reply_left;                 /* of an answer with a size */
     struct http_chunked chunked;
@@ -121,7 +117,7 @@ const char *server_date(struct http_server *s);
 /* body.c: http_body_read() without asking whether the handler may. */
 ssize_t body_pull(struct http_request_state *q, void *data, size_t size);
 
-/* reply.c: sends what it can. 0 when nothing is left, -EAGAIN, -EPIPE, or -EIO when a file ended early. */
+/* reply.c: sends what it can. 0 when nothing is left, -EAGAIN or -EPIPE. */
 int reply_flush(struct http_request_state *q);
 
 #endif

@@ -400,8 +400,3 @@ void http_proxy_failed(struct http_proxy *p, int status, const char *text)
 {
     fail(p, status, text);
 }
-
-struct http_request *http_proxy_request(struct http_proxy *p)
-{
-    return p->request;
-}

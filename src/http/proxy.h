@@ -40,6 +40,4 @@ void http_proxy_connected(struct http_proxy *p, int fd);
 /* Answers the client; status is 502, 503 or 504, usually. p is invalid afterwards. */
 void http_proxy_failed(struct http_proxy *p, int status, const char *text);
 
-struct http_request *http_proxy_request(struct http_proxy *p);
-
 #endif

@@ -5,19 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/sendfile.h>
-#include <sys/stat.h>
-#include <fcntl.h>
 
 #include "base/buf.h"
-#include "base/fd.h"
 #include "base/jsonout.h"
-#include "base/list.h"
 #include "http/conn.h"
 
 #define DIRECT_BYTES    16384       /* from here on, sending beats copying */
-#define FILE_TURN_BYTES (1 << 20)   /* of a file in one turn of the loop */
 #define PIECES_MAX      16
 #define EXACT_BYTES     (1 << 20)   /* a larger buffer is as large as it must be */
 #define KEPT_BYTES      65536       /* a larger one is not kept for what may come */
@@ -102,65 +95,6 @@ static ssize_t send_pieces(struct http_request_state *q, struct iovec *v, int n)
     return sent;
 }
 
-/* ---- files ---- */
-
-static void on_pipe_event(struct loop_fd *w, uint32_t events)
-{
-    struct http_request_state *q =
-        container_of(w, struct http_request_state, file_watch);
-    (void)events;
-    loop_fd_remove(q->request.loop, w);
-    q->file_is_empty = false;
-    conn_wake(q->request.conn);
-}
-
-/* splice() says EAGAIN for an empty pipe and for a full socket alike. */
-static int wait_for_pipe(struct http_request_state *q)
-{
-    int bytes = 0;
-    if (ioctl(q->file, FIONREAD, &bytes) < 0)
-        return -EIO;
-    if (bytes == 0 && !q->file_watch.watching) {
-        q->file_is_empty = true;
-        q->file_watch.on_event = on_pipe_event;
-        if (loop_fd_add(q->request.loop, &q->file_watch, q->file, EPOLLIN) < 0)
-            return -EIO;
-    }
-    return -EAGAIN;
-}
-
-static int flush_file(struct http_request_state *q)
-{
-    struct http_conn *c = q->request.conn;
-    int64_t turn = 0;
-    while (q->file_left > 0) {
-        if (turn >= FILE_TURN_BYTES) {
-            loop_task_add(c->server->loop, &c->task);
-            return -EAGAIN;
-        }
-        size_t size = q->file_left < FILE_TURN_BYTES ? (size_t)q->file_left : FILE_TURN_BYTES;
-        off_t offset = q->file_at;
-        ssize_t n = q->file_is_pipe
-            ? splice(q->file, NULL, c->watch.fd, NULL, size, SPLICE_F_MOVE | SPLICE_F_NONBLOCK)
-            : sendfile(c->watch.fd, q->file, &offset, size);
-        if (n == 0)
-            return -EIO;        /* it ended early; the client was promised more */
-        if (n < 0) {
-            if (errno == EINTR)
-                continue;
-            if (errno == EAGAIN)
-                return q->file_is_pipe ? wait_for_pipe(q) : -EAGAIN;
-            return errno == EPIPE || errno == ECONNRESET ? -EPIPE : -EIO;
-        }
-        q->progressed = true;
-        q->file_at += n;
-        q->file_left -= n;
-        turn += n;
-        q->sent_bytes += (uint64_t)n;
-    }
-    return 0;
-}
-
 int reply_flush(struct http_request_state *q)
 {
     if (q->out_at < q->out_end) {
@@ -180,7 +114,7 @@ int reply_flush(struct http_request_state *q)
             q->out_size = sizeof q->out_first;
         }
     }
-    return q->file_left > 0 ? flush_file(q) : 0;
+    return 0;
 }
 
 /* ---- heads ---- */
@@ -292,7 +226,7 @@ size_t http_reply_room(struct http_request *r)
 static int put_pieces(struct http_request_state *q, const struct iovec *v, int n, size_t size)
 {
     size_t skip = 0;
-    if (size >= DIRECT_BYTES && q->file_left == 0) {
+    if (size >= DIRECT_BYTES) {
         struct iovec all[PIECES_MAX + 3];
         size_t pending = q->out_end - q->out_at;
         all[0] = (struct iovec){ q->out + q->out_at, pending };
@@ -446,29 +380,4 @@ int http_reply_error(struct http_request *r, int status, const char *text)
     jsonout_close(&j);
     int result = jsonout_finish(&j);
     return result < 0 ? result : http_reply(r, status, "application/json", out.data, out.length);
-}
-
-int http_reply_file(struct http_request *r, int status, int fd, int64_t offset, int64_t size)
-{
-    struct http_request_state *q = r->state;
-    FD file = fd;
-    struct stat about;
-    if (size < 0 || offset < 0)
-        return -EINVAL;
-    if (fstat(fd, &about) < 0)
-        return -errno;
-    if (!S_ISREG(about.st_mode) && !S_ISFIFO(about.st_mode))
-        return -EINVAL;
-    int result = http_reply_start(r, status, size);
-    if (result < 0)
-        return result;
-    q->reply_left = 0;
-    if (!q->swallow && size > 0) {
-        q->file = TAKE_FD(file);
-        q->file_is_pipe = S_ISFIFO(about.st_mode);
-        q->file_at = offset;
-        q->file_left = size;
-    }
-    http_reply_finish(r);
-    return 0;
 }

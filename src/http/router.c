@@ -216,20 +216,6 @@ int http_router_find(const struct http_router *t, struct arena *a, struct http_t
     return take_parameters(ret->route, a, path, ret);
 }
 
-void http_router_dispatch(const struct http_router *t, struct http_request *r, void *owner)
-{
-    struct http_match *m = arena_alloc(&r->arena, sizeof *m);
-    int status = m ? http_router_find(t, &r->arena, r->head.method, r->head.path, m) : 500;
-    if (status == 200) {
-        m->route->handle(r, m, owner);
-        return;
-    }
-    if (status == 405 && http_reply_header(r, "Allow", m->allow) < 0)
-        status = 500;
-    if (http_reply_error(r, status, http_status_text(status)) < 0)
-        http_request_abort(r);
-}
-
 struct http_text http_match_get(const struct http_match *m, const char *name)
 {
     for (unsigned i = 0; i < m->n; i++)

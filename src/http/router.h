@@ -34,9 +34,6 @@ void http_router_free(struct http_router *t);
 int  http_router_find(const struct http_router *t, struct arena *a, struct http_text method, struct http_text path,
                       struct http_match *ret) MUST_CHECK;
 
-/* Finds and calls, or answers 404, 405 with Allow, 500 as text. m lives in the request's arena. */
-void http_router_dispatch(const struct http_router *t, struct http_request *r, void *owner);
-
 /* The parameter's value; an empty text if the pattern has none of that name. */
 struct http_text http_match_get(const struct http_match *m, const char *name);
 

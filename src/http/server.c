@@ -42,7 +42,6 @@ static void state_init(struct http_request_state *q)
     q->out = q->out_first;
     q->out_size = sizeof q->out_first;
     q->headers_end = &q->headers;
-    q->file = -1;
     q->reply_left = -1;
 }
 
@@ -70,8 +69,6 @@ void server_state_give(struct http_server *s, struct http_request_state *q)
     arena_reset(&q->request.arena);
     while (q->request.n_fds > 0)
         fd_close(q->request.fds[--q->request.n_fds]);
-    loop_fd_remove(s->loop, &q->file_watch);
-    q->file = fd_close(q->file);
     free(q->collected);
     if (q->in != q->in_first)
         free(q->in);

@@ -91,7 +91,7 @@ struct http_request {
     struct http_request_state *state;
 };
 
-/* SIGPIPE must be ignored (sendfile has no flag against it), else -EINVAL. */
+/* SIGPIPE must be ignored, else -EINVAL: splicing to and from commands has no flag against it. */
 int  http_server_new(struct loop *l, const struct http_server_config *config, struct http_server **ret) MUST_CHECK;
 
 /* Serves a listening stream socket, TCP or unix, whose fd the server owns from now on, also on failure. */
@@ -166,10 +166,6 @@ int  http_reply(struct http_request *r, int status, const char *type, const void
 /* A refusal in the shape that all of them have: {"error":{"code","message","details"}}. */
 int  http_reply_error(struct http_request *r, int status, const char *text) MUST_CHECK;
 int  http_reply_text(struct http_request *r, int status, const char *format, ...) PRINTF_LIKE(3, 4);
-
-/* A whole answer from fd: sendfile for a file, splice for a pipe. fd is closed by the server, also on failure.
- * offset is ignored for a pipe. If fd ends early the connection is cut. */
-int  http_reply_file(struct http_request *r, int status, int fd, int64_t offset, int64_t size);
 
 /* 101; from now on body and answer are raw bytes in both directions, ended by http_reply_finish(). */
 int  http_reply_upgrade(struct http_request *r, const char *protocol);

@@ -23,6 +23,35 @@ size_t wsframe_header(uint8_t header[static 10], enum wsframe_opcode opcode, siz
     return 2 + (size_t)bytes;
 }
 
+size_t wsframe_header_masked(uint8_t header[static WSFRAME_HEADER_MAX], enum wsframe_opcode opcode, size_t payload_size,
+                             const uint8_t mask[static 4])
+{
+    size_t n = wsframe_header(header, opcode, payload_size);
+
+    header[1] |= 0x80;
+    memcpy(header + n, mask, 4);
+    return n + 4;
+}
+
+void wsframe_mask(char *to, const void *from, size_t n, const uint8_t mask[static 4], uint32_t at)
+{
+    const uint8_t *bytes = from;
+    size_t i = 0;
+    uint8_t turned[8];
+
+    for (unsigned j = 0; j < 8; j++)
+        turned[j] = mask[(at + j) & 3];
+    uint64_t mask8, eight;
+    memcpy(&mask8, turned, 8);
+    for (; n - i >= 8; i += 8) {
+        memcpy(&eight, bytes + i, 8);
+        eight ^= mask8;
+        memcpy(to + i, &eight, 8);
+    }
+    for (; i < n; i++)
+        to[i] = (char)(bytes[i] ^ turned[i & 7]);
+}
+
 bool wsframe_is_utf8(const char *data, size_t size)
 {
     const uint8_t *p = (const uint8_t *)data, *end = p + size;
@@ -65,7 +94,7 @@ static size_t header_size(const struct wsreader *w)
     if (w->n_header < 2)
         return 2;
     unsigned length = w->header[1] & 0x7f;
-    return 2 + (length == 126 ? 2 : length == 127 ? 8 : 0) + 4;
+    return 2 + (length == 126 ? 2 : length == 127 ? 8 : 0) + (w->is_client ? 0 : 4);
 }
 
 static int judge_header(struct wsreader *w)
@@ -74,7 +103,8 @@ static int judge_header(struct wsreader *w)
     bool is_control = first & 0x08;
     w->fin = first & 0x80;
     w->opcode = first & 0x0f;
-    if ((first & 0x70) || !(w->header[1] & 0x80))       /* no extension was agreed; a client must mask */
+    bool is_masked = w->header[1] & 0x80;
+    if ((first & 0x70) || is_masked == w->is_client)    /* no extension was agreed; clients mask and servers do not */
         return -WS_PROTOCOL_ERROR;
     if (is_control ? w->opcode > WS_PONG || !w->fin || length > WSFRAME_CONTROL_MAX : w->opcode > WS_BINARY)
         return -WS_PROTOCOL_ERROR;
@@ -86,7 +116,8 @@ static int judge_header(struct wsreader *w)
         w->left = w->left << 8 | w->header[2 + i];
     if ((bytes == 2 && w->left < 126) || (bytes == 8 && (w->left < 65536 || w->left >> 63)))
         return -WS_PROTOCOL_ERROR;      /* not the shortest form */
-    memcpy(w->mask, w->header + 2 + bytes, 4);
+    if (is_masked)
+        memcpy(w->mask, w->header + 2 + bytes, 4);
     w->mask_at = 0;
     w->in_payload = true;
     w->n_control = 0;
@@ -115,19 +146,10 @@ static int reserve(struct wsreader *w, size_t more)
 
 static void unmask(struct wsreader *w, char *to, const uint8_t *from, size_t n)
 {
-    size_t i = 0;
-    uint8_t turned[8];
-    for (unsigned j = 0; j < 8; j++)
-        turned[j] = w->mask[(w->mask_at + j) & 3];
-    uint64_t mask8, eight;
-    memcpy(&mask8, turned, 8);
-    for (; n - i >= 8; i += 8) {
-        memcpy(&eight, from + i, 8);
-        eight ^= mask8;
-        memcpy(to + i, &eight, 8);
-    }
-    for (; i < n; i++)
-        to[i] = (char)(from[i] ^ turned[i & 7]);
+    if (w->is_client)
+        memcpy(to, from, n);
+    else
+        wsframe_mask(to, from, n, w->mask, w->mask_at);
     w->mask_at = (uint32_t)(w->mask_at + n) & 3;
 }
 

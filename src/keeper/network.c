@@ -8,7 +8,7 @@
 
 #include "base/fd.h"
 
-int keeper_connect(const struct box *box, const struct request_connect *q, struct err *e)
+static int make_connection(const struct box *box, const struct request_socket *q, struct err *e)
 {
     struct sockaddr_in v4 = { .sin_family = AF_INET,
                               .sin_port = htons((uint16_t)q->port),
@@ -28,12 +28,27 @@ int keeper_connect(const struct box *box, const struct request_connect *q, struc
     return TAKE_FD(fd);
 }
 
-int keeper_open_inlet(struct box *box, struct err *e)
+/* The box keeps it, too. */
+static int make_inlet(struct box *box, const struct request_socket *q, struct err *e)
 {
+    if (q->port != KEEPER_INLET_PORT)
+        return err_at(e, EINVAL, STEP_PROTOCOL, 0, "port");
     int r = box_open_inlet(box, KEEPER_INLET_PORT, e);
 
     if (r < 0)
         return r;
     int fd = fcntl(box->inlet, F_DUPFD_CLOEXEC, 3);
     return fd < 0 ? err_at(e, errno, STEP_NETWORK, 0, "inlet") : fd;
+}
+
+int keeper_make_socket(struct box *box, const struct request_socket *q, struct err *e)
+{
+    switch (q->use) {
+    case SOCKET_CONNECT:
+        return make_connection(box, q, e);
+    case SOCKET_LISTEN:
+        return make_inlet(box, q, e);
+    default:
+        return err_at(e, EINVAL, STEP_PROTOCOL, 0, "socket");
+    }
 }

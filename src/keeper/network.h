@@ -1,4 +1,4 @@
-/* Sockets in a box's network that the front gets. */
+/* Sockets in a box's network, made for the process that asks. */
 #ifndef CARREL_KEEPER_NETWORK_H
 #define CARREL_KEEPER_NETWORK_H
 
@@ -6,9 +6,7 @@
 #include "box/box.h"
 #include "proto/keeper.h"
 
-/* Each returns a descriptor of the caller's, or -errno. */
-MUST_CHECK int keeper_connect(const struct box *box, const struct request_connect *q, struct err *e);
-/* The box's inlet, which is made if there is none; the box keeps it. */
-MUST_CHECK int keeper_open_inlet(struct box *box, struct err *e);
+/* Returns a descriptor of the caller's, or -errno. */
+MUST_CHECK int keeper_make_socket(struct box *box, const struct request_socket *q, struct err *e);
 
 #endif

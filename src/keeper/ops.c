@@ -176,18 +176,9 @@ static int do_usage(struct call *c, struct err *e)
     return 0;
 }
 
-static int do_connect(struct call *c, struct err *e)
+static int do_socket(struct call *c, struct err *e)
 {
-    int fd = keeper_connect(&c->box->box, c->frame, e);
-
-    if (fd >= 0)
-        c->reply_fd[c->n_reply++] = fd;
-    return fd < 0 ? fd : 0;
-}
-
-static int do_inlet(struct call *c, struct err *e)
-{
-    int fd = keeper_open_inlet(&c->box->box, e);
+    int fd = keeper_make_socket(&c->box->box, c->frame, e);
 
     if (fd >= 0)
         c->reply_fd[c->n_reply++] = fd;
@@ -294,8 +285,7 @@ static const struct op {
     [REQUEST_THAW]    = { sizeof(struct request_head), STATE(BOX_FROZEN), 0, 0, 0, do_thaw },
     [REQUEST_LIMITS]  = { sizeof(struct request_limits), LIVE, 0, 0, 0, do_limits },
     [REQUEST_USAGE]   = { sizeof(struct request_head), LIVE, 0, 0, 0, do_usage },
-    [REQUEST_CONNECT] = { sizeof(struct request_connect), STATE(BOX_READY), 0, 0, 0, do_connect },
-    [REQUEST_INLET]   = { sizeof(struct request_head), STATE(BOX_READY), 0, 0, 0, do_inlet },
+    [REQUEST_SOCKET]  = { sizeof(struct request_socket), STATE(BOX_READY), 0, 0, 0, do_socket },
     [REQUEST_FILES]   = { sizeof(struct request_head), STATE(BOX_READY), FREE_PAYLOAD, 1, 1, do_files },
     [REQUEST_CLOSE_INPUT] = { sizeof(struct request_head), LIVE, NEEDS_PAYLOAD, 0, 0, do_close_input },
     [REQUEST_FORGET]  = { sizeof(struct request_head), ANY | STATE(BOX_DEAD), NEEDS_PAYLOAD, 0, 0, do_forget },

@@ -4,20 +4,24 @@
  *
  * A kept connection may be closed by the server at the very moment a request is sent. If not a byte of an answer has
  * come, the call is made once more on a fresh connection. For a POST this may mean that the server acts twice; whatever
- * is created here has a fixed name, so that the second one is told 409. */
+ * is created here has a fixed name, so that the second one is told 409.
+ *
+ * While a name is looked up or a credential plugin runs, calls wait in the queue; the loop goes on. When the lookup
+ * fails, the addresses of before are tried once more. */
 #include "kube/client.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <netdb.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/jsonscan.h"
-#include "kube/conn.h"
 #include "base/list.h"
+#include "kube/conn.h"
+#include "kube/plugin.h"
+#include "kube/resolve.h"
 
 enum { CONNS_MAX = 8, IDLE_MS = 45000, ANSWER_MAX = 64 << 20, DEADLINE_MS = 60000, SILENCE_MS = 30000,
        REFRESH_MS = 5000, RENEW_MS = 10000 };
@@ -37,6 +41,9 @@ struct kube_client {
     struct kube_config *config;
     SSL_CTX            *tls;
     struct addrinfo    *addresses, *next_address;
+    struct kube_resolve resolve;
+    struct kube_plugin  plugin;
+    void              (*on_trouble)(const char *text);
     struct client_conn *conns;
     struct kube_call   *queue, **queue_end;
     struct loop_task    dispatch;
@@ -47,18 +54,33 @@ struct kube_client {
 
 static void start_conn(struct kube_client *c, struct kube_call *call);
 
-static int resolve(struct kube_client *c, struct err *e)
+static void tell(struct kube_client *c, const struct err *e)
 {
-    struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG }, *found = NULL;
-    int r = getaddrinfo(c->config->host, c->config->port, &hints, &found);
+    char text[240];
 
-    if (r != 0)
-        return err_set(e, r == EAI_SYSTEM ? errno : ENOENT, STEP_NETWORK, "%.100s: %s", c->config->host,
-                       gai_strerror(r));
-    if (c->addresses)
+    err_text(e, text, sizeof text);
+    if (c->on_trouble)
+        c->on_trouble(text);
+}
+
+static void on_resolved(struct kube_resolve *r, struct addrinfo *found)
+{
+    struct kube_client *c = container_of(r, struct kube_client, resolve);
+
+    if (found) {
         freeaddrinfo(c->addresses);
-    c->addresses = c->next_address = found;
-    return 0;
+        c->addresses = found;
+    }
+    c->next_address = c->addresses;
+    loop_task_add(c->loop, &c->dispatch);
+}
+
+/* All addresses have been tried; the name may lead somewhere else by now. */
+static void resolve(struct kube_client *c)
+{
+    c->resolve.on_done = on_resolved;
+    if (kube_resolve_start(&c->resolve, c->loop, c->config->host, c->config->port) < 0)
+        c->next_address = c->addresses;
 }
 
 /* ---- what comes of a call ---- */
@@ -183,25 +205,37 @@ static void on_data(struct kube_conn *conn, const char *data, size_t size)
     }
 }
 
+static void on_renewed(struct kube_plugin *p, int error, struct err *e)
+{
+    struct kube_client *c = container_of(p, struct kube_client, plugin);
+    SSL_CTX *tls;
+
+    c->renewed_ms = loop_now_ms();
+    if (error == 0 && c->config->tls && (error = kube_tls_new(c->config, &tls, e)) == 0) {
+        SSL_CTX_free(c->tls);
+        c->tls = tls;
+        c->generation++;
+    }
+    if (error < 0)
+        tell(c, e);
+    loop_task_add(c->loop, &c->dispatch);
+}
+
 /* The credentials may have been renewed meanwhile (a token that is rotated, a plugin). */
 static void renew(struct kube_client *c)
 {
     struct err e;
-    SSL_CTX *tls;
 
-    if (loop_now_ms() - c->renewed_ms < RENEW_MS && c->renewed_ms)
+    if (c->plugin.running || (loop_now_ms() - c->renewed_ms < RENEW_MS && c->renewed_ms))
         return;
     c->renewed_ms = loop_now_ms();
     c->config->token_read = (struct timespec){ 0 };
     int r = kube_config_refresh(c->config, &e);
-    if (r == 0 && c->config->exec_argv[0]) {
-        r = kube_config_run_plugin(c->config, &e);
-        if (r == 0 && c->config->tls && kube_tls_new(c->config, &tls, &e) == 0) {
-            SSL_CTX_free(c->tls);
-            c->tls = tls;
-            c->generation++;
-        }
-    }
+    c->plugin.on_done = on_renewed;
+    if (r == 0 && c->config->exec_argv[0])
+        r = kube_plugin_start(&c->plugin, c->loop, c->config, &e);
+    if (r < 0)
+        tell(c, &e);
 }
 
 static void on_end(struct kube_conn *conn, int error)
@@ -298,10 +332,6 @@ static void start_conn(struct kube_client *c, struct kube_call *call)
     struct err e;
 
     leave_queue(call);
-    if (!c->next_address && resolve(c, &e) < 0) {
-        fail_call(call, e.code, e.what);
-        return;
-    }
     k = calloc(1, sizeof *k);
     if (!k) {
         fail_call(call, ENOMEM, "memory");
@@ -371,8 +401,12 @@ static void on_dispatch(struct loop_task *t)
     unsigned open;
 
     sweep(c);
-    while (c->queue) {
+    while (c->queue && !c->resolve.job && !c->plugin.running) {
         struct kube_call *call = c->queue;
+        if (!c->next_address) {
+            resolve(c);
+            continue;
+        }
         struct client_conn *k = idle_conn(c, &open);
         if (call->on_data || call->again || (call->is_urgent && !k) || (!k && open < CONNS_MAX))
             start_conn(c, call);
@@ -400,12 +434,13 @@ int kube_client_new(struct loop *l, struct kube_config *config, struct kube_clie
     if (r == 0)
         r = kube_tls_new(config, &c->tls, e);
     if (r == 0)
-        r = resolve(c, e);
+        r = kube_resolve_now(config->host, config->port, &c->addresses, e);
     if (r < 0) {
         SSL_CTX_free(c->tls);
         free(c);
         return r;
     }
+    c->next_address = c->addresses;
     loop_timer_set(l, &c->sweep, IDLE_MS / 4);
     *ret = c;
     return 0;
@@ -422,10 +457,16 @@ void kube_client_free(struct kube_client *c)
         k->retiring = true;
     }
     sweep(c);
-    if (c->addresses)
-        freeaddrinfo(c->addresses);
+    kube_resolve_stop(&c->resolve);
+    kube_plugin_stop(&c->plugin);
+    freeaddrinfo(c->addresses);
     SSL_CTX_free(c->tls);
     free(c);
+}
+
+void kube_client_on_trouble(struct kube_client *c, void (*on_trouble)(const char *text))
+{
+    c->on_trouble = on_trouble;
 }
 
 void kube_call_start(struct kube_client *client, struct kube_call *c)

@@ -40,9 +40,12 @@ struct kube_call {
     bool                running, again;
 };
 
-/* Resolves the host's name, which may wait for DNS. config is borrowed and may be changed by the client (token). */
+/* Resolves the host's name and runs a credential plugin, and waits for both; later on nobody waits. config is borrowed
+ * and may be changed by the client (token). */
 MUST_CHECK int kube_client_new(struct loop *l, struct kube_config *config, struct kube_client **ret, struct err *e);
 void kube_client_free(struct kube_client *c);
+/* Who is told, in words, when credentials cannot be renewed; those of before are kept. */
+void kube_client_on_trouble(struct kube_client *c, void (*on_trouble)(const char *text));
 
 /* path, body and answer are freed by kube_call_done(), or kept for another start. */
 void kube_call_start(struct kube_client *client, struct kube_call *c);

@@ -2,6 +2,9 @@
  * context, a cluster and a user; of these the known members are taken. An unknown member is ignored, as kubectl does;
  * one of a wrong kind is an error that names file and line.
  *
+ * Several files count as one, by kubectl's rules: the first that sets current-context, and the first that has an
+ * element of a name, wins; elements are taken whole, and paths in them are relative to their own file.
+ *
  * Keys and certificates stay in memory: they are handed to OpenSSL as PEM text and never written anywhere. */
 #include "kube/config.h"
 
@@ -17,12 +20,19 @@
 #include "base/buf.h"
 #include "base/fd.h"
 
-enum { FILE_MAX_BYTES = 4 << 20 };
+enum { FILE_MAX_BYTES = 4 << 20, FILES_MAX = 64 };
 
+/* One file. */
 struct reader {
     const char     *name, *folder;
     yaml_document_t document;
     struct err     *e;
+};
+
+/* All of them. */
+struct readers {
+    struct reader of[FILES_MAX];
+    size_t        n;
 };
 
 static int PRINTF_LIKE(3, 4) fail(struct reader *r, const yaml_node_t *node, const char *format, ...)
@@ -178,22 +188,35 @@ static int take_pem(struct reader *r, yaml_node_t *map, const char *key, char **
     return 0;
 }
 
-/* The element of list whose name is so, and in it the member that holds the rest. */
-static int named(struct reader *r, yaml_node_t *root, const char *list, const char *name, const char *inner,
-                 yaml_node_t **ret)
+static yaml_node_t *root_of(struct reader *r)
 {
-    yaml_node_t *all = member(r, root, list);
+    return yaml_document_get_root_node(&r->document);
+}
 
-    if (all && all->type == YAML_SEQUENCE_NODE)
-        for (yaml_node_item_t *i = all->data.sequence.items.start; i < all->data.sequence.items.top; i++) {
+/* The file with the first element of list whose name is so, and in it the member that holds the rest; NULL if there is
+ * none, and the error says so. */
+static struct reader *named(struct readers *all, const char *list, const char *name, const char *inner,
+                            yaml_node_t **ret)
+{
+    for (size_t f = 0; f < all->n; f++) {
+        struct reader *r = &all->of[f];
+        yaml_node_t *elements = member(r, root_of(r), list);
+        if (!elements || elements->type != YAML_SEQUENCE_NODE)
+            continue;
+        for (yaml_node_item_t *i = elements->data.sequence.items.start; i < elements->data.sequence.items.top; i++) {
             yaml_node_t *each = yaml_document_get_node(&r->document, *i);
             const char *own = scalar(member(r, each, "name"));
             if (own && strcmp(own, name) == 0) {
                 *ret = member(r, each, inner);
-                return 0;
+                return r;
             }
         }
-    return fail(r, all ? all : root, "there is no %s named \"%.60s\"; see `kubectl config view`", inner, name);
+    }
+    yaml_node_t *elements = member(&all->of[0], root_of(&all->of[0]), list);
+    (void)fail(&all->of[0], elements ? elements : root_of(&all->of[0]),
+                "there is no %s named \"%.60s\"%s; see `kubectl config view`", inner, name,
+                all->n > 1 ? ", nor in the files after this one" : "");
+    return NULL;
 }
 
 static int bad_url(struct err *e, const char *url)
@@ -266,6 +289,29 @@ static int take_cluster(struct reader *r, yaml_node_t *cluster, struct kube_conf
     return take_url(c, r->e);
 }
 
+/* A relative path is from the file's own folder. */
+static int take_path(struct reader *r, char **path)
+{
+    char *whole;
+
+    if ((*path)[0] == '/')
+        return 0;
+    if (asprintf(&whole, "%s/%s", r->folder, *path) < 0)
+        return err_at(r->e, ENOMEM, STEP_MEMORY, 0, NULL);
+    free(*path);
+    *path = whole;
+    return 0;
+}
+
+/* What may stand in a header. */
+static bool is_token(const char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text <= ' ' || (unsigned char)*text >= 0x7f)
+            return false;
+    return true;
+}
+
 static int take_exec(struct reader *r, yaml_node_t *plugin, struct kube_config *c)
 {
     int ret;
@@ -277,6 +323,8 @@ static int take_exec(struct reader *r, yaml_node_t *plugin, struct kube_config *
         return ret;
     if (!c->exec_argv[0])
         return fail(r, plugin, "exec has no command");
+    if (strchr(c->exec_argv[0], '/') && (ret = take_path(r, &c->exec_argv[0])) < 0)
+        return ret;
     if (args && args->type == YAML_SEQUENCE_NODE)
         for (yaml_node_item_t *i = args->data.sequence.items.start; i < args->data.sequence.items.top; i++) {
             yaml_node_t *arg = yaml_document_get_node(&r->document, *i);
@@ -301,25 +349,16 @@ static int take_exec(struct reader *r, yaml_node_t *plugin, struct kube_config *
 static int take_user(struct reader *r, yaml_node_t *user, struct kube_config *c)
 {
     int ret;
-    char *path = NULL;
 
     if ((ret = take_pem(r, user, "client-certificate", &c->cert_pem)) < 0 ||
         (ret = take_pem(r, user, "client-key", &c->key_pem)) < 0 ||
-        (ret = take_text(r, user, "token", &c->token)) < 0 || (ret = take_text(r, user, "tokenFile", &path)) < 0)
+        (ret = take_text(r, user, "token", &c->token)) < 0 ||
+        (ret = take_text(r, user, "tokenFile", &c->token_file)) < 0)
         return ret;
-    if (path) {
-        c->token_file = path;
-        if (path[0] != '/') {
-            ret = asprintf(&c->token_file, "%s/%s", r->folder, path);
-            free(path);
-            if (ret < 0) {
-                c->token_file = NULL;
-                return err_at(r->e, ENOMEM, STEP_MEMORY, 0, NULL);
-            }
-        }
-        if ((ret = kube_config_refresh(c, r->e)) < 0)
-            return ret;
-    }
+    if (c->token && !is_token(c->token))
+        return fail(r, member(r, user, "token"), "token has blanks or line ends in it");
+    if (c->token_file && ((ret = take_path(r, &c->token_file)) < 0 || (ret = kube_config_refresh(c, r->e)) < 0))
+        return ret;
     if (member(r, user, "auth-provider"))
         return fail(r, user, "auth-provider is gone since Kubernetes 1.26; use exec, a token or a certificate");
     if (scalar(member(r, user, "username")))
@@ -331,49 +370,75 @@ static int take_user(struct reader *r, yaml_node_t *user, struct kube_config *c)
     return plugin ? take_exec(r, plugin, c) : 0;
 }
 
-static int take_document(struct reader *r, const char *wanted, struct kube_config *c)
+static int take_all(struct readers *all, const char *wanted, struct kube_config *c)
 {
-    yaml_node_t *root = yaml_document_get_root_node(&r->document), *context = NULL, *cluster = NULL;
-    yaml_node_t *user = NULL;
+    struct reader *first = &all->of[0];
+    yaml_node_t *context = NULL, *cluster = NULL, *user = NULL;
     int ret;
 
-    if (!root || root->type != YAML_MAPPING_NODE)
-        return fail(r, root, "this is no kubeconfig");
-    const char *name = wanted ? wanted : scalar(member(r, root, "current-context"));
-    if (!name)
-        return fail(r, root, "no current-context is set; see `kubectl config use-context`");
-    if ((ret = named(r, root, "contexts", name, "context", &context)) < 0)
-        return ret;
-    const char *cluster_name = scalar(member(r, context, "cluster")), *user_name = scalar(member(r, context, "user"));
+    for (size_t i = 0; i < all->n; i++) {
+        struct reader *r = &all->of[i];
+        if (!root_of(r) ? all->n == 1 : root_of(r)->type != YAML_MAPPING_NODE)
+            return fail(r, root_of(r), "this is no kubeconfig");
+        if (!wanted)
+            wanted = scalar(member(r, root_of(r), "current-context"));
+    }
+    if (!wanted)
+        return fail(first, root_of(first), "no current-context is set; see `kubectl config use-context`");
+    struct reader *in = named(all, "contexts", wanted, "context", &context);
+    if (!in)
+        return -EINVAL;
+    const char *cluster_name = scalar(member(in, context, "cluster"));
+    const char *user_name = scalar(member(in, context, "user"));
     if (!cluster_name)
-        return fail(r, context ? context : root, "the context names no cluster");
-    if ((ret = named(r, root, "clusters", cluster_name, "cluster", &cluster)) < 0 ||
-        (ret = take_text(r, context, "namespace", &c->namespace)) < 0 || (ret = take_cluster(r, cluster, c)) < 0)
+        return fail(in, context ? context : root_of(in), "the context names no cluster");
+    if ((ret = take_text(in, context, "namespace", &c->namespace)) < 0)
         return ret;
-    if (user_name && (ret = named(r, root, "users", user_name, "user", &user)) < 0)
+    if (!(in = named(all, "clusters", cluster_name, "cluster", &cluster)))
+        return -EINVAL;
+    if ((ret = take_cluster(in, cluster, c)) < 0 || !user_name)
         return ret;
-    return user ? take_user(r, user, c) : 0;
+    if (!(in = named(all, "users", user_name, "user", &user)))
+        return -EINVAL;
+    return user ? take_user(in, user, c) : 0;
 }
 
-int kube_config_parse(const char *name, const char *text, size_t size, const char *folder, const char *context,
-                      struct kube_config *ret, struct err *e)
+/* Adds a file to all->of; its document is the caller's to delete from then on. */
+static int read_document(struct readers *all, const struct kube_config_source *from, struct err *e)
 {
-    struct reader r = { .name = name, .folder = folder, .e = e };
-    struct kube_config c = { 0 };
+    struct reader *r = &all->of[all->n];
     yaml_parser_t parser;
-    int result;
+    int result = 0;
 
+    *r = (struct reader){ .name = from->name, .folder = from->folder, .e = e };
     if (!yaml_parser_initialize(&parser))
         return err_at(e, ENOMEM, STEP_MEMORY, 0, NULL);
-    yaml_parser_set_input_string(&parser, (const unsigned char *)text, size);
-    if (!yaml_parser_load(&parser, &r.document)) {
-        result = err_set(e, EINVAL, STEP_USAGE, "%.80s:%zu: %s", name, parser.problem_mark.line + 1,
+    yaml_parser_set_input_string(&parser, (const unsigned char *)from->text, from->size);
+    if (yaml_parser_load(&parser, &r->document))
+        all->n++;
+    else
+        result = err_set(e, EINVAL, STEP_USAGE, "%.80s:%zu: %s", from->name, parser.problem_mark.line + 1,
                          parser.problem ? parser.problem : "this is no YAML");
-    } else {
-        result = take_document(&r, context, &c);
-        yaml_document_delete(&r.document);
-    }
     yaml_parser_delete(&parser);
+    return result;
+}
+
+int kube_config_parse(const struct kube_config_source *from, size_t n, const char *context, struct kube_config *ret,
+                      struct err *e)
+{
+    struct readers *all = calloc(1, sizeof *all);
+    struct kube_config c = { 0 };
+    int result = all ? 0 : err_at(e, ENOMEM, STEP_MEMORY, 0, NULL);
+
+    if (n == 0 || n > FILES_MAX)
+        result = err_set(e, E2BIG, STEP_USAGE, "KUBECONFIG names more than %d files", FILES_MAX);
+    for (size_t i = 0; result == 0 && i < n; i++)
+        result = read_document(all, &from[i], e);
+    if (result == 0)
+        result = take_all(all, context, &c);
+    for (size_t i = 0; all && i < all->n; i++)
+        yaml_document_delete(&all->of[i].document);
+    free(all);
     if (result < 0)
         kube_config_done(&c);
     else
@@ -397,11 +462,10 @@ int kube_config_refresh(struct kube_config *c, struct err *e)
         return -e->code;
     while (size > 0 && isspace((unsigned char)token[size - 1]))
         token[--size] = '\0';
-    for (size_t i = 0; i < size; i++)
-        if ((unsigned char)token[i] <= ' ' || (unsigned char)token[i] >= 0x7f) {
-            free(token);
-            return err_set(e, EINVAL, STEP_USAGE, "%.150s holds no token", c->token_file);
-        }
+    if (size == 0 || strlen(token) != size || !is_token(token)) {
+        free(token);
+        return err_set(e, EINVAL, STEP_USAGE, "%.150s holds no token", c->token_file);
+    }
     free(c->token);
     c->token = token;
     c->token_read = st.st_mtim;
@@ -440,19 +504,56 @@ int kube_config_in_cluster(const char *root, struct kube_config *ret, struct err
     return r;
 }
 
-static int load(const char *path, const char *context, struct kube_config *ret, struct err *e)
+static void free_source(struct kube_config_source *s)
 {
-    size_t size;
-    char *text = kube_file_read(path, FILE_MAX_BYTES, &size, e);
+    free((char *)s->name);
+    free((char *)s->folder);
+    explicit_bzero((char *)s->text, s->size);
+    free((char *)s->text);
+}
 
-    if (!text)
-        return -e->code;
-    const char *slash = strrchr(path, '/');
-    char *folder = slash ? strndup(path, (size_t)(slash - path)) : strdup(".");
-    int r = folder ? kube_config_parse(path, text, size, folder, context, ret, e)
-                   : err_at(e, ENOMEM, STEP_MEMORY, 0, NULL);
-    free(folder);
-    free(text);
+static bool read_source(const char *path, size_t length, struct kube_config_source *ret, struct err *e)
+{
+    char *name = strndup(path, length), *slash = name ? strrchr(name, '/') : NULL, *text = NULL;
+    char *folder = slash ? strndup(name, slash == name ? 1 : (size_t)(slash - name)) : strdup(".");
+    size_t size;
+
+    if (!name || !folder)
+        err_at(e, ENOMEM, STEP_MEMORY, 0, NULL);
+    else
+        text = kube_file_read(name, FILE_MAX_BYTES, &size, e);
+    if (!text) {
+        free(name);
+        free(folder);
+        return false;
+    }
+    *ret = (struct kube_config_source){ .name = name, .folder = folder, .text = text, .size = size };
+    return true;
+}
+
+/* Files, separated by colons. Those that do not exist are left out, unless it is one file. */
+static int load(const char *list, bool is_one, const char *context, struct kube_config *ret, struct err *e)
+{
+    struct kube_config_source all[FILES_MAX];
+    size_t n = 0;
+    int r = 0;
+
+    for (const char *at = list; r == 0 && *at;) {
+        size_t length = is_one ? strlen(at) : strcspn(at, ":");
+        if (length > 0 && n == FILES_MAX)
+            r = err_set(e, E2BIG, STEP_USAGE, "KUBECONFIG names more than %d files", FILES_MAX);
+        else if (length > 0 && read_source(at, length, &all[n], e))
+            n++;
+        else if (length > 0 && (is_one || e->code != ENOENT))
+            r = -e->code;
+        at += length + (at[length] == ':');
+    }
+    if (r == 0 && n == 0)
+        r = err_set(e, ENOENT, STEP_USAGE, "KUBECONFIG is \"%.120s\", and none of it exists", list);
+    if (r == 0)
+        r = kube_config_parse(all, n, context, ret, e);
+    for (size_t i = 0; i < n; i++)
+        free_source(&all[i]);
     return r;
 }
 
@@ -462,23 +563,14 @@ int kube_config_find(const char *file, const char *context, struct kube_config *
     char path[4096];
 
     if (file && *file)
-        return load(file, context, ret, e);
-    for (const char *at = list; at && *at;) {
-        size_t n = strcspn(at, ":");
-        if (n > 0 && n < sizeof path) {
-            snprintf(path, sizeof path, "%.*s", (int)n, at);
-            if (access(path, F_OK) == 0)
-                return load(path, context, ret, e);
-        }
-        at += n + (at[n] == ':');
-    }
+        return load(file, true, context, ret, e);
     if (list && *list)
-        return err_set(e, ENOENT, STEP_USAGE, "KUBECONFIG is \"%.120s\"", list);
+        return load(list, false, context, ret, e);
     if (getenv("KUBERNETES_SERVICE_HOST"))
         return kube_config_in_cluster("", ret, e);
     snprintf(path, sizeof path, "%s/.kube/config", home ? home : "");
     if (home && access(path, F_OK) == 0)
-        return load(path, context, ret, e);
+        return load(path, true, context, ret, e);
     return kube_config_in_cluster("", ret, e);
 }
 

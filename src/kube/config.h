@@ -29,11 +29,17 @@ struct kube_config {
     char *exec_version;
 };
 
-/* The file, if it is given; else the first of KUBECONFIG that exists; else the pod's own; else ~/.kube/config. */
+/* One file's text. folder: what relative paths in it start from. name: for messages. */
+struct kube_config_source {
+    const char *name, *text, *folder;
+    size_t      size;
+};
+
+/* The file, if it is given; else those of KUBECONFIG; else the pod's own; else ~/.kube/config. */
 MUST_CHECK int kube_config_find(const char *file, const char *context, struct kube_config *ret, struct err *e);
-/* A kubeconfig's text. folder: what relative paths in it start from. name: for messages. */
-MUST_CHECK int kube_config_parse(const char *name, const char *text, size_t size, const char *folder,
-                                 const char *context, struct kube_config *ret, struct err *e);
+/* Several count as one, the first that says something first. */
+MUST_CHECK int kube_config_parse(const struct kube_config_source *from, size_t n, const char *context,
+                                 struct kube_config *ret, struct err *e);
 /* Of a pod: environment and files below root ("" in a pod). */
 MUST_CHECK int kube_config_in_cluster(const char *root, struct kube_config *ret, struct err *e);
 void kube_config_done(struct kube_config *c);

@@ -124,7 +124,9 @@ static void trouble(struct kube_lease *l, struct kube_call *call)
         kube_call_text(call, text, sizeof text);
         l->on_trouble(l, text);
     }
-    later(l, call->retry_after_ms > LEASE_RETRY_MS ? call->retry_after_ms : LEASE_RETRY_MS);
+    /* Whoever holds it asks again in any case before it is lost. */
+    uint32_t wait = call->retry_after_ms > LEASE_RETRY_MS ? call->retry_after_ms : LEASE_RETRY_MS;
+    later(l, l->held && wait > LEASE_RENEW_MS / 4 ? LEASE_RENEW_MS / 4 : wait);
 }
 
 static void on_written(struct kube_call *call)

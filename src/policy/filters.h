@@ -9,6 +9,8 @@ extern const struct policy_filter policy_filter_standard;
 extern const struct policy_filter policy_filter_system;
 extern const struct policy_filter policy_filter_init;
 extern const struct policy_filter policy_filter_helper;
+extern const struct policy_filter policy_filter_front;
+extern const struct policy_filter policy_filter_dialer;
 extern const struct policy_filter policy_filter_system_sharing;
 extern const struct policy_filter policy_filter_zygote_strict;
 extern const struct policy_filter policy_filter_zygote_standard;

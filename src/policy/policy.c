@@ -40,6 +40,16 @@ const struct policy_filter *policy_init_filter(void)
     return &policy_filter_init;
 }
 
+const struct policy_filter *policy_front_filter(void)
+{
+    return &policy_filter_front;
+}
+
+const struct policy_filter *policy_dialer_filter(void)
+{
+    return &policy_filter_dialer;
+}
+
 uint64_t policy_capabilities(enum profile profile)
 {
     return profiles[profile].capabilities;

@@ -23,6 +23,9 @@ const struct policy_filter *policy_zygote_filter(enum profile profile);
 const struct policy_filter *policy_helper_filter(void);
 /* What init may still do: say that the box is ready, close its sockets, wait for children and exit. */
 const struct policy_filter *policy_init_filter(void);
+/* The server's front, once it has its listeners; and who connects to the keeper for it. */
+const struct policy_filter *policy_front_filter(void);
+const struct policy_filter *policy_dialer_filter(void);
 /* Bit mask of the capabilities that a payload holds in its own user namespace. */
 uint64_t policy_capabilities(enum profile profile);
 

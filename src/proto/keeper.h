@@ -33,7 +33,7 @@ enum request_type {
     REQUEST_THAW,
     REQUEST_LIMITS,
     REQUEST_USAGE,
-    REQUEST_CONNECT,     /* a TCP connection to a port of the box; the event carries the socket */
+    REQUEST_SOCKET,      /* a socket made in the network of the box; the answer carries it */
     REQUEST_FILES,       /* fd: the socket that the file helper speaks on; it takes a payload's slot */
     REQUEST_CLOSE_INPUT, /* the end of a payload's standard input: what is held of it is let go */
     REQUEST_FORGET,      /* the front has noted a payload's end; its slot is free again */
@@ -41,7 +41,6 @@ enum request_type {
     REQUEST_STORE_REMOVE, /* about no box: its slot means nothing */
     REQUEST_FAMILY,       /* about a family's slot, in head.box; fds: the zygote's command, then its stderr if there */
     REQUEST_FAMILY_END,
-    REQUEST_INLET, /* a listener on KEEPER_INLET_PORT of the box, kept for the next front; the answer carries it */
     REQUEST_METER,        /* files that count the box's use; the answer's code says which: enum meter */
     REQUEST_COUNT
 };
@@ -89,10 +88,17 @@ struct request_limits {
     struct limits limits;
 };
 
-struct request_connect {
+enum socket_use {
+    SOCKET_CONNECT,     /* a TCP connection, perhaps not complete yet, to a port of the box's loopback */
+    SOCKET_LISTEN,      /* the box's inlet: a listener on KEEPER_INLET_PORT, made once and kept for the next front */
+};
+
+struct request_socket {
     struct request_head head;
+    uint32_t            use;            /* enum socket_use */
     uint32_t            port;
-    uint32_t            ipv6;
+    uint32_t            ipv6;           /* of SOCKET_CONNECT */
+    uint32_t            reserved;
 };
 
 struct request_store {

@@ -5,12 +5,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysinfo.h>
@@ -21,24 +19,25 @@
 #include "base/guest.h"
 #include "base/list.h"
 #include "base/parse.h"
-#include "doors/jupyter/jupyter.h"
-#include "doors/mcp/mcp.h"
-#include "doors/native/native.h"
 #include "front/boxes/families.h"
 #include "front/boxes/pool.h"
 #include "front/db/db.h"
 #include "front/dial.h"
+#include "front/door.h"
 #include "front/front.h"
 #include "front/identity/auth.h"
 #include "front/keeper_link.h"
 #include "front/services/grants.h"
 #include "front/services/inlets.h"
 #include "front/services/services.h"
+#include "server/confine.h"
+#include "server/doors.h"
 
 enum {
-    LISTENERS = 8,
+    LISTENERS = 2 + DOORS_MOST,
     TAG_UNIX = 1,
     TAG_TCP = 2,
+    TAG_DOOR = 16,                      /* and up: the listener of the door with this index in the list */
     PRUNE_MS = 60000,
     QUIET_MS = 5000,
     KEEP_DEAD_MS = 3600000,
@@ -57,22 +56,38 @@ struct front_options {
 
 struct server {
     struct front       front;
+    struct doors       doors;
     struct loop_signal signals;
     struct loop_timer  prune, maintain;
     uint64_t           requests_seen;   /* when it was last looked whether there is something to do */
     bool               draining;
 };
 
+static bool find_tag(const char *text, unsigned *ret)
+{
+    const char *colon = strchr(text, ':');
+    size_t size = colon ? (size_t)(colon - text) : strlen(text);
+    bool is_unix = size == 4 && strncmp(text, "unix", 4) == 0;
+
+    if (!is_unix && (size != 3 || strncmp(text, "tcp", 3) != 0))
+        return false;
+    *ret = is_unix ? TAG_UNIX : TAG_TCP;
+    for (unsigned i = 0; colon && server_doors[i]; i++)
+        if (strcmp(server_doors[i]->name, colon + 1) == 0) {
+            *ret = TAG_DOOR + i;
+            return true;
+        }
+    return !colon;
+}
+
 static int read_listener(struct front_options *o, const char *value, struct err *e)
 {
     char *end;
     long fd = strtol(value, &end, 10);
 
-    if (o->n_listeners == LISTENERS || fd < 3 || *end != ':' ||
-        (strcmp(end + 1, "unix") != 0 && strcmp(end + 1, "tcp") != 0))
-        return err_set(e, EINVAL, STEP_USAGE, "--listen-fd wants N:unix or N:tcp, not %s", value);
-    o->listener[o->n_listeners] = (int)fd;
-    o->tag[o->n_listeners++] = end[1] == 'u' ? TAG_UNIX : TAG_TCP;
+    if (o->n_listeners == LISTENERS || fd < 3 || *end != ':' || !find_tag(end + 1, &o->tag[o->n_listeners]))
+        return err_set(e, EINVAL, STEP_USAGE, "--listen-fd wants N:unix or N:tcp, perhaps with :DOOR, not %s", value);
+    o->listener[o->n_listeners++] = (int)fd;
     return fcntl((int)fd, F_SETFD, FD_CLOEXEC) < 0 ? err_set(e, errno, STEP_USAGE, "--listen-fd %s", value) : 0;
 }
 
@@ -138,19 +153,6 @@ static void raise_descriptors(void)
     }
 }
 
-static int become(uint32_t uid, uint32_t gid, struct err *e)
-{
-    if (geteuid() == uid)
-        return 0;
-    if (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
-        return err_set(e, errno, STEP_RIGHTS, "becoming uid %u", uid);
-    /* The kernel forgets this when the user changes. Without it a front whose supervisor was killed would sit on the
-     * sockets for ever. */
-    if (prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0) < 0)
-        return err_set(e, errno, STEP_RIGHTS, "the end of the parent");
-    return 0;
-}
-
 static int open_state(struct front *front, struct err *e)
 {
     char path[300];
@@ -164,31 +166,19 @@ static int open_state(struct front *front, struct err *e)
     return db_open(front->config.state, &front->db, e);
 }
 
-/* Asked in this order; the last takes what is left. */
-static const struct door *const doors[] = { &mcp_door, &jupyter_door, &native_door };
-enum { N_DOORS = sizeof doors / sizeof *doors };
-
 static void on_request(struct http_request *r, void *owner)
 {
-    struct front *front = owner;
-    bool is_inlet, is_taken = false;
-    const struct box *box = inlet_box(front, r->peer, &is_inlet);
+    struct server *server = owner;
+    unsigned tag = r->peer->tag;
+    bool is_doors_own = tag >= TAG_DOOR && tag < TAG_DOOR + DOORS_MOST;
 
-    front->metrics.requests++;
-    if (is_inlet && !box) {
-        http_request_abort(r);
-        return;
-    }
-    for (size_t i = 0; i < N_DOORS && !is_taken; i++) {
-        bool (*dispatch)(struct front *, struct http_request *) =
-            is_inlet ? doors[i]->dispatch_inlet : doors[i]->dispatch;
-        is_taken = dispatch && dispatch(front, r);
-    }
+    server->front.metrics.requests++;
+    doors_dispatch(&server->doors, is_doors_own ? server_doors[tag - TAG_DOOR] : NULL, r);
 }
 
 static void on_access(const struct http_access *a, void *owner)
 {
-    struct front *front = owner;
+    struct front *front = &((struct server *)owner)->front;
     char status[16], us[24], method[16], target[256];
 
     front->metrics.requests_refused += a->status >= 400;
@@ -229,8 +219,8 @@ static void on_lost(void *arg)
 
 static void on_drained(void *owner)
 {
-    struct front *front = owner;
-    loop_stop(front->loop);
+    struct server *server = owner;
+    loop_stop(server->front.loop);
 }
 
 static void on_signal(struct loop_signal *s, const struct signalfd_siginfo *info)
@@ -267,16 +257,17 @@ static void on_maintain(struct loop_timer *t)
     loop_timer_set(server->front.loop, t, QUIET_MS);
 }
 
-static int open_http(struct front *front, const struct front_options *o, struct err *e)
+static int open_http(struct server *server, const struct front_options *o, struct err *e)
 {
+    struct front *front = &server->front;
     struct http_server_config config = {
-        .on_request = on_request, .on_access = on_access, .on_drained = on_drained, .owner = front
+        .on_request = on_request, .on_access = on_access, .on_drained = on_drained, .owner = server
     };
-    int r = http_server_new(front->loop, &config, &front->http);
+    int r = doors_open(&server->doors, server_doors, front, e);
 
-    for (size_t i = 0; i < N_DOORS && r == 0; i++)
-        if (doors[i]->open && doors[i]->open(front, e) < 0)
-            return -e->code;
+    if (r < 0)
+        return r;
+    r = http_server_new(front->loop, &config, &front->http);
     for (size_t i = 0; i < o->n_listeners && r == 0; i++)
         r = http_server_listen(front->http, o->listener[i], o->tag[i]);
     return r < 0 ? err_at(e, -r, STEP_HOST, 0, "HTTP server") : 0;
@@ -297,9 +288,9 @@ static int open_all(struct server *server, const struct front_options *o, struct
     box_devices_open(front);        /* later its own wall would be in the way */
     int r = config_check(&front->config, e);
     if (r == 0)
-        r = front_leave_network(e);
+        r = confine_network("front", e);
     if (r == 0)
-        r = become(o->uid, o->gid, e);
+        r = confine_user(o->uid, o->gid, e);
     if (r == 0)
         r = dial_start(o->keeper, &helper, e);      /* early: it has a copy of what this process knows */
     if (r == 0)
@@ -321,7 +312,7 @@ static int open_all(struct server *server, const struct front_options *o, struct
     if (r == 0)
         r = grants_load(front, e);
     if (r == 0)
-        r = open_http(front, o, e);
+        r = open_http(server, o, e);
     if (r < 0)
         return r;
     sigemptyset(&signals);
@@ -338,7 +329,7 @@ static int open_all(struct server *server, const struct front_options *o, struct
         .on_event = on_keeper_event, .on_synced = on_synced, .on_lost = on_lost, .arg = front
     };
     r = keeper_link_new(front->loop, TAKE_FD(helper), o->keeper, o->owner_uid, &handlers, &front->keeper, e);
-    return r < 0 ? r : front_confine(front->config.state, e);
+    return r < 0 ? r : confine_process("front", front->config.state, policy_front_filter(), e);
 }
 
 int front_main(int argc, char **argv)
@@ -350,7 +341,9 @@ int front_main(int argc, char **argv)
     front_log_open();
     server.front.execs_dir = -1;
     config_defaults(&server.front.config, geteuid() == 0);
-    int r = read_options(argc, argv, &o, &server.front.config, true, &e);
+    int r = doors_configure(server_doors, &server.front.config, &e);
+    if (r == 0)
+        r = read_options(argc, argv, &o, &server.front.config, true, &e);
     if (r == 0)
         r = read_options(argc, argv, &o, &server.front.config, false, &e);
     if (r == 0 && !o.keeper)
@@ -366,9 +359,7 @@ int front_main(int argc, char **argv)
         return 125;
     }
     http_server_free(server.front.http);
-    for (size_t i = 0; i < N_DOORS; i++)
-        if (doors[i]->close)
-            doors[i]->close(&server.front);
+    doors_close(&server.doors);
     families_free(&server.front);
     pool_free(&server.front);
     keeper_link_free(server.front.keeper);

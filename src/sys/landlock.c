@@ -19,6 +19,8 @@ enum {
     RIGHTS_ABI_1 = (1 << 13) - 1,
     RIGHTS_DEVICE_NODES = LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_MAKE_BLOCK,
     RIGHTS_READ = LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR,
+    RIGHTS_TCP = 3,                 /* ABI 4 */
+    SCOPES = 3,                     /* ABI 6 */
     RIGHTS_FILE = LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE
                 | RIGHT_TRUNCATE | RIGHT_IOCTL_DEV,
 };
@@ -37,10 +39,14 @@ int landlock_abi(void)
     return (int)abi;
 }
 
-int landlock_open(int abi)
+int landlock_open(int abi, unsigned walls)
 {
-    struct landlock_ruleset_attr attr = { .handled_access_fs = known_rights(abi) };
-    long fd = syscall(SYS_landlock_create_ruleset, &attr, sizeof attr.handled_access_fs, 0);
+    /* Older headers know only the first, and an older kernel takes no more. */
+    const struct {
+        uint64_t files, tcp, scopes;
+    } attr = { known_rights(abi), walls & LANDLOCK_TCP ? RIGHTS_TCP : 0, walls & LANDLOCK_OTHERS ? SCOPES : 0 };
+    size_t size = abi >= 6 ? sizeof attr : abi >= 4 ? 2 * sizeof attr.files : sizeof attr.files;
+    long fd = syscall(SYS_landlock_create_ruleset, &attr, size, 0);
     return fd < 0 ? -errno : (int)fd;
 }
 
@@ -56,6 +62,10 @@ int landlock_allow(int ruleset, int abi, const char *path, enum landlock_rights 
         allowed |= LANDLOCK_ACCESS_FS_WRITE_FILE | RIGHT_TRUNCATE | RIGHT_IOCTL_DEV;
     else if (rights == LANDLOCK_WRITE)
         allowed = ~(uint64_t)RIGHTS_DEVICE_NODES;
+    else if (rights == LANDLOCK_DATA)
+        allowed = ~(uint64_t)(RIGHTS_DEVICE_NODES | LANDLOCK_ACCESS_FS_EXECUTE);
+    else if (rights == LANDLOCK_LOOK)
+        allowed = LANDLOCK_ACCESS_FS_READ_FILE;
     if (!S_ISDIR(status.st_mode))
         allowed &= RIGHTS_FILE;
 

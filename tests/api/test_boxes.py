@@ -3,8 +3,8 @@ import time
 
 import pytest
 
-from client import events
-from conftest import wait_for
+from support.client import events
+from support.waiting import wait_for
 
 
 def test_a_box_is_made_shown_and_deleted(alice):
@@ -31,7 +31,7 @@ def test_create_without_waiting_answers_at_once(alice):
     made = alice.post("/v1/boxes?wait=false", {})
     assert made.status == 202 and made.json["phase"] in ("creating", "running")
     path = made.headers["Location"]
-    assert wait_for(lambda: alice.get(path).json["phase"] == "running")
+    wait_for(lambda: alice.get(path).json["phase"] == "running")
     alice.delete(path)
 
 
@@ -93,7 +93,7 @@ def test_limits_change_while_the_box_runs(alice, make_box):
 def test_a_paused_box_does_nothing_until_it_is_resumed(alice, box):
     x = alice.post(box + "/exec", {"shell": "i=0; while :; do i=$((i+1)); echo $i; sleep 0.01; done", "background": True}).json
     out = lambda: alice.get(f"{box}/exec/{x['id']}").json["output_bytes"]
-    assert wait_for(out)
+    wait_for(out)
     assert alice.post(box + "/pause").json["phase"] == "paused"
     assert alice.post(box + "/pause").status == 200
     seen = [out()]
@@ -102,13 +102,13 @@ def test_a_paused_box_does_nothing_until_it_is_resumed(alice, box):
         time.sleep(0.3)
         seen.append(out())
         return seen[-1] == seen[-2]
-    assert wait_for(is_still)
+    wait_for(is_still)
     still = out()
     assert alice.post(box + "/exec", {"argv": ["true"]}).code == "wrong_phase"
     assert alice.get(box + "/files/").code == "wrong_phase"
     assert out() == still
     assert alice.post(box + "/resume").json["phase"] == "running"
-    assert wait_for(lambda: out() > still)
+    wait_for(lambda: out() > still)
 
 
 def test_a_box_in_memory_cannot_be_stopped(alice, box):
@@ -148,14 +148,14 @@ def test_usage_counts_what_the_box_does(alice, box, run):
 
 def test_a_box_ends_when_its_time_is_over(alice, make_box):
     path = "/v1/boxes/" + make_box(ttl=1)["id"]
-    assert wait_for(lambda: alice.get(path).json["phase"] == "deleted")
+    wait_for(lambda: alice.get(path).json["phase"] == "deleted")
     assert alice.get(path).json["reason"] == "ttl"
 
 
 @pytest.mark.cgroups
 def test_an_idle_box_is_paused(alice, make_box):
     path = "/v1/boxes/" + make_box(idle_timeout=1, on_idle="pause")["id"]
-    assert wait_for(lambda: alice.get(path).json["phase"] == "paused")
+    wait_for(lambda: alice.get(path).json["phase"] == "paused")
     assert alice.post(path + "/resume").status == 200
 
 

@@ -2,13 +2,12 @@ import base64
 import json
 import os
 import signal
-import socket
-import time
 
 import pytest
 
-from client import Client, lines
-from conftest import Server, wait_for
+from support.client import Client, lines
+from support.server import Server
+from support.waiting import wait_for
 
 
 def test_argv_is_run_without_a_shell(alice, box):
@@ -95,9 +94,9 @@ def test_a_client_that_vanishes_takes_its_command_along(alice, box, stream):
     s.sendall(f"POST {box}/exec?stream={stream} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {alice.token}\r\n"
               f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
     running = lambda: [x for x in alice.get(box + "/exec").json["execs"] if x["state"] == "running"]
-    assert wait_for(running)
+    wait_for(running)
     s.close()
-    assert wait_for(lambda: not running())
+    wait_for(lambda: not running())
     assert alice.get(box + "/exec").json["execs"][0]["outcome"] == "killed"
 
 
@@ -118,10 +117,10 @@ def test_background_output_is_replayed_from_any_offset(alice, box):
 def test_output_without_follow_ends_where_it_is(alice, box):
     x = alice.post(box + "/exec", {"shell": "echo here; sleep 100", "background": True}).json
     path = f"{box}/exec/{x['id']}"
-    assert wait_for(lambda: alice.get(path).json["output_bytes"] == 5)
+    wait_for(lambda: alice.get(path).json["output_bytes"] == 5)
     assert [l["type"] for l in lines(alice.open("GET", path + "/output"))] == ["stdout"]
     assert alice.delete(path).status == 200
-    assert wait_for(lambda: alice.get(path).json["state"] == "ended")
+    wait_for(lambda: alice.get(path).json["state"] == "ended")
     assert alice.get(path).json["signal"] == 9
     assert alice.delete(path).status == 200
 
@@ -129,9 +128,9 @@ def test_output_without_follow_ends_where_it_is(alice, box):
 def test_signals_reach_the_command(alice, box):
     x = alice.post(box + "/exec", {"shell": "trap 'echo got; exit 5' USR1; echo up; while :; do sleep 0.02; done", "background": True}).json
     path = f"{box}/exec/{x['id']}"
-    assert wait_for(lambda: alice.get(path).json["output_bytes"] == 3)
+    wait_for(lambda: alice.get(path).json["output_bytes"] == 3)
     assert alice.post(path + "/signal", {"signal": "USR1"}).status == 200
-    assert wait_for(lambda: alice.get(path).json["state"] == "ended")
+    wait_for(lambda: alice.get(path).json["state"] == "ended")
     assert alice.get(path).json["exit_code"] == 5
     assert alice.post(path + "/signal", {"signal": 15}).status == 409
 
@@ -154,7 +153,7 @@ def test_a_slow_reader_costs_the_server_no_memory(server, alice, box):
     s.sendall(f"POST {box}/exec?stream=true HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {alice.token}\r\n"
               f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
     done = lambda: [x["state"] for x in alice.get(box + "/exec").json["execs"]] == ["ended"]     # it may not be there yet
-    assert wait_for(done)
+    wait_for(done)
     assert server.front_bytes() - before < 16 << 20
     s.close()
 
@@ -165,7 +164,7 @@ def test_sixty_four_commands_and_no_more(alice, box):
     assert alice.post(box + "/exec", {"argv": ["true"]}).status == 429
     for x in alice.get(box + "/exec").json["execs"]:
         alice.delete(f"{box}/exec/{x['id']}")
-    assert wait_for(lambda: alice.post(box + "/exec", {"argv": ["true"]}).status == 200)
+    wait_for(lambda: alice.post(box + "/exec", {"argv": ["true"]}).status == 200)
 
 
 def receive_all(ws):
@@ -230,9 +229,9 @@ def test_pipes_over_a_websocket(alice, box):
 def test_a_closed_websocket_ends_its_command(alice, box):
     ws = alice.websocket(box + "/exec/ws?argv=sleep&argv=1000")
     x = json.loads(ws.receive())["exec"]
-    assert wait_for(lambda: alice.get(f"{box}/exec/{x}").json["state"] == "running")
+    wait_for(lambda: alice.get(f"{box}/exec/{x}").json["state"] == "running")
     ws.close()
-    assert wait_for(lambda: alice.get(f"{box}/exec/{x}").json["state"] == "ended")
+    wait_for(lambda: alice.get(f"{box}/exec/{x}").json["state"] == "ended")
 
 
 def test_attaching_replays_and_leaves_the_command_alone(alice, box):
@@ -246,7 +245,7 @@ def test_attaching_replays_and_leaves_the_command_alone(alice, box):
     ws.send(json.dumps({"type": "nonsense"}))
     assert json.loads(ws.receive())["type"] == "error"
     ws.close()
-    assert wait_for(lambda: alice.get(path).json["state"] == "running")     # what it says may come before that it has started
+    wait_for(lambda: alice.get(path).json["state"] == "running")     # what it says may come before that it has started
     again = alice.websocket(path + "/attach")
     again.receive()
     assert again.receive() == b"\x01first\n"
@@ -297,7 +296,7 @@ os._exit(0)
     x = alice.post(box + "/exec", {"argv": ["python3", "-c", code], "background": True, "output_limit": "512M", "env": {"CARREL_MARK": mark}})
     assert x.status == 202, x.body
     path = f"{box}/exec/{x.json['id']}"
-    assert wait_for(lambda: alice.get(path).json["output_bytes"] == len("ready\n"))
+    wait_for(lambda: alice.get(path).json["output_bytes"] == len("ready\n"))
     command = pid_of(mark)
     os.kill(front, signal.SIGSTOP)
     try:

@@ -5,7 +5,7 @@ import tarfile
 
 import pytest
 
-from conftest import wait_for
+from support.waiting import wait_for
 
 MIB = 1 << 20
 
@@ -58,14 +58,14 @@ def test_parts_are_written_in_place(alice, box):
 
 
 def test_a_write_that_breaks_off_changes_nothing(alice, box):
-    alice.put(box + "/files/tmp/keep", b"old")
+    alice.put(box + "/files/tmp/own/keep?parents=true", b"old")
     s = alice.raw_socket()
-    s.sendall(f"PUT {box}/files/tmp/keep HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {alice.token}\r\nContent-Length: 1000000\r\n\r\n".encode())
+    s.sendall(f"PUT {box}/files/tmp/own/keep HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {alice.token}\r\nContent-Length: 1000000\r\n\r\n".encode())
     s.sendall(b"n" * 5000)
     s.close()
-    names = lambda: [e["name"] for e in alice.get(box + "/files/tmp").json["entries"]]
-    assert wait_for(lambda: names() == ["keep"])
-    assert alice.get(box + "/files/tmp/keep").body == b"old"
+    names = lambda: [e["name"] for e in alice.get(box + "/files/tmp/own").json["entries"]]
+    wait_for(lambda: names() == ["keep"])
+    assert alice.get(box + "/files/tmp/own/keep").body == b"old"
 
 
 def test_folders_are_listed_in_pages(alice, box):
@@ -108,10 +108,10 @@ def test_links_are_described_and_followed_inside_the_box(alice, box, run):
 
 
 def test_names_may_be_any_bytes(alice, box):
-    assert alice.put(box + "/files/tmp/%FF%0A%20%3F", b"odd").status == 200
-    entry, = alice.get(box + "/files/tmp").json["entries"]
+    assert alice.put(box + "/files/tmp/own/%FF%0A%20%3F?parents=true", b"odd").status == 200
+    entry, = alice.get(box + "/files/tmp/own").json["entries"]
     assert entry["name_base64"] == "/wogPw=="
-    assert alice.get(box + "/files/tmp/%FF%0A%20%3F").body == b"odd"
+    assert alice.get(box + "/files/tmp/own/%FF%0A%20%3F").body == b"odd"
 
 
 @pytest.mark.parametrize("path, code, status", [
@@ -133,14 +133,14 @@ def test_the_box_pays_for_its_files(server, alice, make_box):
     before = server.front_bytes()
     piece = b"x" * MIB
     try:
-        got = alice.put(small + "/files/tmp/big", iter([piece] * 100))
+        got = alice.put(small + "/files/tmp/own/big?parents=true", iter([piece] * 100))
         assert got.status == 507
     except (BrokenPipeError, ConnectionResetError):
         pass        # refused while it was sent
     assert server.front_bytes() - before < 8 * MIB
-    assert wait_for(lambda: alice.get(small + "/usage").json["disk_bytes"] < 33 * MIB)
+    wait_for(lambda: alice.get(small + "/usage").json["disk_bytes"] < 33 * MIB)
     assert alice.post(small + "/exec", {"argv": ["true"]}).json["outcome"] == "ok"
-    assert wait_for(lambda: alice.get(small + "/files/tmp").json["entries"] == [])
+    wait_for(lambda: alice.get(small + "/files/tmp/own").json["entries"] == [])
 
 
 def test_a_large_file_both_ways_in_constant_memory(server, alice, make_box):
@@ -170,7 +170,7 @@ def test_a_slow_reader_does_not_fill_the_server(server, alice, make_box):
         r.connection.close()
     # Their helpers are given back.
     for _ in range(10):
-        assert wait_for(lambda: alice.get(path + "/files/tmp?limit=1").status == 200)
+        wait_for(lambda: alice.get(path + "/files/tmp?limit=1").status == 200)
 
 
 def test_tar_both_ways(alice, box, run):

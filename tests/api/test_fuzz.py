@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from client import UnixConnection
+from support.client import UnixConnection
 
 COUNT = int(os.environ.get("CARREL_FUZZ", "3000"))
 WORDS = ["", "a", "x" * 300, "512M", "-1", "1e9", "../..", "/etc", "\u0000", "\ud7ff", "\U0001f600", "true", "null", "TERM", "mkdir", "move", "chmod", "delete", "host"]

@@ -3,8 +3,8 @@ import socket
 
 import pytest
 
-from client import Client
-from conftest import token, wait_for
+from support.client import Client, events
+from support.waiting import wait_for
 
 
 def test_nobody_sees_another_ones_box(alice, bob, make_box):
@@ -39,7 +39,6 @@ def test_a_command_of_another_box_is_not_found(alice, make_box):
 
 
 def test_a_watcher_hears_only_of_its_own_boxes(alice, bob, make_box):
-    from client import events
     watch = bob.open("GET", "/v1/events")
     make_box()
     mine = bob.post("/v1/boxes", {}).json["id"]
@@ -67,7 +66,7 @@ def test_tcp_wants_a_token(server):
 
 def test_scopes_are_kept(server, admin, make_box, alice):
     path = "/v1/boxes/" + make_box()["id"]
-    reader = token(server, admin, "alice", scopes=["boxes:read"])
+    reader = server.token("alice", scopes=["boxes:read"])
     assert reader.get(path).status == 200
     for method, where in [("POST", "/v1/boxes"), ("DELETE", path), ("POST", path + "/exec"), ("GET", path + "/files/"), ("GET", path + "/ports/1/"),
                           ("GET", "/v1/tokens"), ("GET", "/metrics")]:
@@ -91,12 +90,12 @@ def test_tokens_are_listed_without_secrets_and_revoked(server, admin):
 
 def test_a_token_ends_by_itself(server, admin):
     for life in ("300ms", "3s", "30s"):         # longer, if it was over before we could ask
-        brief = token(server, admin, "brief", expires_in=life)
+        brief = server.token("brief", expires_in=life)
         status = brief.get("/v1/me").status
         if status == 200:
             break
     assert status == 200
-    assert wait_for(lambda: brief.get("/v1/me").status == 403)
+    wait_for(lambda: brief.get("/v1/me").status == 403)
 
 
 @pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "https://evil.example"}])

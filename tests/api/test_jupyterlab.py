@@ -7,8 +7,8 @@ import uuid
 import pytest
 from websockets.sync.client import connect
 
-from client import Client
-from conftest import wait_for
+from support.client import Client
+from support.waiting import wait_for
 
 LAB = os.environ.get("CARREL_JUPYTERLAB")        # a Python environment with jupyterlab in it
 pytestmark = pytest.mark.skipif(not LAB, reason="make jupyterlab runs it, with a JupyterLab of its own")
@@ -30,7 +30,7 @@ def lab(server, admin):
     def ready():
         assert admin.get(x).json["state"] != "ended", admin.get(x + "/output").body
         return admin.get(base + "/api").status == 200
-    assert wait_for(ready, deadline_s=90, every_s=0.3), admin.get(x + "/output").body
+    wait_for(ready, lambda: admin.get(x + "/output").body, deadline_s=90, every_s=0.3)
     yield admin, base
     admin.delete(f"/v1/boxes/{made['id']}")
 

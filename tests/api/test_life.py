@@ -7,8 +7,9 @@ import time
 
 import pytest
 
-from client import Client, events, lines
-from conftest import Server, limits, token, wait_for
+from support.client import Client, events, lines
+from support.server import Server, limits
+from support.waiting import wait_for
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def test_a_box_that_goes_ends_what_is_done_in_it(alice, make_box):
     answers = []
     waiting = threading.Thread(target=lambda: answers.append(alice.post(path + "/exec", {"argv": ["sleep", "1000"]})))
     waiting.start()
-    assert wait_for(lambda: sum(x["state"] == "running" for x in alice.get(path + "/exec").json["execs"]) == 3)
+    wait_for(lambda: sum(x["state"] == "running" for x in alice.get(path + "/exec").json["execs"]) == 3)
     assert alice.delete(path).status == 204
     last = list(lines(stream))[-1]
     assert (last["type"], last["outcome"], last["signal"]) == ("exit", "killed", 9)
@@ -67,14 +68,14 @@ def test_uploads_into_a_box_that_goes_are_refused(alice, make_box):
 
     def upload():
         try:
-            result.append(alice.put(path + "/files/tmp/u", pieces()).status)
+            result.append(alice.put(path + "/files/tmp/own/u?parents=true", pieces()).status)
         except OSError as e:
             result.append(e)
 
     t = threading.Thread(target=upload)
     t.start()
     assert begun.wait(60)
-    assert wait_for(lambda: alice.get(path + "/files/tmp").json["entries"])
+    wait_for(lambda: alice.get(path + "/files/tmp/own").json.get("entries"))
     alice.delete(path)
     gone.set()
     t.join(120)
@@ -111,7 +112,7 @@ def test_a_front_that_is_killed_loses_nothing(private):
         old = private.front_pid()
         time.sleep(0.3)     # some of the output is to come before
         os.kill(old, signal.SIGKILL)
-        assert wait_for(lambda: private.is_ready() and private.front_pid() != old)
+        wait_for(lambda: private.is_ready() and private.front_pid() != old)
     after = root.get(path).json
     assert {k: after[k] for k in ("id", "name", "phase", "labels", "limits")} == {k: before[k] for k in ("id", "name", "phase", "labels", "limits")}
     out = list(lines(root.open("GET", f"{path}/exec/{x}/output?follow=true")))
@@ -129,12 +130,12 @@ def test_a_keeper_that_is_killed_takes_its_boxes_and_a_new_one_comes(private):
     path = "/v1/boxes/" + root.post("/v1/boxes", {}).json["id"]
     stream = root.open("POST", path + "/exec?stream=true", {"argv": ["sleep", "1000"]})
     x = json.loads(stream.readline())["exec"]
-    assert wait_for(lambda: root.get(f"{path}/exec/{x}").json["state"] == "running")
+    wait_for(lambda: root.get(f"{path}/exec/{x}").json["state"] == "running")
     os.kill(private.keeper_pid(), signal.SIGKILL)
     assert list(lines(stream))[-1]["outcome"] == "killed"
-    assert wait_for(lambda: root.get(path).json["phase"] == "failed")
+    wait_for(lambda: root.get(path).json["phase"] == "failed")
     assert root.get(path).json["reason"] == "keeper_lost"
-    assert wait_for(private.is_ready)
+    wait_for(private.is_ready)
     new = root.post("/v1/boxes", {})
     assert new.status == 201
     assert root.post(f"/v1/boxes/{new.json['id']}/exec", {"argv": ["true"]}).json["outcome"] == "ok"
@@ -148,7 +149,7 @@ def test_a_command_that_failed_is_told_with_the_same_words_after_a_restart(priva
     assert before[0]["error"]["step"] == "exec" and before[0]["error"]["errno"] == 2
     old = private.front_pid()
     os.kill(old, signal.SIGKILL)
-    assert wait_for(lambda: private.is_ready() and private.front_pid() != old)
+    wait_for(lambda: private.is_ready() and private.front_pid() != old)
     assert [root.get(f"{path}/exec/{x}").json for x in xs] == before
     root.delete(path)
 
@@ -158,7 +159,7 @@ def test_a_box_may_end_with_its_command(alice, make_box):
         path = "/v1/boxes/" + make_box()["id"]
         answer = alice.post(path + "/exec", {**how, "delete_box": True})
         assert answer.status == 200 and answer.json["delete_box"] is True
-        assert wait_for(lambda: alice.get(path).json["phase"] == "deleted")
+        wait_for(lambda: alice.get(path).json["phase"] == "deleted")
         assert alice.get(path).json["reason"] == "command_ended"
 
 
@@ -168,7 +169,7 @@ def test_a_box_ends_with_its_command_when_the_client_vanishes(alice, make_box):
     json.loads(stream.readline())
     stream.connection.close()
     stream.close()
-    assert wait_for(lambda: alice.get(path).json["phase"] == "deleted")
+    wait_for(lambda: alice.get(path).json["phase"] == "deleted")
 
 
 def test_a_box_ends_with_its_command_after_a_restart(private):
@@ -178,12 +179,12 @@ def test_a_box_ends_with_its_command_after_a_restart(private):
     json.loads(stream.readline())
     old = private.front_pid()
     os.kill(old, signal.SIGKILL)
-    assert wait_for(lambda: private.is_ready() and private.front_pid() != old)
-    assert wait_for(lambda: root.get(path).json["phase"] == "deleted")
+    wait_for(lambda: private.is_ready() and private.front_pid() != old)
+    wait_for(lambda: root.get(path).json["phase"] == "deleted")
 
 
 def test_ending_a_box_needs_the_right_to(server, admin, make_box):
-    only_exec = token(server, admin, "alice", scopes=["exec", "boxes:read"])
+    only_exec = server.token("alice", scopes=["exec", "boxes:read"])
     path = "/v1/boxes/" + make_box()["id"]
     refused = only_exec.post(path + "/exec", {"argv": ["true"], "delete_box": True})
     assert refused.status == 403 and "boxes:write" in refused.json["error"]["message"]

@@ -3,7 +3,7 @@ import socket
 
 import pytest
 
-from conftest import wait_for
+from support.waiting import wait_for
 
 ECHO = r"""
 import socket, threading
@@ -58,7 +58,7 @@ def serve(client, box, program, port):
     assert client.put(box + "/files/tmp/server.py", program.encode()).status == 200
     assert client.post(box + "/exec", {"argv": ["python3", "/tmp/server.py"], "background": True}).status == 202
     up = {"argv": ["python3", "-c", f"import socket; socket.create_connection(('127.0.0.1', {port}))"]}
-    assert wait_for(lambda: client.post(box + "/exec", up).json["exit_code"] == 0)
+    wait_for(lambda: client.post(box + "/exec", up).json["exit_code"] == 0)
 
 
 @pytest.fixture

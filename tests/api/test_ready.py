@@ -6,8 +6,11 @@ import time
 
 import pytest
 
-from client import Client
-from conftest import BUILD, USER, Server, as_user, wait_for
+from support import BUILD, USER
+from support.client import Client
+from support.server import Server
+from support.users import as_user
+from support.waiting import wait_for
 
 
 @pytest.fixture
@@ -17,7 +20,7 @@ def early():
         pytest.skip("the server of these tests runs as root")
     running = []
     path = f"/tmp/carrel-early-{os.getpid()}.sock"
-    s = Server("--keeper", path, wait=False)
+    s = Server("--keeper", path, ready=False)
 
     def start(*options):
         uid = 0 if USER else os.stat(f"/proc/{s.front_pid()}").st_uid
@@ -25,7 +28,7 @@ def early():
         return running[-1]
 
     try:
-        assert wait_for(lambda: answers(s)), s.log_text()
+        wait_for(lambda: answers(s), s.log_text)
         yield s, start
     finally:
         s.stop()
@@ -66,7 +69,7 @@ def test_a_server_is_healthy_when_boxes_can_be_made(early):
     # The next one is waited for as well.
     keeper.kill()
     keeper.wait()
-    assert wait_for(lambda: me.get("/readyz").status == 503)
+    wait_for(lambda: me.get("/readyz").status == 503)
     assert me.get("/healthz").status == 200
     t, done = in_background(lambda: me.post("/v1/boxes", {}))
     start()

@@ -1,59 +1,28 @@
 """Stock kernels as templates of a server: in a box, over the API."""
-import http.client
-import json
 import os
-import pathlib
-import shutil
-import signal
-import socket
 import subprocess
 import sys
-import tempfile
-import time
 
 import pytest
 
 from puppet import PUPPET
+from support import BUILD
+from support.server import Server as Plain
 
-BUILD = pathlib.Path(os.environ["CARREL_BUILD"])
 PATIENCE = 120          # seconds for what must come: a first import on a slow machine takes its time
+SETTINGS = {"templates.python.pool": "off", "templates.bash.python": sys.executable, "templates.bash.kernel": "{python} -m bash_kernel -f {connection_file}",
+            "templates.stock.python": sys.executable, "templates.stock.kernel": "{python} -m ipykernel_launcher -f {connection_file}",
+            "templates.stock.interrupt": "message", "templates.early.python": sys.executable,
+            "templates.early.kernel": "{python} /tmp/early.py {connection_file}", "pool.size": "off"}
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the server of these tests runs as root")
 
 
-class Server:
+class Server(Plain):
     def __init__(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="carrel-bridge-"))
-        self.folder.chmod(0o711)
-        settings = {"templates.python.pool": "off", "templates.bash.python": sys.executable, "templates.bash.kernel": "{python} -m bash_kernel -f {connection_file}",
-                    "templates.stock.python": sys.executable, "templates.stock.kernel": "{python} -m ipykernel_launcher -f {connection_file}",
-                    "templates.stock.interrupt": "message", "templates.early.python": sys.executable,
-                    "templates.early.kernel": "{python} /tmp/early.py {connection_file}", "pool.size": "off"}
-        command = [BUILD / "carrel-server", "serve", "--socket", self.folder / "api.sock", "--state", self.folder / "state", "--run", self.folder / "run"]
-        for key, value in settings.items():
-            command += ["--set", f"{key}={value}"]
-        self.log = open(self.folder / "log", "wb")
-        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
-        deadline = time.monotonic() + PATIENCE
-        while not self.is_ready():
-            assert time.monotonic() < deadline and self.process.poll() is None, (self.folder / "log").read_text()
-            time.sleep(0.02)
-
-    def is_ready(self):
-        try:
-            return self.ask("GET", "/readyz")[0] == 200
-        except OSError:
-            return False
+        super().__init__(*(word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")))
 
     def ask(self, method, path, body=None, raw=None):
-        c = http.client.HTTPConnection("localhost", timeout=PATIENCE)
-        c.sock = socket.socket(socket.AF_UNIX)
-        c.sock.settimeout(PATIENCE)
-        c.sock.connect(str(self.folder / "api.sock"))
-        c.request(method, path, raw if body is None else json.dumps(body), {"Content-Type": "application/json"} if body is not None else {})
-        r = c.getresponse()
-        text = r.read()
-        c.close()
-        return r.status, json.loads(text) if text else None
+        return self.request(method, path, raw if body is None else body)
 
     def box(self, template):
         status, answer = self.ask("POST", "/v1/boxes", {"template": template})
@@ -70,10 +39,7 @@ class Server:
 def server():
     s = Server()
     yield s
-    s.process.send_signal(signal.SIGTERM)
-    assert s.process.wait(PATIENCE) == 0
-    s.log.close()
-    shutil.rmtree(s.folder)
+    s.stop()
 
 
 def test_bash_in_a_box(server):

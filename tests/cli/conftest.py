@@ -1,12 +1,19 @@
-import pathlib
-import sys
-
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from support import USER
+from support.server import Server
 
-import server as servers  # noqa: E402
-from places import place, shared  # noqa: E402, F401
+
+@pytest.fixture(scope="session")
+def place(programs):
+    return programs
+
+
+@pytest.fixture(scope="session")
+def shared(place):
+    it = Server(place=place, program="carrel")      # with CARREL_AS an ordinary user's, which root may use as well
+    yield it
+    it.stop()
 
 
 @pytest.fixture
@@ -21,17 +28,17 @@ def make_server(place):
     """A server with options of its own."""
     made = []
 
-    def make(*options, user=None):
-        made.append(servers.Server(place, user, options))
+    def make(*options, user=None, **more):
+        made.append(Server(*options, user=user, place=place, program="carrel", **more))
         return made[-1]
 
     yield make
     for it in made:
-        it.end()
+        it.stop()
 
 
 @pytest.fixture
 def box(server):
-    made = server.carrel("create", *([] if server.user else ["--memory", "128M"]), "--name", "one")
+    made = server.carrel("create", *([] if USER else ["--memory", "128M"]), "--name", "one")
     assert made.returncode == 0, made.stderr
     return "one"

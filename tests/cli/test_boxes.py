@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from server import USER, wait_for
+from support.users import ORDINARY as USER
+from support.waiting import wait_for
 
 
 def test_create_prints_the_id_and_ps_shows_the_box(server):
@@ -191,7 +192,7 @@ def test_a_mount_uses_the_callers_rights(server):
 def test_boxes_that_failed_can_be_removed(make_server):
     server = make_server()
     ids = [server.carrel("create", "--name", name).stdout.strip() for name in ("one", "two")]
-    os.kill(wait_for(lambda: server.pid_of("keeper"), "there is a keeper"), signal.SIGKILL)
+    os.kill(wait_for(lambda: server.child("keeper"), "there is a keeper"), signal.SIGKILL)
     wait_for(lambda: server.carrel("ps", "-q", "--phase", "failed").stdout.split() == ids[::-1], "the boxes have failed")
     assert server.carrel("ps", "-a", "-q", "--phase", "running").stdout == ""
     removed = server.carrel("rm", "one")

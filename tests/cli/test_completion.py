@@ -3,7 +3,7 @@ import subprocess
 
 import pytest
 
-from server import REPOSITORY
+from support import REPOSITORY
 
 SCRIPT = REPOSITORY / "tools/carrel.bash"
 

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from server import wait_for
+from support.waiting import wait_for
 
 
 def tree(path):
@@ -141,9 +141,10 @@ def test_what_does_not_fit_is_refused_by_the_box(server, tmp_path):
     big = tmp_path / "big"
     with open(big, "wb") as f:
         f.truncate(100 << 20)
-    result = server.carrel("cp", big, "small:/tmp/big")
+    server.carrel("exec", "small", "mkdir", "/tmp/own")
+    result = server.carrel("cp", big, "small:/tmp/own/big")
     assert result.returncode == 125 and "space" in result.stderr
-    assert server.carrel("exec", "small", "ls", "/tmp").stdout == ""
+    assert server.carrel("exec", "small", "ls", "-A", "/tmp/own").stdout == ""
 
 
 def test_half_a_download_is_never_left(server, box, tmp_path):

@@ -14,7 +14,7 @@ import fcntl
 
 import pytest
 
-from server import wait_for
+from support.waiting import wait_for
 
 
 @pytest.mark.parametrize("line, status", [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137), ("kill -TERM $$", 143)])
@@ -154,7 +154,7 @@ def test_a_signal_ends_the_client_of_a_server_that_does_not_answer(make_server, 
     server = make_server()
     assert server.carrel("create", "--name", "one").returncode == 0
     running = server.start_carrel("exec", "one", "--", "sh", "-c", "echo ready; sleep 1000", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    front = server.pid_of("front")
+    front = server.child("front")
     stopped = server.process.pid if away == "gone" else front      # who would start another front
     try:
         assert running.stdout.readline() == "ready\n"
@@ -167,7 +167,7 @@ def test_a_signal_ends_the_client_of_a_server_that_does_not_answer(make_server, 
         os.kill(stopped, signal.SIGCONT)
         running.kill()
         running.communicate()
-    wait_for(server.ready, "the server is there again")
+    wait_for(server.is_ready, "the server is there again")
 
 
 class Terminal:

@@ -6,7 +6,7 @@ import urllib.request
 
 import pytest
 
-from server import wait_for
+from support.waiting import wait_for
 
 SERVER = """
 import socketserver

@@ -10,7 +10,8 @@ import threading
 
 import pytest
 
-from server import DEADLINE, USER, free_port, wait_for
+from support.users import ORDINARY as USER
+from support.waiting import DEADLINE_S, wait_for
 
 HERE, THERE = "--local", "--server"
 
@@ -148,7 +149,7 @@ def slow_reader(fd):
 
     thread = threading.Thread(target=read)
     thread.start()
-    assert some.wait(DEADLINE)
+    assert some.wait(DEADLINE_S)
     try:
         yield
     finally:
@@ -163,10 +164,9 @@ def commands(server):
 @pytest.fixture
 def fast(make_server, monkeypatch):
     """A server by TCP, whose buffers are so large that there is always something to read."""
-    port = free_port()
-    server = make_server("--listen", f"127.0.0.1:{port}")
+    server = make_server()
     monkeypatch.setenv("CARREL_TOKEN", server.carrel("token", "create", "t").stdout.strip())
-    server.url = f"http://127.0.0.1:{port}"
+    server.url = f"http://127.0.0.1:{server.port}"
     return server
 
 

@@ -14,7 +14,9 @@ import urllib.request
 
 import pytest
 
-from server import REPOSITORY, USER, free_port
+from support import REPOSITORY
+from support.ports import free_port
+from support.users import ORDINARY as USER
 
 
 def test_two_identities_do_not_see_each_other(server, box):
@@ -44,9 +46,8 @@ def test_quotas_refuse_with_what_to_do(make_server):
 
 
 def test_tokens_over_tcp(make_server):
-    port = free_port()
-    server = make_server("--listen", f"127.0.0.1:{port}")
-    url = {"CARREL_URL": f"http://127.0.0.1:{port}"}
+    server = make_server()
+    url = {"CARREL_URL": f"http://127.0.0.1:{server.port}"}
     none = server.carrel("ps", environment=url)
     assert none.returncode == 125 and "CARREL_TOKEN" in none.stderr
     made = json.loads(server.carrel("token", "create", "bot", "--json", "--expires", "1h").stdout)
@@ -78,8 +79,8 @@ def test_an_ordinary_user_has_a_server(make_server):
 def test_an_ordinary_users_server_is_for_nobody_else(make_server, tmp_path):
     """Its boxes have its user's rights: whoever may make one may do what that user may."""
     server = make_server(user=USER)
-    assert os.stat(server.socket).st_mode & 0o777 == 0o600 and os.stat(server.directory / "run").st_mode & 0o077 == 0
-    tried = ("ps",), ("create", "--name", "theirs"), ("create", "--mount", f"{server.directory}:/x:rw")
+    assert os.stat(server.socket).st_mode & 0o777 == 0o600 and os.stat(server.folder / "run").st_mode & 0o077 == 0
+    tried = ("ps",), ("create", "--name", "theirs"), ("create", "--mount", f"{server.folder}:/x:rw")
     for words in tried:
         refused = server.carrel(*words, user="nobody")
         assert refused.returncode == 125 and "Permission denied" in refused.stderr, refused.stderr
@@ -96,8 +97,8 @@ def test_an_ordinary_users_server_is_for_nobody_else(make_server, tmp_path):
 def test_an_ordinary_users_server_mounts_only_that_users(make_server, tmp_path):
     """What others have opened would be opened again, and written, with its own user's rights."""
     server = make_server(user=USER)
-    (server.directory / "open").mkdir(mode=0o755)
-    where = f"{server.directory}/open:/x"
+    (server.folder / "open").mkdir(mode=0o755)
+    where = f"{server.folder}/open:/x"
     refused = server.carrel("create", "--mount", where)         # root may ask for a box, but its directory is not USER's to open
     assert refused.returncode == 125 and "its own user" in refused.stderr, refused.stderr
     made = server.carrel("create", "--name", "mine", "--mount", where, user=USER)
@@ -115,7 +116,7 @@ def test_a_counter_is_complete_after_the_front_was_killed(make_server):
     following = server.start_carrel("logs", "-f", "c", exec_id, stdout=subprocess.PIPE, text=True)
     seen = following.stdout.readline()      # from now on it looks for a front that went away
     for _ in range(3):
-        server.kill_front()
+        server.kill("front")
     expected = "".join(f"{n}\n" for n in range(300))
     assert seen + following.stdout.read() == expected
     assert following.wait(60) == 0
@@ -130,7 +131,7 @@ def test_a_foreground_command_ends_with_the_front_and_the_client_says_so(make_se
     endless = COUNTER.replace("300", "1000000")
     running = server.start_carrel("exec", "c", "--", "sh", "-c", endless, stdout=subprocess.PIPE, text=True)
     assert running.stdout.readline() == "0\n"
-    server.kill_front()
+    server.kill("front")
     seen = running.stdout.read().split()    # communicate() would leave out what readline() has taken from the pipe already
     assert running.wait(60) == 137
     running.stdout.close()
@@ -153,7 +154,7 @@ def test_a_default_place_is_used_only_if_nobody_else_can_change_it(make_server, 
     if os.path.exists("/run/carrel/carrel.sock"):
         pytest.skip("this machine has a server")
     server = make_server()
-    runtime = server.directory / "runtime"
+    runtime = server.folder / "runtime"
     folder = runtime / "carrel"
     runtime.mkdir()
     runtime.chmod(0o1777)
@@ -161,14 +162,14 @@ def test_a_default_place_is_used_only_if_nobody_else_can_change_it(make_server, 
 
     def found():
         """By the client, by `run --server` and by the SDK."""
-        line = ["runuser", "-u", USER, "--", "env", "-u", "CARREL_URL", f"XDG_RUNTIME_DIR={runtime}", f"PYTHONPATH={server.directory}/sdk"]
+        line = ["runuser", "-u", USER, "--", "env", "-u", "CARREL_URL", f"XDG_RUNTIME_DIR={runtime}", f"PYTHONPATH={server.folder}/sdk"]
         tries = [[place / "carrel", "ps"], [place / "carrel", "run", "--server", "true"], ["/usr/bin/python3", "-B", "-c", sdk]]
         said = [subprocess.run([*line, *words], capture_output=True, text=True, timeout=60, cwd="/") for words in tries]
         assert said[2].returncode == 0, said[2].stderr
         return [said[0].returncode == 0, said[1].returncode == 0, said[2].stdout == f"unix:{folder}/carrel.sock\n"]
 
-    shutil.copytree(REPOSITORY / "sdk/python/carrel", server.directory / "sdk/carrel", ignore=shutil.ignore_patterns("__pycache__"))
-    subprocess.run(["chmod", "-R", "a+rX", server.directory / "sdk"], check=True)
+    shutil.copytree(REPOSITORY / "sdk/python/carrel", server.folder / "sdk/carrel", ignore=shutil.ignore_patterns("__pycache__"))
+    subprocess.run(["chmod", "-R", "a+rX", server.folder / "sdk"], check=True)
     folder.mkdir(mode=0o755)
     os.symlink(server.socket, folder / "carrel.sock")
     shutil.chown(folder, "nobody")

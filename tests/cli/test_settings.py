@@ -10,7 +10,8 @@ import tempfile
 
 import pytest
 
-from server import USER, user_command, wait_for
+from support.users import ORDINARY as USER, user_command
+from support.waiting import wait_for
 
 
 @pytest.fixture
@@ -30,15 +31,14 @@ def serve(place, folder, *options, user=None):
     return done.stderr
 
 
-def test_the_file_in_its_usual_place_reaches_the_front(make_server, folder, monkeypatch):
+def test_the_file_in_its_usual_place_reaches_the_front(make_server, folder):
     (folder / "carrel").mkdir()
     (folder / "carrel/carrel.yaml").write_text("quota:\n  boxes: 1\n")
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
-    server = make_server(user=USER)
+    server = make_server(user=USER, variables={"XDG_CONFIG_HOME": str(folder)})
     assert [server.request("POST", "/v1/boxes", {})[0] for _ in range(2)] == [201, 429]
-    server.kill_front()
+    server.kill("front")
     assert server.request("POST", "/v1/boxes", {})[0] == 429     # of the next front too
-    without = make_server("--no-config", user=USER)
+    without = make_server("--no-config", user=USER, variables={"XDG_CONFIG_HOME": str(folder)})
     assert [without.request("POST", "/v1/boxes", {})[0] for _ in range(2)] == [201, 201]
 
 
@@ -66,7 +66,7 @@ def test_long_settings_are_not_cut(make_server, place, folder):
     assert "KEY=VALUE" in serve(place, folder, "--set", "x" * 200 + "=1")
     assert "use a file" in serve(place, folder, *["--allow-anonymous"] * 40)
     server = make_server("--set", f"roots.{'r' * 63}=/")        # the front takes it too
-    assert server.ready()
+    assert server.is_ready()
 
 
 @pytest.mark.parametrize("owner, mode", [("root", 0o755), (USER, 0o777)])
@@ -126,7 +126,7 @@ def test_a_file_in_the_sockets_place_is_kept(place, folder, words):
 
 def test_a_front_that_cannot_be_started_is_started_later(make_server):
     server = make_server(user=USER)
-    supervisor, front = server.pid_of("serve"), server.pid_of("front")
+    supervisor, front = server.process.pid, server.child("front")
 
     def allow(processes):
         """As the user itself: root may lack the right here."""
@@ -136,9 +136,9 @@ def test_a_front_that_cannot_be_started_is_started_later(make_server):
                 if line.startswith("Max processes"))
     allow(0)
     os.kill(front, signal.SIGKILL)
-    wait_for(lambda: "cannot start a process" in server.log(), "it could not be started")
+    wait_for(lambda: "cannot start a process" in server.log_text(), "it could not be started")
     allow(most)
-    wait_for(lambda: server.pid_of("front") not in (None, front) and server.ready(), "another front is ready")
+    wait_for(lambda: server.child("front") not in (None, front) and server.is_ready(), "another front is ready")
 
 
 def test_a_keeper_with_too_few_templates_is_told_of(make_server, folder, place):
@@ -149,7 +149,7 @@ def test_a_keeper_with_too_few_templates_is_told_of(make_server, folder, place):
     try:
         wait_for((folder / "k.sock").exists, "the keeper listens")
         server = make_server("--no-config", "--keeper", folder / "k.sock", "--set", "templates.other.python=/usr/bin/python3")
-        wait_for(lambda: "fewer templates" in server.log(), "the log says so")
+        wait_for(lambda: "fewer templates" in server.log_text(), "the log says so")
         assert server.request("POST", "/v1/boxes", {})[0] == 201
         assert server.request("POST", "/v1/boxes", {"template": "other"})[0] == 201
         server.clear()

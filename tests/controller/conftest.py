@@ -2,48 +2,29 @@
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
-import time
 
 import pytest
+
+from support.ports import free_port
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import apiserver  # noqa: E402
 
 CONTROLLER = os.environ["CARREL_CONTROLLER"]
-DEADLINE = 30
-
-
-def wait_for(what, probe, seconds=DEADLINE):
-    """Until the probe gives something true, and gives that."""
-    until = time.monotonic() + seconds
-    while True:
-        found = probe()
-        if found:
-            return found
-        if time.monotonic() > until:
-            pytest.fail("waited in vain for: " + what)
-        time.sleep(0.005)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Controller:
     running = []            # whatever a test has started ends with it
 
-    def __init__(self, server, folder, *flags, kubeconfig=None):
+    def __init__(self, server, folder, *flags, kubeconfig=None, before=()):
         self.server, self.folder, self.port = server, folder, free_port()
         self.config = folder / ("kubeconfig-%d" % self.port)
         self.config.write_text(kubeconfig or server.kubeconfig())
         self.log_path = folder / ("log-%d" % self.port)
         address = "127.0.0.1:%d" % self.port
-        self.args = [CONTROLLER, "--kubeconfig", str(self.config), "--metrics-bind-address", address,
+        self.args = [*before, CONTROLLER, "--kubeconfig", str(self.config), "--metrics-bind-address", address,
                      "--health-probe-bind-address", address, "--zap-log-level=debug", *flags]
         self.start()
 

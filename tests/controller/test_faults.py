@@ -9,7 +9,8 @@ import threading
 import pytest
 
 import apiserver
-from conftest import Controller, conditions, is_ready, sandbox, wait_for
+from conftest import Controller, conditions, is_ready, sandbox
+from support.waiting import wait_for
 
 ALL = os.environ.get("CONTROLLER_FAULTS") == "all"
 CLAIM = [{"metadata": {"name": "data"}, "spec": {}}]
@@ -20,13 +21,13 @@ def live(server):
     server.apply("sandboxes", sandbox("a", service=True, volumeClaimTemplates=CLAIM))
     server.apply("sandboxes", sandbox("b", service=True))
     server.apply("sandboxes", sandbox("c", shutdownTime="2020-01-01T00:00:00Z", shutdownPolicy="Delete"))
-    wait_for("a is Ready", lambda: is_ready(server, "a"), 60)
-    wait_for("b is Ready", lambda: is_ready(server, "b"), 60)
+    wait_for(lambda: is_ready(server, "a"), "a is Ready")
+    wait_for(lambda: is_ready(server, "b"), "b is Ready")
     server.patch("sandboxes", "b", {"spec": {"operatingMode": "Suspended"}})
     server.delete("pods", "a")
-    wait_for("b is suspended", lambda: conditions(server.get("sandboxes", "b")).get("Suspended", {}).get("status") == "True", 60)
-    wait_for("c is gone", lambda: server.get("sandboxes", "c") is None, 60)
-    wait_for("a is Ready again", lambda: server.get("pods", "a") and is_ready(server, "a"), 60)
+    wait_for(lambda: conditions(server.get("sandboxes", "b")).get("Suspended", {}).get("status") == "True", "b is suspended")
+    wait_for(lambda: server.get("sandboxes", "c") is None, "c is gone")
+    wait_for(lambda: server.get("pods", "a") and is_ready(server, "a"), "a is Ready again")
 
 
 def check(server):
@@ -73,7 +74,7 @@ def test_random_faults_all_the_time(server, start):
     start()
     for i in range(20):
         server.apply("sandboxes", sandbox("s%d" % i, service=i % 2 == 0, volumeClaimTemplates=CLAIM if i % 3 == 0 else []))
-    wait_for("all Ready", lambda: all(is_ready(server, "s%d" % i) for i in range(20)), 90)
+    wait_for(lambda: all(is_ready(server, "s%d" % i) for i in range(20)), "all Ready")
     assert len(server.all("pods")) == 20 and len(server.all("services")) == 10
 
 
@@ -82,13 +83,13 @@ def test_versions_that_are_forgotten_lead_to_a_new_list(server, start):
     server.page_max = 2
     for i in range(7):
         server.apply("sandboxes", sandbox("s%d" % i))
-    wait_for("Ready", lambda: all(is_ready(server, "s%d" % i) for i in range(7)))
+    wait_for(lambda: all(is_ready(server, "s%d" % i) for i in range(7)), "Ready")
     server.delete("sandboxes", "s3")
     server.forget()
     server.apply("sandboxes", sandbox("late"))
     server.patch("sandboxes", "s1", {"spec": {"operatingMode": "Suspended"}})
-    wait_for("late is Ready", lambda: is_ready(server, "late"))
-    wait_for("s1 is suspended", lambda: server.get("pods", "s1") is None)
+    wait_for(lambda: is_ready(server, "late"), "late is Ready")
+    wait_for(lambda: server.get("pods", "s1") is None, "s1 is suspended")
     lists = [r for r in server.requests if r[1].endswith("/sandboxes") and "limit" in r[2]]
     assert any("continue" in r[2] for r in lists)
 
@@ -96,28 +97,28 @@ def test_versions_that_are_forgotten_lead_to_a_new_list(server, start):
 def test_a_server_that_was_gone_for_a_while(server, start):
     c = start()
     server.apply("sandboxes", sandbox())
-    wait_for("Ready", lambda: is_ready(server))
+    wait_for(lambda: is_ready(server), "Ready")
     down = {"now": True}
     server.fault = lambda *_: "close" if down["now"] else None
     server.cut()
     server.delete("pods", "box")
-    wait_for("it is told", lambda: "cannot be watched" in c.log())
+    wait_for(lambda: "cannot be watched" in c.log(), "it is told")
     asked = len(server.requests)
     down["now"] = False
-    wait_for("Ready again", lambda: server.get("pods", "box") and is_ready(server))
+    wait_for(lambda: server.get("pods", "box") and is_ready(server), "Ready again")
     assert asked < 200
 
 
 def test_a_definition_that_is_deleted_takes_its_objects_along(server, start):
     c = start()
     server.apply("sandboxes", sandbox())
-    wait_for("Ready", lambda: is_ready(server))
+    wait_for(lambda: is_ready(server), "Ready")
     server.uninstall("sandboxes")
-    wait_for("it is noticed", lambda: "sandboxes: cannot be watched" in c.log())
+    wait_for(lambda: "sandboxes: cannot be watched" in c.log(), "it is noticed")
     server.delete("pods", "box")
     spec = {"template": {"spec": {"containers": [{"image": "i"}]}}}
     server.apply("kernels", {"kind": "Kernel", "metadata": {"name": "later"}, "spec": spec})
-    wait_for("a later thing is done", lambda: conditions(server.get("kernels", "later")).get("Ready", {}).get("status") == "True")
+    wait_for(lambda: conditions(server.get("kernels", "later")).get("Ready", {}).get("status") == "True", "a later thing is done")
     assert server.get("pods", "box") is None
 
 
@@ -178,11 +179,11 @@ def test_two_controllers_at_once_without_a_lease(server, start):
     start("--leader-elect=false")
     for i in range(15):
         server.apply("sandboxes", sandbox("s%d" % i, service=True, volumeClaimTemplates=CLAIM))
-    wait_for("all Ready", lambda: all(is_ready(server, "s%d" % i) for i in range(15)), 60)
+    wait_for(lambda: all(is_ready(server, "s%d" % i) for i in range(15)), "all Ready")
     for i in range(15):
         server.patch("sandboxes", "s%d" % i, {"spec": {"operatingMode": "Suspended"}})
-    wait_for("no Pods", lambda: not server.all("pods"), 60)
+    wait_for(lambda: not server.all("pods"), "no Pods")
     for i in range(15):
         server.patch("sandboxes", "s%d" % i, {"spec": {"operatingMode": "Running"}})
-    wait_for("all Ready", lambda: all(is_ready(server, "s%d" % i) for i in range(15)), 60)
+    wait_for(lambda: all(is_ready(server, "s%d" % i) for i in range(15)), "all Ready")
     assert len(server.all("pods")) == 15

@@ -1,7 +1,8 @@
 """Kernels of jupyter.org, as the old client expects them and as ours does."""
 import json
 
-from conftest import conditions, wait_for
+from conftest import conditions
+from support.waiting import wait_for
 
 
 def kernel(name="alice-1", env=(), **pod):
@@ -13,8 +14,8 @@ def kernel(name="alice-1", env=(), **pod):
 def test_the_connection_is_there_before_ready(server, start):
     start()
     server.apply("kernels", kernel(env=[{"name": "KERNEL_ID", "value": "k-1"}]))
-    got = wait_for("Ready", lambda: next(
-        (k for k in [server.get("kernels", "alice-1")] if conditions(k).get("Ready", {}).get("status") == "True"), None))
+    got = wait_for(lambda: next(
+        (k for k in [server.get("kernels", "alice-1")] if conditions(k).get("Ready", {}).get("status") == "True"), None), "Ready")
     notes = got["metadata"]["annotations"]
     assert notes["jupyter.org/kernel-id"] == "k-1"
     assert json.loads(notes["jupyter.org/kernel-connection-info"]) == {
@@ -35,8 +36,8 @@ def test_a_key_of_the_client_s_own_is_not_told_and_its_ports_count(server, start
     start()
     key = {"name": "KERNEL_KEY", "valueFrom": {"secretKeyRef": {"name": "alice-1-key", "key": "key"}}}
     server.apply("kernels", kernel(env=[key, {"name": "KERNEL_SHELL_PORT", "value": "7000"}]))
-    got = wait_for("annotated", lambda: next((k for k in [server.get("kernels", "alice-1")]
-                                              if "jupyter.org/kernel-id" in k["metadata"].get("annotations", {})), None))
+    got = wait_for(lambda: next((k for k in [server.get("kernels", "alice-1")]
+                                              if "jupyter.org/kernel-id" in k["metadata"].get("annotations", {})), None), "annotated")
     info = json.loads(got["metadata"]["annotations"]["jupyter.org/kernel-connection-info"])
     assert info["key"] == "" and info["shell_port"] == 7000
     assert got["metadata"]["annotations"]["jupyter.org/kernel-id"] == got["metadata"]["uid"]
@@ -46,15 +47,15 @@ def test_a_kernel_whose_pod_has_ended_well_is_culled_and_one_that_failed_stays(s
     start()
     server.apply("kernels", kernel("ends", containers=[{"image": "i", "command": ["exit 0"]}]))
     server.apply("kernels", kernel("fails", containers=[{"image": "i", "command": ["exit 1"]}]))
-    wait_for("culled", lambda: server.get("kernels", "ends") is None)
-    wait_for("nothing is left", lambda: server.get("pods", "ends") is None and server.get("services", "ends") is None)
-    wait_for("told", lambda: conditions(server.get("kernels", "fails")).get("Ready", {}).get("status") == "False")
+    wait_for(lambda: server.get("kernels", "ends") is None, "culled")
+    wait_for(lambda: server.get("pods", "ends") is None and server.get("services", "ends") is None, "nothing is left")
+    wait_for(lambda: conditions(server.get("kernels", "fails")).get("Ready", {}).get("status") == "False", "told")
 
 
 def test_a_name_that_is_taken_is_told(server, start):
     start()
     server.apply("pods", {"kind": "Pod", "metadata": {"name": "alice-1"}, "spec": {"containers": [{"name": "c"}]}})
     server.apply("kernels", kernel())
-    wait_for("told", lambda: conditions(server.get("kernels", "alice-1")).get("Ready", {}).get("reason") == "ReconcilerError")
+    wait_for(lambda: conditions(server.get("kernels", "alice-1")).get("Ready", {}).get("reason") == "ReconcilerError", "told")
     server.delete("pods", "alice-1")
-    wait_for("Ready", lambda: conditions(server.get("kernels", "alice-1")).get("Ready", {}).get("status") == "True")
+    wait_for(lambda: conditions(server.get("kernels", "alice-1")).get("Ready", {}).get("status") == "True", "Ready")

@@ -80,7 +80,8 @@ static void test_a_kubeconfig_is_read(void **state)
     struct err e;
 
     (void)state;
-    assert_int_equal(kube_config_parse("f", good, strlen(good), ".", NULL, &c, &e), 0);
+    struct kube_config_source from = { "f", good, ".", strlen(good) };
+    assert_int_equal(kube_config_parse(&from, 1, NULL, &c, &e), 0);
     assert_string_equal(c.host, "::1");
     assert_string_equal(c.port, "6443");
     assert_string_equal(c.prefix, "/x");
@@ -92,8 +93,65 @@ static void test_a_kubeconfig_is_read(void **state)
     assert_string_equal(c.exec_env[0], "X=y");
     assert_true(c.tls && !c.insecure);
     kube_config_done(&c);
-    assert_true(kube_config_parse("f", good, strlen(good), ".", "a", &c, &e) < 0);
+    assert_true(kube_config_parse(&from, 1, "a", &c, &e) < 0);
     assert_says(&e, "no cluster named \"none\"");
+}
+
+static struct kube_config_source source(const char *name, const char *text, const char *folder)
+{
+    return (struct kube_config_source){ name, text, folder, strlen(text) };
+}
+
+static void test_of_several_kubeconfigs_the_first_that_says_something_is_heard(void **state)
+{
+    struct kube_config_source from[] = {
+        source("empty", "", "/0"),
+        source("one", "contexts: [{name: a, context: {cluster: c, user: u}}]\n"
+               "users: [{name: u, user: {exec: {command: bin/get}}}]\n", "/1"),
+        source("two", "current-context: a\ncontexts: [{name: a, context: {cluster: other, namespace: n}}]\n"
+               "clusters: [{name: c, cluster: {server: 'http://second'}}]\n", "/2"),
+        source("three", "current-context: b\nclusters: [{name: c, cluster: {server: 'http://third', "
+               "tls-server-name: x}}]\nusers: [{name: u, user: {token: t}}]\n", "/3"),
+    };
+    struct kube_config c;
+    struct err e;
+
+    (void)state;
+    assert_int_equal(kube_config_parse(from, COUNT(from), NULL, &c, &e), 0);
+    assert_string_equal(c.host, "second");
+    assert_null(c.namespace);               /* elements are taken whole */
+    assert_null(c.server_name);
+    assert_null(c.token);
+    assert_string_equal(c.exec_argv[0], "/1/bin/get");
+    kube_config_done(&c);
+    assert_true(kube_config_parse(from, COUNT(from), "b", &c, &e) < 0);
+    assert_says(&e, "no context named \"b\", nor in the files after this one");
+    from[3].text = "[a";
+    from[3].size = 2;
+    assert_true(kube_config_parse(from, COUNT(from), NULL, &c, &e) < 0);
+    assert_says(&e, "three:2: did not find");
+}
+
+static void test_a_token_that_is_no_header_is_refused(void **state)
+{
+    static const char bad[] = "current-context: a\ncontexts: [{name: a, context: {cluster: c, user: u}}]\n"
+                              "clusters: [{name: c, cluster: {server: 'http://x'}}]\n"
+                              "users: [{name: u, user: {token: \"a\\r\\nX: y\"}}]\n";
+    struct kube_config_source from = source("f", bad, ".");
+    struct kube_config c = { .token = strdup("old") };
+    struct err e;
+
+    (void)state;
+    assert_true(kube_config_parse(&from, 1, NULL, &c, &e) < 0);
+    assert_says(&e, "f:4: token has blanks");
+    /* Nor one of a plugin; what was there stays. */
+    static const char printed[] = "{\"status\":{\"token\":\"a\\r\\nX: y\"}}";
+    assert_true(kube_config_take_credential(&c, printed, strlen(printed), &e) < 0);
+    assert_string_equal(c.token, "old");
+    static const char half[] = "{\"status\":{\"token\":\"t\",\"clientKeyData\":\"k\"}}";
+    assert_true(kube_config_take_credential(&c, half, strlen(half), &e) < 0);
+    assert_string_equal(c.token, "old");
+    kube_config_done(&c);
 }
 
 static void put(const char *folder, const char *name, const char *content)
@@ -164,6 +222,8 @@ int main(void)
         cmocka_unit_test(test_lines_of_a_watch),
         cmocka_unit_test(test_a_lease_is_over_by_our_clock_alone),
         cmocka_unit_test(test_a_kubeconfig_is_read),
+        cmocka_unit_test(test_of_several_kubeconfigs_the_first_that_says_something_is_heard),
+        cmocka_unit_test(test_a_token_that_is_no_header_is_refused),
         cmocka_unit_test(test_a_pod_s_own_configuration_and_its_token_that_changes),
         cmocka_unit_test(test_paths_are_escaped_and_tries_grow_apart),
     };

@@ -2,14 +2,17 @@
 import base64
 import json
 import os
+import socket
 import subprocess
+import time
 import urllib.error
 import urllib.request
 
 import pytest
 
 import apiserver
-from conftest import CONTROLLER, Controller, is_ready, sandbox, wait_for
+from conftest import CONTROLLER, Controller, is_ready, sandbox
+from support.waiting import wait_for
 
 LEASE = "a3317529.agent-sandbox.x-k8s.io"
 SYSTEM = "agent-sandbox-system"
@@ -28,33 +31,50 @@ def refusal(*args, env=None):
 
 def test_one_of_two_acts_and_the_other_follows(server, start):
     first = start("--leader-elect")
-    wait_for("the first leads", lambda: ": ours" in first.log())
+    wait_for(lambda: ": ours" in first.log(), "the first leads")
     second = start("--leader-elect")
-    wait_for("the second waits", lambda: "standing by" in second.log())
+    wait_for(lambda: "standing by" in second.log(), "the second waits")
     assert get(second, "/readyz") == get(first, "/healthz") == "ok"
     server.apply("sandboxes", sandbox("one"))
-    wait_for("Ready", lambda: is_ready(server, "one"))
+    wait_for(lambda: is_ready(server, "one"), "Ready")
     lease = server.get("leases", LEASE, SYSTEM)["spec"]
     assert lease["leaseDurationSeconds"] == 15 and lease["holderIdentity"]
     assert first.stop() == 0
-    wait_for("the second leads", lambda: ": ours" in second.log(), 10)     # it was given back: nobody waits 15 s
+    wait_for(lambda: ": ours" in second.log(), "the second leads", deadline_s=10)     # it was given back: nobody waits 15 s
     server.apply("sandboxes", sandbox("two"))
-    wait_for("Ready", lambda: is_ready(server, "two"))
+    wait_for(lambda: is_ready(server, "two"), "Ready")
     assert server.get("leases", LEASE, SYSTEM)["spec"]["leaseTransitions"] >= 1
 
 
 def test_who_loses_the_lease_writes_nothing_more_and_ends(server, start):
     c = start("--leader-elect")
-    wait_for("it leads", lambda: "acting" in c.log())
+    wait_for(lambda: "acting" in c.log(), "it leads")
     server.patch("leases", LEASE, {"spec": {"holderIdentity": "somebody-else", "renewTime": "2030-01-01T00:00:00.000000Z"}},
                  namespace=SYSTEM)
     assert c.process.wait(20) == 1
     assert "is lost" in c.log() and "somebody else" in c.log()
 
 
-def test_who_cannot_renew_ends_before_another_may_begin(server, start):
+def test_who_is_told_to_wait_for_long_keeps_its_lease(server, start):
     c = start("--leader-elect")
     wait_for("it leads", lambda: "acting" in c.log())
+    refused = []
+
+    def once(_, method, path, query):
+        if "/leases" in path and not refused:
+            refused.append(path)
+            return "429-60"
+        return None
+    server.fault = once
+    wait_for("refused", lambda: refused)
+    asked = len(server.requests)
+    wait_for("renewed three times more", lambda: sum("/leases" in path for _, path, _, _ in server.requests[asked:]) >= 3, 20)
+    assert c.process.poll() is None and "lost" not in c.log()
+
+
+def test_who_cannot_renew_ends_before_another_may_begin(server, start):
+    c = start("--leader-elect")
+    wait_for(lambda: "acting" in c.log(), "it leads")
     server.fault = lambda _, method, path, query: "500" if "/leases" in path else None
     assert c.process.wait(20) == 1
     assert "could not be renewed in time" in c.log()
@@ -70,12 +90,12 @@ def test_a_token_that_changes_is_read_again(tmp_path):
         config["users"][0]["user"] = {"tokenFile": "token"}
         c = Controller(s, tmp_path, "--leader-elect=false", kubeconfig=json.dumps(config))
         s.apply("sandboxes", sandbox("one"))
-        wait_for("Ready", lambda: is_ready(s, "one"))
+        wait_for(lambda: is_ready(s, "one"), "Ready")
         token.write_text("new\n")
         s.token = "new"
         s.cut()
         s.apply("sandboxes", sandbox("two"))
-        wait_for("Ready", lambda: is_ready(s, "two"))
+        wait_for(lambda: is_ready(s, "two"), "Ready")
         assert c.stop() == 0
 
 
@@ -94,7 +114,7 @@ def test_tls_with_the_cluster_s_own_authority(tmp_path):
     with apiserver.Server(tls=(cert, key), token="t") as s:
         c = Controller(s, tmp_path, "--leader-elect=false", kubeconfig=s.kubeconfig(**{"certificate-authority-data": data}))
         s.apply("sandboxes", sandbox())
-        wait_for("Ready", lambda: is_ready(s))
+        wait_for(lambda: is_ready(s), "Ready")
         assert c.stop() == 0
 
 
@@ -102,13 +122,13 @@ def test_tls_refuses_another_name_and_another_authority(tmp_path):
     cert, key = make_certificate(tmp_path, "127.0.0.2")
     with apiserver.Server(tls=(cert, key)) as s:
         c = Controller(s, tmp_path, "--leader-elect=false", kubeconfig=s.kubeconfig(**{"certificate-authority": cert}))
-        wait_for("refused", lambda: "IP address mismatch" in c.log())
+        wait_for(lambda: "IP address mismatch" in c.log(), "refused")
         c.kill()
         other = tmp_path / "other"
         other.mkdir()
         stranger, _ = make_certificate(other)
         d = Controller(s, tmp_path, "--leader-elect=false", kubeconfig=s.kubeconfig(**{"certificate-authority": stranger}))
-        wait_for("refused", lambda: "certificate: self" in d.log() or "certificate: unable" in d.log())
+        wait_for(lambda: "certificate: self" in d.log() or "certificate: unable" in d.log(), "refused")
         d.kill()
         assert not s.requests
 
@@ -126,6 +146,26 @@ def test_a_broken_kubeconfig_is_told_in_words(tmp_path, text, says):
     assert says in refusal("--kubeconfig", str(path))
 
 
+def test_several_kubeconfigs_count_as_one(server, tmp_path):
+    whole = json.loads(server.kubeconfig())
+    for name, keys in {"first": ["contexts"], "second": ["current-context", "clusters"], "third": ["users", "clusters"]}.items():
+        part = {k: whole[k] for k in keys}
+        if name == "third":
+            part["clusters"] = [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}]
+        (tmp_path / name).write_text(json.dumps(part))
+    files = ":".join(str(tmp_path / n) for n in ("first", "missing", "second", "third"))
+    env = dict(os.environ, KUBECONFIG=files + "::")
+    with subprocess.Popen([CONTROLLER, "--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=0"],
+                          env=env, stderr=subprocess.DEVNULL) as process:
+        try:
+            server.apply("sandboxes", sandbox())
+            wait_for("Ready", lambda: is_ready(server))
+        finally:
+            process.terminate()
+    assert process.returncode == 0
+    assert "none of it exists" in refusal(env=dict(env, KUBECONFIG=str(tmp_path / "missing")))
+
+
 def test_no_kubeconfig_and_no_pod_is_told(tmp_path):
     said = refusal("--leader-elect", env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]})
     assert "use --kubeconfig" in said
@@ -134,7 +174,7 @@ def test_no_kubeconfig_and_no_pod_is_told(tmp_path):
 def test_flags_of_the_original_are_accepted_and_extensions_refused(server, start):
     c = start("--leader-elect=false", "--kube-api-qps=50", "--kube-api-burst", "100", "-sandbox-concurrent-workers=3", "--enable-pprof")
     server.apply("sandboxes", sandbox())
-    wait_for("Ready", lambda: is_ready(server))
+    wait_for(lambda: is_ready(server), "Ready")
     assert "--kube-api-qps means nothing here" in c.log()
     assert "not looked after yet" in refusal("--extensions")
     assert "see --help" in refusal("--nonsense")
@@ -142,12 +182,19 @@ def test_flags_of_the_original_are_accepted_and_extensions_refused(server, start
 
 def test_metrics_have_the_original_s_names(server, start):
     c = start()
+    wait_for("it acts", lambda: "acting" in c.log())
     server.apply("sandboxes", sandbox())
-    wait_for("Ready", lambda: is_ready(server))
-    text = wait_for("the gauge", lambda: next((t for t in [get(c, "/metrics")] if 'ready_condition="true"' in t), None))
+    wait_for(lambda: is_ready(server), "Ready")
+    text = wait_for(lambda: next((t for t in [get(c, "/metrics")] if 'ready_condition="true"' in t), None), "the gauge")
     assert ('agent_sandboxes{namespace="default",ready_condition="true",expired="false",launch_type="cold",'
             'sandbox_template="unknown",owned_by="None",created_by="unknown"} 1') in text
-    assert "agent_sandbox_creation_latency_ms_count" in text and "process_resident_memory_bytes" in text
+    server.apply("sandboxes", sandbox(), namespace="other")
+    wait_for("Ready", lambda: is_ready(server, namespace="other"))
+    text = get(c, "/metrics")
+    for namespace in ("default", "other"):
+        assert ('agent_sandbox_creation_latency_ms_count{namespace="%s",launch_type="cold",sandbox_template="unknown"} 1'
+                % namespace) in text
+    assert "process_resident_memory_bytes" in text
     with pytest.raises(urllib.error.HTTPError):
         get(c, "/")
 
@@ -155,7 +202,7 @@ def test_metrics_have_the_original_s_names(server, start):
 def test_rights_that_are_missing_are_told(server, start):
     server.store.refuse["list", "pods"] = apiserver.Refusal(403, "Forbidden", 'pods is forbidden: User "x" cannot list resource "pods"')
     c = start()
-    wait_for("told", lambda: 'cannot list resource "pods"' in c.log() and "ClusterRole lacks a verb" in c.log())
+    wait_for(lambda: 'cannot list resource "pods"' in c.log() and "ClusterRole lacks a verb" in c.log(), "told")
 
 
 def test_a_credential_plugin_is_run(tmp_path):
@@ -168,5 +215,81 @@ def test_a_credential_plugin_is_run(tmp_path):
                                                "env": [{"name": "WORD", "value": "from"}]}}
         c = Controller(s, tmp_path, "--leader-elect=false", kubeconfig=json.dumps(config))
         s.apply("sandboxes", sandbox())
+        wait_for(lambda: is_ready(s), "Ready")
+        assert c.stop() == 0
+
+
+def plugin_config(server, tmp_path, script):
+    plugin = tmp_path / "plugin"
+    plugin.write_text("#!/bin/sh\n" + script)
+    plugin.chmod(0o755)
+    config = json.loads(server.kubeconfig())
+    config["users"][0]["user"] = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "./plugin"}}
+    return json.dumps(config)
+
+
+def test_nobody_waits_for_a_slow_credential_plugin(tmp_path):
+    script = """n=$(cat {0}/n 2>/dev/null || echo 0); echo $((n+1)) >{0}/n
+test $n = 0 || {{ >{0}/waits; while test -e {0}/waits; do sleep 0.05; done; }}
+echo '{{"status":{{"token":"token-'$n'"}}}}'
+sleep 3 &     # somebody who keeps the output open
+""".format(tmp_path)
+    with apiserver.Server(token="token-0") as s:
+        c = Controller(s, tmp_path, "--leader-elect=false", kubeconfig=plugin_config(s, tmp_path, script))
+        s.apply("sandboxes", sandbox("one"))
+        wait_for("Ready", lambda: is_ready(s, "one"))
+        s.token = "token-1"
+        s.cut()
+        wait_for("the plugin runs", (tmp_path / "waits").exists)
+        assert get(c, "/healthz") == "ok" and (tmp_path / "waits").exists()
+        assert c.process.poll() is None
+        (tmp_path / "waits").unlink()
+        s.apply("sandboxes", sandbox("two"))
+        wait_for("Ready", lambda: is_ready(s, "two"))
+        assert c.stop() == 0
+        assert "Sanitizer" not in c.log()
+
+
+def test_a_credential_plugin_that_fails_is_told(tmp_path):
+    script = """test ! -e {0}/ran || exit 7
+>{0}/ran; echo '{{"status":{{"token":"a"}}}}'
+""".format(tmp_path)
+    with apiserver.Server(token="a") as s:
+        c = Controller(s, tmp_path, "--leader-elect=false", kubeconfig=plugin_config(s, tmp_path, script))
+        wait_for("it acts", lambda: "acting" in c.log())
+        s.token = "b"
+        s.cut()
+        wait_for("told", lambda: "cannot be renewed: " in c.log() and "failed (status 7)" in c.log())
+        s.token = "a"
+        s.apply("sandboxes", sandbox())
         wait_for("Ready", lambda: is_ready(s))
         assert c.stop() == 0
+
+
+def test_nobody_waits_for_a_name_server(tmp_path):
+    """While the host's name is looked for the controller answers, and the addresses of before still count."""
+    with apiserver.Server() as s, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        try:
+            silent.bind(("127.9.0.53", 53))
+        except PermissionError:
+            pytest.skip("only root may bind port 53")
+        (tmp_path / "hosts").write_text("127.0.0.1 api.test\n")
+        (tmp_path / "resolv.conf").write_text("nameserver 127.9.0.53\noptions timeout:3 attempts:1\n")
+        config = s.kubeconfig(server="http://api.test:%d" % s.port)
+        mounts = "mount --bind {0}/hosts /etc/hosts && mount --bind {0}/resolv.conf /etc/resolv.conf && exec \"$@\"".format(tmp_path)
+        c = Controller(s, tmp_path, "--leader-elect=false", kubeconfig=config, before=("unshare", "-m", "sh", "-c", mounts, "sh"))
+        s.apply("sandboxes", sandbox("one"))
+        wait_for("Ready", lambda: is_ready(s, "one"))
+        (tmp_path / "hosts").write_text("")
+        s.fault = lambda _, method, path, query: "close"
+        s.cut()
+        silent.settimeout(30)
+        silent.recv(512)
+        begun = time.monotonic()
+        assert get(c, "/healthz") == "ok"
+        assert time.monotonic() - begun < 1
+        s.fault = None
+        s.apply("sandboxes", sandbox("two"))
+        wait_for("Ready", lambda: is_ready(s, "two"))
+        assert c.stop() == 0
+        assert "Sanitizer" not in c.log()

@@ -291,7 +291,7 @@ static void test_usage_and_limits_of_a_live_box(void **state)
 
 static struct told connect_to(uint32_t box, uint32_t port)
 {
-    struct request_connect q = { .head = { .type = REQUEST_CONNECT, .box = box }, .port = port };
+    struct request_socket q = { .head = { .type = REQUEST_SOCKET, .box = box }, .port = port };
     return front_answer(front_send(&q, sizeof q, NULL, 0));
 }
 
@@ -308,6 +308,27 @@ static int connect_error(uint32_t box, uint32_t port)
     assert_return_code(getsockopt(told.fds[0], SOL_SOCKET, SO_ERROR, &error, &size), errno);
     told_close(&told);
     return error;
+}
+
+static void test_sockets_are_made_only_for_what_the_protocol_names(void **state)
+{
+    (void)state;
+    struct request_socket q = { .head.type = REQUEST_SOCKET, .use = SOCKET_LISTEN, .port = KEEPER_INLET_PORT + 1 };
+
+    box_make(0, NULL);
+    assert_int_equal(front_answer(front_send(&q, sizeof q, NULL, 0)).event.result, -EINVAL);
+    q.port = KEEPER_INLET_PORT;
+    for (int i = 0; i < 2; i++) {       /* the second time it is the same listener */
+        struct told told = front_answer(front_send(&q, sizeof q, NULL, 0));
+        assert_int_equal(told.event.result, 0);
+        assert_int_equal(told.n_fds, 1);
+        told_close(&told);
+    }
+    q.use = SOCKET_LISTEN + 1;
+    assert_int_equal(front_answer(front_send(&q, sizeof q, NULL, 0)).event.result, -EINVAL);
+    q = (struct request_socket){ .head = { .type = REQUEST_SOCKET }, .use = SOCKET_CONNECT, .port = 65536 };
+    assert_int_equal(front_answer(front_send(&q, sizeof q, NULL, 0)).event.result, -EINVAL);
+    box_end(0);
 }
 
 static void test_a_port_of_the_box_is_reached_and_no_other(void **state)
@@ -373,6 +394,7 @@ const struct CMUnitTest box_tests[] = {
     TEST(test_signals_reach_the_payload_or_its_group),
     TEST(test_usage_and_limits_of_a_live_box),
         TEST(test_the_meter_counts_and_cannot_be_written),
+    TEST(test_sockets_are_made_only_for_what_the_protocol_names),
     TEST(test_a_port_of_the_box_is_reached_and_no_other),
     TEST(test_boxes_do_not_see_each_other),
 };

@@ -293,7 +293,7 @@ static void test_a_box_that_freezes_slowly_holds_up_nobody(void **state)
 {
     (void)state;
     struct request_head freeze = { .type = REQUEST_FREEZE }, usage = { .type = REQUEST_USAGE, .box = 1 };
-    struct request_connect connect = { .head.type = REQUEST_CONNECT, .port = 1 };
+    struct request_socket connect = { .head.type = REQUEST_SOCKET, .port = 1 };
     char folder[64];
     pid_t slow;
 

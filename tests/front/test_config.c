@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <sys/stat.h>
 
+#include "doors/jupyter/config.h"
 #include "front/config/config.h"
 #include "front/scratch.h"
 
@@ -12,6 +13,7 @@ static int load_bytes(void **state, const char *text, size_t size)
 {
     memset(&e, 0, sizeof e);
     config_defaults(&config, true);
+    assert_int_equal(config_add_section(&config, &jupyter_settings, &e), 0);
     return config_load(&config, scratch_write(state, "c.yaml", text, size), true, &e);
 }
 
@@ -100,13 +102,45 @@ static void test_whole_file(void **state)
     assert_int_equal(config.quota.boxes, 12);
     assert_int_equal(config.quota.cpu_milli, 2000);
     assert_int_equal(config.quota.buffer_bytes, 8 << 20);
-    assert_int_equal(config.jupyter.cull_idle_s, 3600);
-    assert_int_equal(config.jupyter.cull_interval_s, 30);
-    assert_true(config.jupyter.cull_busy);
-    assert_false(config.jupyter.cull_connected);
-    assert_int_equal(config.jupyter.max_kernels, 9);
-    assert_string_equal(config.jupyter.client_envs, "HTTP_PROXY,MODEL");
+    const struct jupyter_config *jupyter = config_section_values(&config, &jupyter_settings);
+    assert_int_equal(jupyter->cull_idle_s, 3600);
+    assert_int_equal(jupyter->cull_interval_s, 30);
+    assert_true(jupyter->cull_busy);
+    assert_false(jupyter->cull_connected);
+    assert_int_equal(jupyter->max_kernels, 9);
+    assert_string_equal(jupyter->client_envs, "HTTP_PROXY,MODEL");
     assert_int_equal(config_check(&config, &e), 0);
+}
+
+static void test_a_door_brings_a_section_of_its_own(void **state)
+{
+    static const struct { uint32_t level; char path[16]; } usual = { 3, "/one" };
+    static const struct config_key keys[] = {
+        { "lift.level", KIND_COUNT, 0, sizeof usual.level, 1, 9, NULL },
+        { "lift.path", KIND_PATH, sizeof usual.level, sizeof usual.path, 0, 0, NULL },
+    };
+    static const struct config_section lift = { "lift", keys, 2, &usual, sizeof usual };
+    const char *values;
+
+    (void)state;
+    config_defaults(&config, true);
+    assert_int_equal(config_set(&config, "lift.level", "4", &e), -EINVAL);
+    assert_null(config_section_values(&config, &lift));
+    assert_int_equal(config_add_section(&config, &jupyter_settings, &e), 0);
+    assert_int_equal(config_add_section(&config, &lift, &e), 0);
+    values = config_section_values(&config, &lift);
+    assert_memory_equal(values, &usual, sizeof usual);
+    assert_int_equal(config_set(&config, "lift.level", "4", &e), 0);
+    assert_int_equal(config_set(&config, "lift.path", "/two", &e), 0);
+    assert_int_equal(*(const uint32_t *)(const void *)values, 4);
+    assert_string_equal(values + sizeof usual.level, "/two");
+    assert_int_equal(config_set(&config, "lift.level", "10", &e), -EINVAL);
+    assert_int_equal(config_set(&config, "lift.levle", "1", &e), -EINVAL);
+    assert_says(&e, "did you mean 'lift.level'");
+    /* Names are for one only, the front's own too. */
+    assert_int_equal(config_add_section(&config, &lift, &e), -EEXIST);
+    static const struct config_section taken = { "quota", keys, 2, &usual, sizeof usual };
+    assert_int_equal(config_add_section(&config, &taken, &e), -EEXIST);
 }
 
 static void test_empty_files_are_good(void **state)
@@ -199,7 +233,8 @@ static void test_a_bad_file_changes_nothing(void **state)
     struct config before;
 
     config_defaults(&before, true);
-    assert_int_equal(load(state, "user: somebody\nlisten: 127.0.0.1:1\nnonsense: 1\n"), -EINVAL);
+    assert_int_equal(config_add_section(&before, &jupyter_settings, &e), 0);
+    assert_int_equal(load(state, "user: somebody\njupyter: { max_kernels: 2 }\nnonsense: 1\n"), -EINVAL);
     assert_memory_equal(&before, &config, sizeof before);
 }
 
@@ -381,6 +416,7 @@ int main(void)
         cmocka_unit_test(test_defaults_of_root),
         cmocka_unit_test(test_defaults_of_a_user),
         cmocka_unit_test(test_whole_file),
+        cmocka_unit_test(test_a_door_brings_a_section_of_its_own),
         cmocka_unit_test(test_empty_files_are_good),
         cmocka_unit_test(test_mistakes_are_named_with_their_place),
         cmocka_unit_test(test_a_bad_file_changes_nothing),

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
+#include "doors/jupyter/session_table.h"
 #include "front/db/db_private.h"
 #include "front/scratch.h"
 
@@ -338,7 +339,7 @@ static void test_tokens(void **state)
     assert_string_equal(listed, "");
 }
 
-static int list_session(const struct db_session *s, void *arg)
+static int list_session(const struct session_row *s, void *arg)
 {
     size_t n = strlen(listed);
 
@@ -350,23 +351,81 @@ static int list_session(const struct db_session *s, void *arg)
 
 static void test_sessions_are_put_changed_and_deleted(void **state)
 {
-    struct db_session session = { "s1", "alice", "k1", "a.ipynb", "a", "notebook" };
+    struct session_row session = { "s1", "alice", "k1", "a.ipynb", "a", "notebook" };
+    struct db_tables *t;
 
-    assert_int_equal(db_session_put(db, &session, &e), 0);
-    assert_int_equal(db_session_put(db, &(struct db_session){ "s0", "bob", "k1", "", "", "console" }, &e), 0);
+    assert_int_equal(db_tables_open(db, &session_schema, &t, &e), 0);
+    assert_int_equal(session_table_put(t, &session, &e), 0);
+    assert_int_equal(session_table_put(t, &(struct session_row){ "s0", "bob", "k1", "", "", "console" }, &e), 0);
     session.owner = "mallory";      /* a session stays its owner's */
     session.kernel = "k2";
     session.path = "b's.ipynb";
-    assert_int_equal(db_session_put(db, &session, &e), 0);
+    assert_int_equal(session_table_put(t, &session, &e), 0);
+    db_tables_close(t);
     reopen(state);
+    assert_int_equal(db_tables_open(db, &session_schema, &t, &e), 0);
     listed[0] = 0;
-    assert_int_equal(db_sessions(db, list_session, NULL, &e), 0);
+    assert_int_equal(session_table_each(t, list_session, NULL, &e), 0);
     assert_string_equal(listed, "s1/alice/k2/b's.ipynb/a/notebook s0/bob/k1///console");
-    assert_int_equal(db_session_delete(db, "s1", &e), 0);
-    assert_int_equal(db_session_delete(db, "s1", &e), -ENOENT);
+    assert_int_equal(session_table_delete(t, "s1", &e), 0);
+    assert_int_equal(session_table_delete(t, "s1", &e), -ENOENT);
     listed[0] = 0;
-    assert_int_equal(db_sessions(db, list_session, NULL, &e), 0);
+    assert_int_equal(session_table_each(t, list_session, NULL, &e), 0);
     assert_string_equal(listed, "s0/bob/k1///console");
+    db_tables_close(t);
+}
+
+/* What a front before that wrote is there, and what this one writes that one would find. */
+static void test_sessions_of_a_database_from_before_doors_had_tables_are_found(void **state)
+{
+    struct db_tables *t;
+
+    (void)state;
+    assert_int_equal(db_script(db, "INSERT INTO sessions (id, owner, kernel, path, name, type)"
+                                   " VALUES ('s7', 'alice', 'k', 'p', 'n', 'notebook')", &e), 0);
+    assert_int_equal(db_tables_open(db, &session_schema, &t, &e), 0);
+    listed[0] = 0;
+    assert_int_equal(session_table_each(t, list_session, NULL, &e), 0);
+    assert_string_equal(listed, "s7/alice/k/p/n/notebook");
+    db_tables_close(t);
+}
+
+static int take_number(const struct db_row *row, void *arg)
+{
+    *(int64_t *)arg = db_row_number(row, 0);
+    return 0;
+}
+
+static void test_a_doors_tables_have_versions_of_their_own(void **state)
+{
+    static const char *const scripts[] = { "CREATE TABLE lift_calls (floor INTEGER)",
+                                           "ALTER TABLE lift_calls ADD COLUMN at INTEGER",
+                                           "CREATE TABLE lift_calls (x)" };
+    static const char *const statements[] = { "INSERT INTO lift_calls (floor) VALUES (?1)",
+                                              "SELECT sum(floor) FROM lift_calls", "SELECT at FROM lift_calls" };
+    struct db_schema lift = { "lift", scripts, 1, statements, 2 };
+    struct db_tables *t;
+    int64_t sum = 0;
+
+    assert_int_equal(db_tables_open(db, &lift, &t, &e), 0);
+    assert_int_equal(db_tables_change(t, 0, &e, "i", (int64_t)5), 0);
+    db_tables_close(t);
+    reopen(state);
+    lift.n_scripts = 2;         /* a newer door finds what the older one wrote */
+    lift.n_statements = 3;
+    assert_int_equal(db_tables_open(db, &lift, &t, &e), 0);
+    assert_int_equal(db_tables_change(t, 0, &e, "i", (int64_t)6), 0);
+    assert_int_equal(db_tables_each(t, 1, take_number, &sum, &e, ""), 0);
+    assert_int_equal(sum, 11);
+    db_tables_close(t);
+    lift.n_scripts = 1;
+    assert_int_equal(db_tables_open(db, &lift, &t, &e), -ENOTSUP);
+    assert_non_null(strstr(e.what, "newer"));
+    lift.n_scripts = 3;         /* the third fails: nothing has changed */
+    assert_true(db_tables_open(db, &lift, &t, &e) < 0);
+    lift.n_scripts = 2;
+    assert_int_equal(db_tables_open(db, &lift, &t, &e), 0);
+    db_tables_close(t);
 }
 
 static int list_service(const struct db_service *s, void *arg)
@@ -507,6 +566,8 @@ int main(void)
         TEST(test_prune_forgets_the_dead_and_never_reuses_numbers),
         TEST(test_tokens),
         TEST(test_sessions_are_put_changed_and_deleted),
+        TEST(test_sessions_of_a_database_from_before_doors_had_tables_are_found),
+        TEST(test_a_doors_tables_have_versions_of_their_own),
         TEST(test_services_go_with_their_boxes_and_grants_with_both),
         TEST(test_files_are_private),
         TEST(test_thousands_of_boxes_are_inserted),

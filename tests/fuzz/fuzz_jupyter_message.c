@@ -74,11 +74,13 @@ static void check_round_trip(const struct client_message *p)
 
 static void check_completed(const struct client_message *p)
 {
-    HOLDS(p->type && p->type[0] && strlen(p->type) < 48 && p->id && p->id[0] && strlen(p->id) < SESSION_SIZE);
-    HOLDS(p->session && p->session[0] && strlen(p->session) < SESSION_SIZE);
+    const struct jsonslice header = { p->part[PART_HEADER].iov_base, p->part[PART_HEADER].iov_len };
+
+    HOLDS(p->type[0] && strlen(p->type) < sizeof p->type && p->id[0] && strlen(p->id) < sizeof p->id);
+    HOLDS(p->session[0] && strlen(p->session) < sizeof p->session);
+    HOLDS(jsonscan_is_object(header.data, header.size));
     for (int i = 0; i < 4; i++)
-        HOLDS(is_text(p->header, ((const char *const[]){ "session", "username", "version", "date" })[i]));
-    HOLDS(jsonscan_is_object(p->part[PART_HEADER].iov_base, p->part[PART_HEADER].iov_len));
+        HOLDS(is_there(jsonscan_find(header, ((const char *const[]){ "session", "username", "version", "date" })[i])));
     check_round_trip(p);
 }
 

@@ -285,49 +285,9 @@ static void handle_flood(struct http_request *r, const struct http_match *m, voi
         j->pending[i] = (char)('a' + i % 26);
     r->on_writable = flood_on;
     r->on_end = say_end;
-    if (http_reply_start(r, 200, query_number(r, "chunked", 0) ? HTTP_CHUNKED : (int64_t)j->left) == 0)
+    int64_t promised = (int64_t)query_number(r, "promised", j->left);
+    if (http_reply_start(r, 200, query_number(r, "chunked", 0) ? HTTP_CHUNKED : promised) == 0)
         flood_on(r);
-}
-
-static void handle_file(struct http_request *r, const struct http_match *m, void *owner)
-{
-    uint64_t size = query_number(r, "size", 0), promised = query_number(r, "promised", size);
-    int fd = memfd_create("file", MFD_CLOEXEC);
-    (void)m;
-    (void)owner;
-    r->on_end = say_end;
-    if (fd < 0 || ftruncate(fd, (off_t)size) < 0 || pwrite(fd, "start", size < 5 ? size : 5, 0) < 0)
-        abort();
-    http_reply_file(r, 200, fd, 0, (int64_t)promised);
-}
-
-/* A child writes to a pipe that is spliced to the client. */
-static void handle_pipe(struct http_request *r, const struct http_match *m, void *owner)
-{
-    uint64_t size = query_number(r, "size", 0);
-    int ends[2];
-    (void)m;
-    (void)owner;
-    r->on_end = say_end;
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        abort();
-    if (fork() == 0) {
-        char piece[4096];
-        dup2(ends[1], 0);               /* nothing else stays open: it must get EPIPE when the server lets go */
-        ends[1] = 0;
-        close_range(1, ~0U, 0);
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        memset(piece, 'p', sizeof piece);
-        for (uint64_t left = size; left;) {
-            ssize_t n = write(ends[1], piece, left < sizeof piece ? (size_t)left : sizeof piece);
-            if (n <= 0)
-                break;
-            left -= (uint64_t)n;
-        }
-        _exit(0);
-    }
-    close(ends[1]);
-    http_reply_file(r, 200, ends[0], 0, (int64_t)size);
 }
 
 /* ---- WebSocket echo ---- */
@@ -450,8 +410,6 @@ static const struct http_route routes[] = {
     { "POST", "/sink", handle_sink },
     { "POST", "/collect", handle_collect },
     { "GET", "/flood", handle_flood },
-    { "GET", "/file", handle_file },
-    { "GET", "/pipe", handle_pipe },
     { "GET", "/ws", handle_ws },
     { "GET", "/count", handle_count },
     { "GET", "/proxy/{rest...}", handle_proxy },
@@ -461,7 +419,14 @@ static const struct http_route routes[] = {
 static void on_request(struct http_request *r, void *owner)
 {
     struct app *app = owner;
-    http_router_dispatch(app->router, r, app);
+    struct http_match *m = arena_alloc(&r->arena, sizeof *m);
+    int status = m ? http_router_find(app->router, &r->arena, r->head.method, r->head.path, m) : 500;
+    if (status == 405 && http_reply_header(r, "Allow", m->allow) < 0)
+        status = 500;
+    if (status == 200)
+        m->route->handle(r, m, app);
+    else if (http_reply_error(r, status, http_status_text(status)) < 0)
+        http_request_abort(r);
 }
 
 static void on_access(const struct http_access *a, void *owner)

@@ -1,5 +1,5 @@
 /* WebSocket frames: the same messages whole and in pieces, within bounds. The first byte gives the size of the
- * pieces. */
+ * pieces and who reads. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,9 +16,9 @@ static void check(bool fine)
 }
 
 /* A hash over everything that came out. */
-static uint64_t read_all(const uint8_t *data, size_t size, size_t step)
+static uint64_t read_all(const uint8_t *data, size_t size, size_t step, bool role)
 {
-    struct wsreader w = { .max_bytes = MESSAGE_MAX };
+    struct wsreader w = { .max_bytes = MESSAGE_MAX, .is_client = role };
     uint64_t hash = 1469598103934665603u;
     for (size_t at = 0; at < size;) {
         size_t n = size - at < step ? size - at : step, taken = 0, got = 0;
@@ -53,6 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 1)
         return 0;
-    check(read_all(data + 1, size - 1, size) == read_all(data + 1, size - 1, (size_t)data[0] + 1));
+    bool role = data[0] & 0x80;         /* who reads: a server, or a client */
+    check(read_all(data + 1, size - 1, size, role) == read_all(data + 1, size - 1, (size_t)(data[0] & 0x7f) + 1, role));
     return 0;
 }

@@ -69,7 +69,7 @@ def test_requests_and_bodies_pass(pair):
     pieces = b"".join(b"%x\r\n%s\r\n" % (len(p), p) for p in (body[i:i + 99999] for i in range(0, len(body), 99999)))
     assert front.ask(get("/proxy/echo", "Transfer-Encoding: chunked", method="POST") + pieces + b"0\r\n\r\n").body == body
     assert len(front.ask(get("/proxy/flood?size=5000000&chunked=1")).body) == 5000000
-    assert len(front.ask(get("/proxy/file?size=5000000")).body) == 5000000
+    assert len(front.ask(get("/proxy/flood?size=5000000")).body) == 5000000
     assert front.ask(get("/proxy/greet/a%2Fb")).body == b"a/b"
     assert front.ask(get("/proxy/nothing")).status == 404
 

@@ -171,6 +171,47 @@ static void test_close_codes(void **state)
     assert_int_equal(wsframe_close_code(BYTES("\x03\xe8\xff")), -WS_BAD_DATA);
 }
 
+/* size bytes, sent by one role and read by the other or by itself. */
+static int exchange(size_t size, bool from_client, bool to_client)
+{
+    static const uint8_t mask[4] = { 9, 8, 7, 6 };
+    struct wsreader w = { .max_bytes = 1 << 20, .is_client = to_client };
+    char *payload = malloc(size + 1);
+    uint8_t *frame = malloc(WSFRAME_HEADER_MAX + size);
+    size_t taken, got = 0;
+    const char *data = NULL;
+
+    for (size_t i = 0; i < size; i++)
+        payload[i] = (char)(i * 7);
+    size_t n = from_client ? wsframe_header_masked(frame, WS_BINARY, size, mask)
+                           : wsframe_header(frame, WS_BINARY, size);
+    if (from_client)
+        wsframe_mask((char *)frame + n, payload, size, mask, 0);
+    else
+        memcpy(frame + n, payload, size);
+    int r = wsreader_take(&w, frame, n + size, &taken, &data, &got);
+    if (r == WS_BINARY) {
+        assert_int_equal(got, size);
+        assert_memory_equal(data, payload, size);
+    }
+    free(payload);
+    free(frame);
+    wsreader_done(&w);
+    return r;
+}
+
+static void test_each_role_reads_what_the_other_sends(void **state)
+{
+    static const size_t sizes[] = { 0, 1, 7, 8, 125, 126, 65535, 65536, 100001 };
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        assert_int_equal(exchange(sizes[i], true, false), WS_BINARY);
+        assert_int_equal(exchange(sizes[i], false, true), WS_BINARY);
+        assert_int_equal(exchange(sizes[i], true, true), -WS_PROTOCOL_ERROR);
+        assert_int_equal(exchange(sizes[i], false, false), sizes[i] < 2 ? 0 : -WS_PROTOCOL_ERROR);
+    }
+}
+
 static void test_headers_use_the_shortest_length(void **state)
 {
     static const struct { size_t payload, header; } cases[] = {
@@ -198,6 +239,7 @@ int main(void)
         cmocka_unit_test(test_text_of_any_kind_where_that_is_wanted),
         cmocka_unit_test(test_utf8),
         cmocka_unit_test(test_close_codes),
+        cmocka_unit_test(test_each_role_reads_what_the_other_sends),
         cmocka_unit_test(test_headers_use_the_shortest_length),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,23 +3,17 @@ import os
 import pathlib
 import shutil
 import subprocess
-import sys
 import tempfile
 import zipfile
 
 import pytest
 
-HERE = pathlib.Path(__file__).resolve().parent
-REPOSITORY = HERE.parents[1]
-BUILD = pathlib.Path(os.environ.get("CARREL_BUILD", REPOSITORY / "build"))
-sys.path.insert(0, str(HERE.parent / "cli"))
-
-import server as servers  # noqa: E402
+from support import BUILD, IS_LONG, REPOSITORY
+from support.users import ORDINARY, make_user
 
 DEBIAN = "/usr/bin/python3"
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 WAIT = 200
-LONG = bool(os.environ.get("CARREL_LONG"))
 
 
 class Someone:
@@ -99,7 +93,7 @@ def stand_in(place, name, modules, needs=None):
 def pytest_generate_tests(metafunc):
     """Root and an ordinary user; in the quick cut only the user has environments."""
     if "someone" in metafunc.fixturenames:
-        both = LONG or (metafunc.module.__name__ == "test_places" and "environment" not in metafunc.fixturenames)
+        both = IS_LONG or (metafunc.module.__name__ == "test_places" and "environment" not in metafunc.fixturenames)
         metafunc.parametrize("someone", ["user", "root"] if both else ["user"], indirect=True, scope="module")
 
 
@@ -108,9 +102,9 @@ def someone(request, wheelhouse):
     if request.param == "user":
         if os.geteuid() != 0:
             pytest.skip("needs root: it acts as another user")
-        servers.make_user()
+        make_user()
     home = pathlib.Path(tempfile.mkdtemp(prefix="carrel-home-"))
-    it = Someone(servers.USER if request.param == "user" else None, home, wheelhouse)
+    it = Someone(ORDINARY if request.param == "user" else None, home, wheelhouse)
     it.owns(home)
     it.owns(home / "run").chmod(0o700)
     yield it

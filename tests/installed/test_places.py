@@ -4,7 +4,8 @@ import os
 import pathlib
 import sys
 
-from conftest import DEBIAN, servers
+from conftest import DEBIAN
+from support.waiting import wait_for
 
 WHERE = "import sys; print(sys.prefix)"
 # What Jupyter's programs do with a kernelspec; run by the tests' own interpreter, whose kernels these are not.
@@ -54,7 +55,7 @@ def serve(someone, program, *settings, **variables):
     folder.chmod(0o700 if someone.name else 0o711)
     process = someone.start(program, "serve", "--no-config", "--socket", socket, "--state", someone.home / "state", "--run", folder, *settings,
                             **variables)
-    servers.wait_for(lambda: process.poll() is not None or someone.run(program, "ps", "--url", f"unix:{socket}").returncode == 0, "the server is there")
+    wait_for(lambda: process.poll() is not None or someone.run(program, "ps", "--url", f"unix:{socket}").returncode == 0, "the server is there")
     assert process.poll() is None, process.stdout.read()
     return process, f"unix:{socket}"
 

@@ -9,7 +9,10 @@ import tarfile
 import time
 
 import pytest
-from conftest import DEBIAN, REPOSITORY, WAIT, servers
+from conftest import DEBIAN, WAIT
+from support import REPOSITORY
+from support.processes import children
+from support.waiting import wait_for
 from test_places import end, serve
 
 OFFER = "'carrel setup' makes one, once"
@@ -109,7 +112,7 @@ def test_on_a_terminal_it_is_offered(someone, prefix, names_only):
 def test_one_that_was_killed_is_gone_over_again(someone, prefix, names_only):
     place = elsewhere(someone, "killed")
     first = someone.start(prefix / "bin/carrel", "setup", CARREL_ENVIRONMENT=place, **names_only)
-    servers.wait_for(lambda: pathlib.Path(place, "pyvenv.cfg").exists(), "it has begun")
+    wait_for(lambda: pathlib.Path(place, "pyvenv.cfg").exists(), "it has begun")
     for pid in [*descendants(first.pid), first.pid]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -122,7 +125,7 @@ def test_one_that_was_killed_is_gone_over_again(someone, prefix, names_only):
 
 def descendants(pid):
     found = []
-    for child in servers.children(pid):
+    for child in children(pid):
         found += [*descendants(child), child]
     return found
 

@@ -1,18 +1,14 @@
 """A private server whose kernels are of the tests' own Python environment, and clients with nothing between them and the wire."""
 import os
-import pathlib
-import sys
 
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "api"))
-import conftest_api  # noqa: E402
-from client import Client  # noqa: E402
-from wire import Wire  # noqa: E402
+from support import BUILD
+from support.client import Client
+from support.server import Server
+from wire import Wire
 
-BUILD = conftest_api.BUILD
 PYTHON = os.environ.get("CARREL_KERNEL_PYTHON", BUILD / "venv-kernel" / "bin" / "python")
-wait_for, free_port, Server = conftest_api.wait_for, conftest_api.free_port, conftest_api.Server
 
 
 def serve(*options):
@@ -32,20 +28,14 @@ def server():
     s.stop()
 
 
-def token(server, identity, **more):
-    made = Client(server.socket).post("/v1/tokens", {"identity": identity, **more})
-    assert made.status == 201, made.body
-    return Client(("127.0.0.1", server.port), made.json["token"])
-
-
 @pytest.fixture(scope="session")
 def alice(server):
-    return token(server, "alice")
+    return server.token("alice")
 
 
 @pytest.fixture(scope="session")
 def bob(server):
-    return token(server, "bob")
+    return server.token("bob")
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,8 @@ import uuid
 
 import pytest
 
-from conftest import serve, token, wait_for
+from conftest import serve
+from support.waiting import wait_for
 from wire import V1, Wire, pack_v1
 
 LEGACY_MEMBERS = {"header", "msg_id", "msg_type", "parent_header", "metadata", "content", "buffers", "channel"}
@@ -135,9 +136,9 @@ def test_connections_are_counted(make_kernel, connect, alice):
     one, two = connect(kernel), connect(kernel)
     assert count() == 2
     one.close()
-    assert wait_for(lambda: count() == 1)
+    wait_for(lambda: count() == 1)
     two.close()
-    assert wait_for(lambda: count() == 0)
+    wait_for(lambda: count() == 0)
 
 
 def box_of(client, kernel):
@@ -153,7 +154,7 @@ def test_a_session_that_comes_back_gets_what_it_missed(make_kernel, connect, ali
     wire.until(lambda m: "first" in m["content"].get("text", ""))
     wire.close()
     # The cell ends while nobody of that session listens.
-    assert wait_for(lambda: alice.get(f"/api/kernels/{kernel}").json["connections"] == 1)
+    wait_for(lambda: alice.get(f"/api/kernels/{kernel}").json["connections"] == 1)
     assert alice.put(box_of(alice, kernel) + "/files/tmp/go", "x").status in (200, 201, 204)
     stranger.until(lambda m: m["parent_header"].get("msg_id") == id and m["content"].get("execution_state") == "idle")
     done = connect(kernel, session=session).outcome(id)
@@ -170,7 +171,7 @@ def test_a_kernel_of_another_door_keeps_its_past_to_itself(alice, connect):
         kernel = alice.post(box + "/run", {"code": "print('past')"}).json["kernel"]["id"]
         session = uuid.uuid4().hex
         connect(kernel, session=session).close()
-        assert wait_for(lambda: alice.get(box + "/kernels").json["kernels"][0]["connections"] == 0)
+        wait_for(lambda: alice.get(box + "/kernels").json["kernels"][0]["connections"] == 0)
         wire = connect(kernel, session=session)
         id = wire.start("1")
         seen = wire.until(lambda m: m["msg_type"] == "execute_reply")
@@ -282,11 +283,11 @@ def mortal():
 def kill_front(server):
     front = server.front_pid()
     os.kill(front, signal.SIGKILL)
-    assert wait_for(lambda: not os.path.exists(f"/proc/{front}"), deadline_s=60)
+    wait_for(lambda: not os.path.exists(f"/proc/{front}"))
 
 
 def test_kernels_and_sessions_outlive_the_front(mortal):
-    alice, session = token(mortal, "alice"), uuid.uuid4().hex
+    alice, session = mortal.token("alice"), uuid.uuid4().hex
     kernel = alice.post("/api/kernels", {"env": {"KERNEL_ID": "survivor"}}).json["id"]
     ours = alice.post("/api/sessions", {"path": "a'b.ipynb", "name": "a", "type": "notebook", "kernel": {"id": kernel}}).json
     other = alice.post("/api/sessions", {"path": "gone.ipynb", "type": "notebook", "kernel": {"name": "small"}}).json
@@ -309,7 +310,7 @@ def test_kernels_and_sessions_outlive_the_front(mortal):
         except OSError:
             pass
         return 200 in seen and mortal.is_ready()
-    assert wait_for(is_back, deadline_s=60) and seen <= {200, 503}
+    assert wait_for(is_back) and seen <= {200, 503}
     assert [k["id"] for k in alice.get("/api/kernels").json] == ["survivor"]
     found, = alice.get("/api/sessions").json
     assert {k: found[k] for k in ("id", "path", "name", "type")} == {k: renamed[k] for k in ("id", "path", "name", "type")}
@@ -317,7 +318,7 @@ def test_kernels_and_sessions_outlive_the_front(mortal):
     assert alice.post("/api/sessions", {"path": "b.ipynb", "kernel": {"name": "python3"}}).json["id"] == ours["id"]
     # What the kernel says from now on is kept for the session that asked, and for nobody else.
     assert alice.put(place + "/files/tmp/go", "x").status in (200, 201, 204)
-    assert wait_for(lambda: alice.get(f"/api/kernels/{kernel}").json["execution_state"] == "idle", deadline_s=60)
+    wait_for(lambda: alice.get(f"/api/kernels/{kernel}").json["execution_state"] == "idle")
     done = Wire(alice, kernel, session=session).outcome(id)
     assert done.text == "second\n" and done.result == ["'third'"] and done.reply["status"] == "ok"
     stranger = Wire(alice, kernel, session="stranger")
@@ -326,23 +327,23 @@ def test_kernels_and_sessions_outlive_the_front(mortal):
     assert Wire(alice, kernel).run("x").result == ["7"]
     assert alice.delete(f"/api/kernels/{kernel}").status == 204 and alice.get("/api/sessions").json == []
     kill_front(mortal)
-    assert wait_for(mortal.is_ready, deadline_s=60) and alice.get("/api/sessions").json == []
+    assert wait_for(mortal.is_ready) and alice.get("/api/sessions").json == []
 
 
 def test_a_restart_that_waits_is_answered_when_the_box_is_lost():
     # The next interpreter never gets ready, nobody is connected, and the box ends with the keeper.
     server = serve("--set", "jupyter.client_envs=PYTHONPATH")
     try:
-        alice = token(server, "alice")
+        alice = server.token("alice")
         kernel = alice.post("/api/kernels", {"name": "small", "env": {"PYTHONPATH": "/tmp/early"}}).json["id"]
         place = f"/api/kernels/{kernel}"
         wire = Wire(alice, kernel)
         assert wire.run("import os; os.mkdir('/tmp/early')\nopen('/tmp/early/sitecustomize.py', 'w').write('import time; time.sleep(3600)')").reply["status"] == "ok"
         wire.close()
-        assert wait_for(lambda: alice.get(place).json["connections"] == 0)
+        wait_for(lambda: alice.get(place).json["connections"] == 0)
         with concurrent.futures.ThreadPoolExecutor(1) as threads:
             answer = threads.submit(alice.post, place + "/restart", {})
-            assert wait_for(lambda: alice.get(place).json["execution_state"] == "starting")
+            wait_for(lambda: alice.get(place).json["execution_state"] == "starting")
             os.kill(server.keeper_pid(), signal.SIGKILL)
             assert answer.result().status == 500 and "does not start" in answer.result().json["message"]
         assert wait_for(server.is_ready) and alice.get(place).status == 404
@@ -361,19 +362,19 @@ def test_shutdown_by_message(make_kernel, connect, alice):
     with pytest.raises(EOFError):
         wire.until(lambda m: False)
     assert wire.closed[0] == 1000
-    assert wait_for(lambda: alice.get(f"/api/kernels/{kernel}").status == 404)
+    wait_for(lambda: alice.get(f"/api/kernels/{kernel}").status == 404)
 
 
 def test_a_shutdown_by_message_leaves_the_box_of_another_door(server, alice):
     box = "/v1/boxes/" + alice.post("/v1/boxes", {"template": "python", "store": "disk"}).json["id"]
     try:
         kernel = alice.post(box + "/run", {"code": "open('/home/box/kept', 'w').write('here')"}).json["kernel"]["id"]
-        wire = Wire(token(server, "alice", scopes=["exec"]), kernel)
+        wire = Wire(server.token("alice", scopes=["exec"]), kernel)
         wire.ask("shutdown_request", {"restart": False}, channel="control")
         assert wire.until(lambda m: m["msg_type"] == "shutdown_reply")[-1]["content"] == {"status": "ok", "restart": False}
         with pytest.raises(EOFError):
             wire.until(lambda m: False)
-        assert wait_for(lambda: alice.get(box + "/kernels").json["kernels"] == [])
+        wait_for(lambda: alice.get(box + "/kernels").json["kernels"] == [])
         assert alice.get(box).json["phase"] == "running" and alice.get(box + "/files/home/box/kept").body == b"here"
     finally:
         alice.delete(box)
@@ -381,7 +382,7 @@ def test_a_shutdown_by_message_leaves_the_box_of_another_door(server, alice):
 
 def test_a_shutdown_by_message_needs_the_right_to_delete_boxes(server, make_kernel, alice):
     kernel = make_kernel()
-    wire = Wire(token(server, "alice", scopes=["exec"]), kernel)
+    wire = Wire(server.token("alice", scopes=["exec"]), kernel)
     wire.ask("shutdown_request", {"restart": False}, channel="control")
     reply = wire.until(lambda m: m["msg_type"] == "shutdown_reply")[-1]["content"]
     assert reply["status"] == "error" and "boxes:write" in reply["evalue"]

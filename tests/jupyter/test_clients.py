@@ -9,7 +9,8 @@ import urllib.request
 
 import pytest
 
-from conftest import free_port, wait_for
+from support.ports import free_port
+from support.waiting import wait_for
 
 MATPLOTLIB = "%matplotlib inline\nimport matplotlib.pyplot as plt\n_ = plt.plot([1, 4, 9])"
 
@@ -110,7 +111,7 @@ def lab(server, alice, tmp_path_factory):
             return None
 
     try:
-        assert wait_for(is_up, deadline_s=120), (folder / "log").read_text()
+        wait_for(is_up, lambda: (folder / "log").read_text())
         ask.port = port
         yield ask
     finally:
@@ -147,4 +148,4 @@ def test_a_jupyter_server_in_gateway_mode(lab, alice):
     assert lab("POST", f"/api/kernels/{kernel}/restart", {})["id"] == kernel
     socket.close()
     lab("DELETE", f"/api/sessions/{session['id']}")
-    assert wait_for(lambda: kernel not in [k["id"] for k in alice.get("/api/kernels").json])
+    wait_for(lambda: kernel not in [k["id"] for k in alice.get("/api/kernels").json])

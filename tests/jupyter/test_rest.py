@@ -7,8 +7,9 @@ import uuid
 
 import pytest
 
-from client import Client
-from conftest import serve, token, wait_for
+from support.client import Client
+from conftest import serve
+from support.waiting import wait_for
 from wire import Wire
 
 MODEL = {"id", "name", "last_activity", "execution_state", "connections"}
@@ -115,7 +116,7 @@ def test_a_kernel_that_cannot_start_is_an_error_with_the_reason(alice):
     before = alice.get("/v1/boxes?label=jupyter").json["boxes"]
     answer = alice.post("/api/kernels", {"name": "broken"})
     assert answer.status == 500 and "status 1" in answer.json["message"], answer.body
-    assert wait_for(lambda: alice.get("/v1/boxes?label=jupyter").json["boxes"] == before)
+    wait_for(lambda: alice.get("/v1/boxes?label=jupyter").json["boxes"] == before)
 
 
 def test_nobody_sees_another_ones_kernels(make_kernel, alice, bob, anybody):
@@ -144,16 +145,16 @@ def test_every_way_to_show_a_token(server, alice, make_kernel):
 
 
 def test_a_token_in_the_query_does_not_get_into_the_log(server, alice):
-    nobody, secret = Client(("127.0.0.1", server.port)), token(server, "alice").token
+    nobody, secret = Client(("127.0.0.1", server.port)), server.token("alice").token
     failed = nobody.post(f"/api/kernels?token={secret}", {"name": "broken"})
     assert failed.status == 500, failed.body
-    assert wait_for(lambda: failed.headers["X-Request-Id"] in server.log_text())
+    wait_for(lambda: failed.headers["X-Request-Id"] in server.log_text())
     assert secret not in server.log_text() and '"/api/kernels"' in server.log_text()
 
 
 def test_scopes(server, alice, make_kernel):
     kernel = make_kernel()
-    reader = token(server, "alice", scopes=["boxes:read"])
+    reader = server.token("alice", scopes=["boxes:read"])
     assert reader.get(f"/api/kernels/{kernel}").status == 200
     for method, path in [("POST", "/api/kernels"), ("DELETE", f"/api/kernels/{kernel}"), ("POST", f"/api/kernels/{kernel}/restart")]:
         answer = reader.ask(method, path)
@@ -202,7 +203,7 @@ def test_two_who_open_the_same_document_at_once_share_its_kernel(alice):
         made = [a.result() for a in asked]
     assert {a.status for a in made} == {201} and len({a.json["id"] for a in made}) == 1
     session, = [s for s in alice.get("/api/sessions").json if s["path"] == "same.ipynb"]
-    assert wait_for(lambda: [k["id"] for k in alice.get("/api/kernels").json if k["name"] == "small"] == [session["kernel"]["id"]])
+    wait_for(lambda: [k["id"] for k in alice.get("/api/kernels").json if k["name"] == "small"] == [session["kernel"]["id"]])
     assert alice.delete(f"/api/sessions/{session['id']}").status == 204
 
 
@@ -221,7 +222,7 @@ def serving():
 
 def test_limits(serving):
     server = serving("--set", "jupyter.max_kernels=2")
-    alice, bob = token(server, "alice"), token(server, "bob")
+    alice, bob = server.token("alice"), server.token("bob")
     assert [alice.post("/api/kernels").status for _ in range(2)] == [201, 201]
     refused = alice.post("/api/kernels")
     assert refused.status == 403 and re.search("2 kernels", refused.json["message"])
@@ -230,11 +231,11 @@ def test_limits(serving):
 
 def test_a_dead_kernel_counts_until_it_is_deleted(serving):
     server = serving("--set", "jupyter.max_kernels=1", "--set", "jupyter.client_envs=PYTHONPATH")
-    alice = token(server, "alice")
+    alice = server.token("alice")
     kernel = alice.post("/api/kernels", {"name": "small", "env": {"PYTHONPATH": "/tmp/early"}}).json["id"]
     # From now on every interpreter dies before it is one, until nobody tries again.
     Wire(alice, kernel).run("import os; os.mkdir('/tmp/early')\nopen('/tmp/early/sitecustomize.py', 'w').write('import os; os._exit(3)')\nos._exit(3)")
-    assert wait_for(lambda: alice.get(f"/api/kernels/{kernel}").json["execution_state"] == "dead")
+    wait_for(lambda: alice.get(f"/api/kernels/{kernel}").json["execution_state"] == "dead")
     refused = alice.post("/api/kernels")
     assert refused.status == 403 and "dead ones count" in refused.json["message"]
     assert alice.delete(f"/api/kernels/{kernel}").status == 204 and alice.post("/api/kernels").status == 201
@@ -242,16 +243,16 @@ def test_a_dead_kernel_counts_until_it_is_deleted(serving):
 
 def test_culling(serving):
     server = serving("--set", "jupyter.cull_idle=2s", "--set", "jupyter.cull_interval=500ms")
-    alice, bob = token(server, "alice"), token(server, "bob")
+    alice, bob = server.token("alice"), server.token("bob")
 
     def connected():
         """A kernel with a connection. Where all is slow, one may be culled before it has one."""
         kernel = alice.post("/api/kernels").json["id"]
         wire = Wire(alice, kernel)
         return wire.status == 101 and (kernel, wire)
-    one, watched = wait_for(connected, deadline_s=60)       # a connected one is not culled
+    one, watched = wait_for(connected)       # a connected one is not culled
     assert alice.post("/api/kernels").status == 201 and bob.post("/api/kernels").status == 201
-    assert wait_for(lambda: [k["id"] for k in alice.get("/api/kernels").json] == [one], deadline_s=60)
-    assert wait_for(lambda: bob.get("/api/kernels").json == [], deadline_s=60)
+    wait_for(lambda: [k["id"] for k in alice.get("/api/kernels").json] == [one])
+    wait_for(lambda: bob.get("/api/kernels").json == [])
     watched.close()
-    assert wait_for(lambda: alice.get("/api/kernels").json == [], deadline_s=60)
+    wait_for(lambda: alice.get("/api/kernels").json == [])

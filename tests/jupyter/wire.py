@@ -4,7 +4,7 @@ import struct
 import time
 import uuid
 
-from client import WebSocket
+from support.client import WebSocket
 
 V1 = "v1.kernel.websocket.jupyter.org"
 DEADLINE_S = 60

@@ -1,31 +1,17 @@
 """Servers with kernels. Most tests use a kernel of their own (fake.py) that is quick to start and does on the link what the test says."""
 import concurrent.futures
-import importlib.util
 import json
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
 import tempfile
 
 import pytest
 
+from support import BUILD
+from support.server import Server, limits
+
 HERE = pathlib.Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "api"))
-spec = importlib.util.spec_from_file_location("api_support", HERE.parent / "api/conftest.py")
-api = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(api)
-import client  # noqa: E402
-
-client.TIMEOUT_S = 120         # the first import of IPython on a slow machine takes its time
-
-
-def wait_for(what, deadline_s=120):
-    return api.wait_for(what, deadline_s)
-
-
-BUILD = api.BUILD
 os.umask(0o022)           # boxes read what is made here
 KERNEL_PYTHON = os.environ.get("KERNEL_PYTHON", str(BUILD / "venv-kernel/bin/python"))
 
@@ -83,12 +69,7 @@ def fake_guest():
 def start_server(guest, *options):
     if os.geteuid() != 0:
         pytest.skip("the server of these tests runs as root")
-    before = os.environ.get("CARREL_GUEST")
-    os.environ["CARREL_GUEST"] = str(guest)
-    try:
-        return api.Server("--set", "limits.memory=16G", *options)
-    finally:
-        os.environ.pop("CARREL_GUEST") if before is None else os.environ.update(CARREL_GUEST=before)
+    return Server("--set", "limits.memory=16G", *options, variables={"CARREL_GUEST": str(guest)})
 
 
 @pytest.fixture(scope="session")
@@ -100,17 +81,17 @@ def server(fake_guest):
 
 @pytest.fixture(scope="session")
 def admin(server):
-    return api.Client(server.socket)
+    return server.admin
 
 
 @pytest.fixture(scope="session")
-def alice(server, admin):
-    return api.token(server, admin, "alice")
+def alice(server):
+    return server.token("alice")
 
 
 @pytest.fixture(scope="session")
-def bob(server, admin):
-    return api.token(server, admin, "bob")
+def bob(server):
+    return server.token("bob")
 
 
 @pytest.fixture
@@ -119,7 +100,7 @@ def make(alice):
     made = []
 
     def make(client=alice, **body):
-        answer = client.post("/v1/boxes", {"template": "python", "limits": api.limits(memory="256M", pids=64), **body})
+        answer = client.post("/v1/boxes", {"template": "python", "limits": limits(memory="256M", pids=64), **body})
         assert answer.status == 201, answer.body
         made.append((client, answer.json["id"]))
         return Kernels(client, answer.json["id"])
@@ -156,14 +137,14 @@ def warm():
     if not os.path.exists(KERNEL_PYTHON):
         pytest.skip("there is no Python with ipykernel; 'make venv-kernel' makes one")
     s = start_server(BUILD / "guest", "--set", f"templates.python.python={KERNEL_PYTHON}", "--set", "templates.python.pool=1")
-    yield api.Client(s.socket)
+    yield s.admin
     s.stop()
 
 
 @pytest.fixture(scope="module")
 def real(real_server):
-    client = api.Client(real_server.socket)
-    answer = client.post("/v1/boxes", {"template": "python", "limits": api.limits(memory="1G", pids=128)})
+    client = real_server.admin
+    answer = client.post("/v1/boxes", {"template": "python", "limits": limits(memory="1G", pids=128)})
     assert answer.status == 201, answer.body
     yield Kernels(client, answer.json["id"])
     client.delete("/v1/boxes/" + answer.json["id"])

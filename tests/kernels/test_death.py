@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from conftest import wait_for
+from support.waiting import wait_for
 from test_run import result
 
 DEAF = "signal.signal(signal.SIGINT, signal.SIG_IGN); "
@@ -42,7 +42,7 @@ def has_ended(pid):
 
 def stop(pid):
     os.kill(pid, signal.SIGSTOP)
-    assert wait_for(lambda: state_of(pid) == "T")
+    wait_for(lambda: state_of(pid) == "T")
 
 
 def test_a_vanished_client_interrupts_its_cell_and_the_state_survives(box):
@@ -54,7 +54,7 @@ def test_a_vanished_client_interrupts_its_cell_and_the_state_survives(box):
 def test_a_run_whose_client_vanishes_while_it_waits_is_never_run(box, pool):
     box.run("x = 7; ran = False")
     first = pool.submit(box.run, "while not os.path.exists('/tmp/go'): time.sleep(.02)")
-    assert wait_for(lambda: box.kernel()["state"] == "busy")
+    wait_for(lambda: box.kernel()["state"] == "busy")
     second = box.client.connection()
     second.request("POST", box.path + "/run", '{"code": "ran = True"}', {"Authorization": "Bearer " + box.client.token, "Content-Type": "application/json"})
     time.sleep(0.2)     # it has no sign: it waits for its turn
@@ -115,7 +115,7 @@ def test_the_last_words_of_a_kernel_that_did_not_read_all_are_heard(box, server)
     stop(front)
     try:
         os.kill(kernel, signal.SIGUSR1)
-        assert wait_for(lambda: has_ended(kernel))
+        wait_for(lambda: has_ended(kernel))
     finally:
         os.kill(front, signal.SIGCONT)
     told = [json.loads(line) for line in response]
@@ -149,7 +149,7 @@ def test_restart_and_delete(box, pool):
     answer = box.run(result("x"))
     assert answer["outcome"] == "error" and answer["kernel"]["restarts"] == 1
     running = pool.submit(box.run, "while True: pass")
-    assert wait_for(lambda: box.kernel()["state"] == "busy")
+    wait_for(lambda: box.kernel()["state"] == "busy")
     assert box.client.delete(box.path + "/kernels/default").status == 204 and running.result()["outcome"] == "killed"
     assert box.client.get(box.path + "/kernels").json["kernels"] == [] and box.run("1")["kernel"]["restarts"] == 0
 
@@ -161,7 +161,7 @@ def test_a_kernel_that_is_older_than_all_other_commands_can_be_restarted(make, s
     for i in range(5):
         for k in range(52):
             assert box.client.post(box.path + "/exec", {"argv": ["true"], "background": True}).status == 202
-        assert wait_for(lambda: box.client.get(box.path).json["execs_running"] == 1)
+        wait_for(lambda: box.client.get(box.path).json["execs_running"] == 1)
     assert box.post("restart").status == 200 and box.run("1")["kernel"]["restarts"] == 1
     assert server.front_pid() == front and box.client.get(box.path).json["execs_running"] == 1
 
@@ -179,7 +179,7 @@ def test_a_box_has_a_bounded_number_of_kernels(make):
     box = make(limits={"memory": "512M", "pids": 128})
     answers = [box.client.post(box.path + "/kernels", {"context": f"c{i}"}) for i in range(17)]
     assert [a.status for a in answers] == [201] * 16 + [429] and box.client.post(box.path + "/kernels", {"context": "c1"}).status == 409
-    assert wait_for(lambda: all(k["state"] == "idle" for k in box.client.get(box.path + "/kernels").json["kernels"]))
+    wait_for(lambda: all(k["state"] == "idle" for k in box.client.get(box.path + "/kernels").json["kernels"]))
 
 
 def test_a_kernel_survives_the_fronts_death_in_the_middle_of_a_cell(make, server):
@@ -191,7 +191,7 @@ def test_a_kernel_survives_the_fronts_death_in_the_middle_of_a_cell(make, server
     front = server.front_pid()
     os.kill(front, signal.SIGKILL)
     response.connection.close()
-    assert wait_for(lambda: not os.path.exists(f"/proc/{front}") and server.is_ready())
+    wait_for(lambda: not os.path.exists(f"/proc/{front}") and server.is_ready())
     after = box.kernel()
     assert after["id"] == kernel["id"] and after["state"] == "busy"
     assert box.client.post(box.path + "/exec", {"argv": ["touch", "/tmp/go"]}).json["outcome"] == "ok"
@@ -211,10 +211,10 @@ def test_a_kernel_that_dies_while_no_front_is_there(make, server):
     response.readline()
     stop(front)
     os.kill(kernel, signal.SIGUSR1)
-    assert wait_for(lambda: has_ended(kernel))
+    wait_for(lambda: has_ended(kernel))
     os.kill(front, signal.SIGKILL)
     response.connection.close()
-    assert wait_for(lambda: not os.path.exists(f"/proc/{front}") and server.is_ready())
+    wait_for(lambda: not os.path.exists(f"/proc/{front}") and server.is_ready())
     assert wait_for(lambda: box.kernel()["state"] == "dead") and "status 9" in box.kernel()["reason"] and box.run("1")["outcome"] == "ok"
 
 
@@ -225,4 +225,4 @@ def test_nothing_is_left_of_kernels(make, server):
     for i in range(5):
         box.run("1", context=f"c{i}")
         box.client.delete(f"{box.path}/kernels/c{i}")
-    assert wait_for(lambda: len(os.listdir(f"/proc/{server.front_pid()}/fd")) <= fds + 1)
+    wait_for(lambda: len(os.listdir(f"/proc/{server.front_pid()}/fd")) <= fds + 1)

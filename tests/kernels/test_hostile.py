@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from conftest import Kernels, wait_for
+from conftest import Kernels
+from support.waiting import wait_for
 from test_run import result
 
 HEADER = '{"msg_id":"a","msg_type":"stream"}'
@@ -80,7 +81,7 @@ def test_messages_for_others_are_nobodys(crowd, pool):
     """A parent's id that nobody sent, one of another context, a reply to nothing."""
     crowd.run("1", context="b")
     other = pool.submit(crowd.run, "time.sleep(1); print('mine', flush=True)", context="b")
-    assert wait_for(lambda: crowd.kernel("b")["state"] == "busy")
+    wait_for(lambda: crowd.kernel("b")["state"] == "busy")
     forge = "\n".join([
         "for parent in ({'msg_id': 'nobody'}, {'msg_id': 'fake_1', 'session': 'x'}, {}):",
         "    link.send('iopub', 'stream', {'name': 'stdout', 'text': 'forged'}, parent)",
@@ -158,7 +159,7 @@ def test_a_kernel_that_does_not_read_is_told_no_more(crowd):
     from concurrent.futures import ThreadPoolExecutor
     with ThreadPoolExecutor(2) as threads:
         running = threads.submit(crowd.run, "time.sleep(1000)", context="deaf")
-        assert wait_for(lambda: crowd.kernel("deaf")["state"] == "busy")
+        wait_for(lambda: crowd.kernel("deaf")["state"] == "busy")
         question = json.dumps({"type": "inspect", "content": {"code": "x" * (9 << 20), "cursor_pos": 0}, "timeout": "10ms"})
         answers = [crowd.client.post(f"{crowd.path}/kernels/deaf/ask", question) for _ in range(8)]
         assert {a.status for a in answers} <= {429, 504} and answers[-1].status == 429

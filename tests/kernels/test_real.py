@@ -14,7 +14,9 @@ import time
 
 import pytest
 
-from conftest import BUILD, KERNEL_PYTHON, api, start_server, wait_for
+from conftest import KERNEL_PYTHON, start_server
+from support import BUILD
+from support.waiting import wait_for
 
 
 def value(answer):
@@ -42,7 +44,7 @@ PREFIX = str(pathlib.Path(KERNEL_PYTHON).parents[1])
 
 @pytest.mark.parametrize("body", [{}, {"template": "python"}], ids=["plain", "template"])
 def test_every_box_runs_code_and_its_python_is_the_templates(real_server, body):
-    client = api.Client(real_server.socket)
+    client = real_server.admin
     made = client.post("/v1/boxes", body)
     box = "/v1/boxes/" + made.json["id"]
     where = "import sys, IPython; print(sys.prefix)"
@@ -111,9 +113,9 @@ def test_a_repr_that_sleeps_is_interrupted(real):
 
 def test_an_interrupt_while_the_interpreter_starts_is_for_the_cell_that_waits(real, pool):
     running = pool.submit(real.run, "while True: pass", context="late")
-    assert wait_for(lambda: real.post("interrupt", context="late").status == 200)
+    wait_for(lambda: real.post("interrupt", context="late").status == 200)
     # If it was up by then and the cell not yet begun, that one was for nobody.
-    assert wait_for(lambda: concurrent.futures.wait([running], 1).done or not real.post("interrupt", context="late"))
+    wait_for(lambda: concurrent.futures.wait([running], 1).done or not real.post("interrupt", context="late"))
     assert running.result()["outcome"] == "interrupted" and real.kernel("late")["restarts"] == 0
     assert value(real.run("1 + 1", context="late", on_dead="error")) == "2"
 
@@ -154,7 +156,7 @@ def test_an_environment_below_var_tmp_is_a_templates_layer(below_var_tmp):
     server = start_server(BUILD / "guest", "--set", f"templates.python.python={venv}/bin/python", "--set", f"templates.python.layers={usual}",
                           "--set", "templates.python.pool=1")
     try:
-        client = api.Client(server.socket)
+        client = server.admin
         body = {"template": "python", "code": "import sys, os; open('/var/tmp/own', 'w').write('x'); sys.prefix, os.path.islink('/var/tmp')"}
         ways = set()
 
@@ -163,7 +165,7 @@ def test_an_environment_below_var_tmp_is_a_templates_layer(below_var_tmp):
             assert value(answer) == repr((str(venv), False)), answer
             ways.add(answer["kernel"]["way"])
             return "parked" in ways
-        assert wait_for(ran), (ways, server.log_text())
+        wait_for(ran, lambda: (ways, server.log_text()))
     finally:
         server.stop()
 
@@ -193,7 +195,7 @@ def test_py_shows_the_value_and_has_an_exit_status(real_server, tmp_path):
     events = [json.loads(line) for line in carrel(real_server, "py", "--json", "-c", "5").stdout.splitlines()]
     assert [e["type"] for e in events] == ["result", "outcome"] and events[1]["outcome"] == "ok"
     assert carrel(real_server, "py", "-c", "1", "x").returncode == 125 and carrel(real_server, "py", str(tmp_path / "none.py")).returncode == 125
-    assert wait_for(lambda: not [b for b in api.Client(real_server.socket).get("/v1/boxes").json["boxes"] if b["reason"] == "run_over"])
+    wait_for(lambda: not [b for b in real_server.admin.get("/v1/boxes").json["boxes"] if b["reason"] == "run_over"])
 
 
 def test_py_takes_an_interpreter_of_its_own(real_server, tmp_path):

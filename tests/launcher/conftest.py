@@ -7,9 +7,9 @@ import tempfile
 
 import pytest
 
-BUILD = pathlib.Path(os.environ["CARREL_BUILD"])
+from support import BUILD
+
 MARK = f"CARREL_TEST_MARK=launcher-{os.getpid()}"       # in the environment of all that the tests start
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
 
 
 @pytest.fixture(scope="session")

@@ -15,8 +15,10 @@ from jupyter_client import BlockingKernelClient
 from jupyter_client.connect import write_connection_file
 from jupyter_client.manager import start_new_kernel
 
-from conftest import BUILD, MARK
-import server as servers
+from conftest import MARK
+from support import BUILD
+from support.server import Server
+from support.waiting import wait_for
 
 STARTUP_S = 120
 
@@ -37,13 +39,6 @@ def left():
         else:
             strangers += command
     return processes | {str(p) for p in pathlib.Path("/tmp").glob("carrel-??????") if bytes(p) not in strangers}
-
-
-def wait_for(what, seconds=120):
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
 
 
 class Kernel:
@@ -245,9 +240,9 @@ def test_a_launcher_ends_with_the_process_that_started_it(folder):
 
 def test_with_a_server_the_kernel_is_forked_from_its_zygote(folder, tmp_path, monkeypatch):
     subprocess.run([BUILD / "carrel", "kernelspec", "install", "--name", "python3", "--prefix", tmp_path], check=True, stdout=subprocess.DEVNULL, timeout=120)
-    server = servers.Server(BUILD, options=["--set", f"templates.python.python={sys.executable}", "--set", "templates.python.pool=1"])
+    server = Server("--set", f"templates.python.python={sys.executable}", "--set", "templates.python.pool=1")
     try:
-        servers.wait_for(lambda: "a family of kernels is ready" in server.log(), "the zygote is ready", 120)
+        wait_for(lambda: "a family of kernels is ready" in server.log_text(), server.log_text)
         monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "share/jupyter"))
         monkeypatch.setenv("CARREL_URL", server.url)
         k = Kernel(folder)
@@ -262,7 +257,7 @@ def test_with_a_server_the_kernel_is_forked_from_its_zygote(folder, tmp_path, mo
             k.client.stop_channels()
             k.manager.shutdown_kernel(now=False)
     finally:
-        server.end()
+        server.stop()
 
 
 def test_a_launcher_that_is_killed_while_it_starts_leaves_nothing(tmp_path, folder):

@@ -6,13 +6,10 @@ import sys
 
 import pytest
 
+from support.client import UnixConnection
+from support.server import Server
+
 HERE = pathlib.Path(__file__).resolve().parent
-REPOSITORY = HERE.parents[1]
-BUILD = pathlib.Path(os.environ.get("CARREL_BUILD", REPOSITORY / "build"))
-sys.path[:0] = [str(HERE.parent / "cli")]
-
-import server as servers  # noqa: E402
-
 STATELESS = "2026-07-28"
 
 
@@ -23,7 +20,7 @@ class Door:
         self.server, self.path, self.headers = server, path, dict(headers)
 
     def send(self, message, headers=None, method="POST"):
-        connection = servers.Connection(self.server.socket)
+        connection = UnixConnection(self.server.socket)
         try:
             body = message if isinstance(message, bytes) else json.dumps(message).encode()
             connection.request(method, self.path, body=body, headers={
@@ -54,10 +51,9 @@ class Door:
 
 @pytest.fixture(scope="session")
 def server():
-    it = servers.Server(BUILD, options=["--listen", f"127.0.0.1:{servers.free_port()}", "--set", "allow_anonymous=true", "--set",
-                                        f"templates.python.python={os.path.abspath(sys.executable)}"])
+    it = Server("--set", "allow_anonymous=true", "--set", f"templates.python.python={os.path.abspath(sys.executable)}")
     yield it
-    it.end()
+    it.stop()
 
 
 @pytest.fixture(scope="session")

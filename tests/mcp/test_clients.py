@@ -4,7 +4,7 @@ import os
 import pathlib
 
 import pytest
-from conftest import BUILD
+from support import BUILD
 
 mcp = pytest.importorskip("mcp")
 
@@ -37,7 +37,7 @@ def test_the_official_client_over_stdio(server):
 
 
 def test_the_official_client_over_http(server):
-    check(asyncio.run(asyncio.wait_for(converse(f"http://{server.options[1]}/mcp"), 120)))
+    check(asyncio.run(asyncio.wait_for(converse(f"http://127.0.0.1:{server.port}/mcp"), 120)))
 
 
 def test_calls_over_stdio_run_side_by_side(server):

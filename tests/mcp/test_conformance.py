@@ -9,7 +9,7 @@ import sys
 import pytest
 from conftest import HERE
 
-import server as servers
+from support.server import Server
 
 OUT = pathlib.Path(os.environ.get("CARREL_MCP", "/nonexistent"))
 MODULES = OUT / "node_modules"
@@ -20,10 +20,9 @@ pytestmark = pytest.mark.skipif(not NODE.exists(), reason="make mcp-conformance 
 
 @pytest.fixture(scope="module")
 def address():
-    at = f"127.0.0.1:{servers.free_port()}"
-    it = servers.Server(OUT, options=["--listen", at, "--set", "allow_anonymous=true", "--set", f"templates.python.python={os.path.abspath(sys.executable)}"])
-    yield f"http://{at}/mcp"
-    it.end()
+    it = Server("--set", "allow_anonymous=true", "--set", f"templates.python.python={os.path.abspath(sys.executable)}", place=OUT)
+    yield f"http://127.0.0.1:{it.port}/mcp"
+    it.stop()
 
 
 @pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25"])

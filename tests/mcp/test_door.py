@@ -5,8 +5,9 @@ import socket
 import threading
 
 import pytest
-from conftest import BUILD, STATELESS, Door
-from server import Connection, wait_for
+from conftest import STATELESS, Door
+from support.client import UnixConnection
+from support.waiting import wait_for
 
 TOOLS = ["run_code", "run_command", "read_file", "write_file", "list_files", "create_box", "list_boxes", "delete_box"]
 PNG = "import base64\nfrom IPython.display import Image, display\ndisplay(Image(data=base64.b64decode('%s'), format='png'))" % (
@@ -157,7 +158,7 @@ def test_a_tool_that_is_not_there_is_an_error_of_the_protocol(door):
 # --- who goes away, who may not ---
 
 def test_a_client_that_goes_takes_its_code_along(door, server, box):
-    connection = Connection(server.socket)
+    connection = UnixConnection(server.socket)
     body = {"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": {"name": "run_command", "arguments": {
         "command": "touch begun; sleep 600", "box": box}}}
     connection.request("POST", "/mcp", body=json.dumps(body).encode(), headers={"Content-Type": "application/json"})
@@ -184,7 +185,7 @@ def test_a_token_without_a_scope_does_not_see_the_tools_that_need_it(server):
     made = server.request("POST", "/v1/tokens", {"identity": "reader", "scopes": ["boxes:read"]}, {"Content-Type": "application/json"})[1]
     import http.client
 
-    port = server.options[1].rpartition(":")[2]
+    port = server.port
     connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=30)
     for method, params in (("tools/list", {}), ("tools/call", {"name": "run_code", "arguments": {"code": "1"}})):
         connection.request("POST", "/mcp", json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}),

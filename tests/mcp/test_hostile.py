@@ -6,7 +6,8 @@ import threading
 
 import pytest
 from conftest import Door
-from server import Connection, wait_for
+from support.client import UnixConnection
+from support.waiting import wait_for
 
 MIB = 1 << 20
 JSON = {"Content-Type": "application/json"}
@@ -25,14 +26,14 @@ def box(door):
 
 
 def front_status(server, name):
-    for line in pathlib.Path(f"/proc/{server.pid_of('front')}/status").read_text().splitlines():
+    for line in pathlib.Path(f"/proc/{server.child('front')}/status").read_text().splitlines():
         if line.startswith(name + ":"):
             return int(line.split()[1]) * 1024
     raise AssertionError(name)
 
 
 def reset_peak(server):
-    pathlib.Path(f"/proc/{server.pid_of('front')}/clear_refs").write_text("5")
+    pathlib.Path(f"/proc/{server.child('front')}/clear_refs").write_text("5")
     return front_status(server, "VmRSS")
 
 
@@ -77,7 +78,7 @@ def test_answers_that_nobody_reads_are_bounded(door, server):
     waiting = []
     try:
         for i in range(20):
-            connection = Connection(server.socket)
+            connection = UnixConnection(server.socket)
             connection.request("POST", "/mcp/services/loud", json.dumps({"jsonrpc": "2.0", "id": i, "method": "tools/call", "params": {
                 "name": "loud", "arguments": {}, "_meta": {"progressToken": i}}}).encode(), {**JSON, "Accept": "text/event-stream"})
             waiting.append(connection)
@@ -100,7 +101,7 @@ def test_a_client_does_not_cancel_the_call_of_another(server, box):
     """Both are of the same identity, and both count their requests from 1."""
     one, other = Door(server), Door(server)
     for door in (one, other):
-        connection = Connection(server.socket)
+        connection = UnixConnection(server.socket)
         connection.request("POST", "/mcp", json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
             "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}}), JSON)
         answer = connection.getresponse()
@@ -129,7 +130,7 @@ def test_a_session_that_a_server_before_gave_is_good(door):
 
 def test_two_revisions_in_the_fields_are_refused(server):
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}).encode()
-    connection = Connection(server.socket)
+    connection = UnixConnection(server.socket)
     connection.connect()
     connection.sock.sendall(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nMCP-Protocol-Version: 2025-06-18\r\n"
                             b"MCP-Protocol-Version: 2026-07-28\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
@@ -160,7 +161,7 @@ def test_only_json_is_json(door, kind, status):
 
 @pytest.mark.parametrize("name", ["%2e%2e", "sums%2f..", "a/b", "x" * 4000, "%73ums", "sums%00", "."])
 def test_odd_names_of_services_are_not_there(server, name):
-    connection = Connection(server.socket)
+    connection = UnixConnection(server.socket)
     connection.request("POST", "/mcp/services/" + name, json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}), JSON)
     assert connection.getresponse().status in (400, 404, 414)
     connection.close()
@@ -199,7 +200,7 @@ def forger(server):
 
 @pytest.mark.parametrize("printing", [False, True])
 def test_line_ends_of_a_worker_do_not_end_a_message(server, forger, printing):
-    connection = Connection(server.socket)
+    connection = UnixConnection(server.socket)
     connection.request("POST", f"/mcp/services/{forger}", json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
         "name": "forge", "arguments": {"printing": printing}, "_meta": {"progressToken": 1}}}), {**JSON, "Accept": "application/json, text/event-stream"})
     answer = connection.getresponse()

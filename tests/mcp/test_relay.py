@@ -5,7 +5,7 @@ import socket
 import threading
 
 import pytest
-from server import wait_for
+from support.waiting import wait_for
 
 
 class Fake:

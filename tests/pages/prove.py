@@ -18,14 +18,15 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-REPOSITORY = HERE.parents[1]
-BUILD = pathlib.Path(os.environ.get("CARREL_BUILD", REPOSITORY / "build"))
-sys.path[:0] = [str(HERE), str(HERE.parent / "scoped"), str(HERE.parent / "cli"), str(HERE.parent / "sdk")]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "scoped"), str(HERE.parent / "sdk")]
 
 import cut  # noqa: E402
 import table  # noqa: E402
 from hub_server import Hub  # noqa: E402
 from model_server import ModelServer, Script, text, use  # noqa: E402
+from support import BUILD, REPOSITORY  # noqa: E402
+from support.server import Server  # noqa: E402
+from support.users import ORDINARY, make_user  # noqa: E402
 
 MODEL = "google/gemma-2-9b"
 
@@ -92,9 +93,8 @@ class User:
     def __init__(self, place):
         self.command, self.name = [], pwd.getpwuid(os.geteuid()).pw_name
         if os.geteuid() == 0:
-            import server as servers
-            servers.make_user()
-            self.name = servers.USER
+            make_user()
+            self.name = ORDINARY
             self.command = ["/usr/sbin/runuser", "-u", self.name, "--"]
             subprocess.run(["chown", "-R", self.name, place], check=True)
 
@@ -187,22 +187,19 @@ def last_results(script):
 
 
 def pybox(name, first, last, kind):
-    import server as servers
     if cut.page(name) is None:
         lacking(f"the page {name}: CARREL_PAGES names the folder")
     code = cut.lines(name, int(first), int(last)).replace("from pybox import", "from carrel.pybox import")
     gateway = None
     if kind == "Remote":
-        port = servers.free_port()
-        gateway = servers.Server(BUILD, options=["--listen", f"127.0.0.1:{port}", "--set", "allow_anonymous=true", "--set",
-                                                 f"templates.python.python={os.path.abspath(sys.executable)}"])
-        code = code.replace("http://example.com", f"http://127.0.0.1:{port}")
+        gateway = Server("--set", "allow_anonymous=true", "--set", f"templates.python.python={os.path.abspath(sys.executable)}")
+        code = code.replace("http://example.com", f"http://127.0.0.1:{gateway.port}")
     try:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env={
             **os.environ, "CARREL_BIN": str(BUILD / "carrel"), "CARREL_GUEST": str(BUILD / "guest"), "PYTHONPATH": str(REPOSITORY / "sdk/python")})
     finally:
         if gateway is not None:
-            gateway.end()
+            gateway.stop()
     assert (done.returncode, done.stdout) == (0, "data=[{'text/plain': '4.0'}] error=None\n"), done.stdout + done.stderr
 
 

@@ -6,14 +6,14 @@ import os
 import pathlib
 import shutil
 import signal
-import sys
 
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "api"))
-from client import Client                       # noqa: E402
-from conftest import BUILD, Server, token       # noqa: E402
-from test_pool import create, keeper_pid, wait_for      # noqa: E402
+from support import BUILD
+from support.client import Client
+from support.server import Server
+from support.waiting import wait_for
+from test_pool import create
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the server of these tests runs as root")
 
@@ -49,7 +49,7 @@ def ready(server, owner="uid:0"):
 
 def interpreters(server):
     """pid -> whether it is in a box: the zygotes and what they have forked and still waits."""
-    keeper, found = keeper_pid(server), {}
+    keeper, found = server.keeper_pid(), {}
     for child in pathlib.Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split():
         try:
             name = pathlib.Path(f"/proc/{child}/comm").read_text()
@@ -71,9 +71,7 @@ def the_zygote(server):
     def find():
         found = zygotes(server)
         return found[0] if len(found) == 1 else None
-    zygote = wait_for(find)
-    assert zygote, interpreters(server)
-    return zygote
+    return wait_for(find, lambda: interpreters(server))
 
 
 def parked(server):
@@ -90,11 +88,11 @@ def take_parked(client):
 
 
 def wait_taken(client):
-    assert wait_for(lambda: take_parked(client), every_s=0.2), "nothing is parked"
+    wait_for(lambda: take_parked(client), "nothing is parked", every_s=0.2)
 
 
 def wait_parked(server, n):
-    assert wait_for(lambda: parked(server) == n), f"{parked(server)} are parked, not {n}: {server.log_text()}"
+    wait_for(lambda: parked(server) == n, lambda: f"{parked(server)} are parked, not {n}: {server.log_text()}")
 
 
 @pytest.fixture
@@ -102,7 +100,7 @@ def family(request, template, monkeypatch):
     monkeypatch.setenv("CARREL_GUEST", str(template / "guest"))
     server = Server(*options(template))
     request.addfinalizer(server.stop)
-    assert wait_for(lambda: ready(server)), server.log_text()
+    wait_for(lambda: ready(server), server.log_text)
     wait_parked(server, 2)
     return server, Client(server.socket)
 
@@ -135,7 +133,7 @@ def shared(tmp_path):
 
 def sees_data(server):
     """The keeper's children in whose root something is mounted at /data."""
-    keeper, found = keeper_pid(server), []
+    keeper, found = server.keeper_pid(), []
     for child in pathlib.Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split():
         try:
             if " /data " in pathlib.Path(f"/proc/{child}/mountinfo").read_text():
@@ -173,7 +171,7 @@ def test_a_box_with_mounts_is_made_without_a_family_if_the_zygote_dies_meanwhile
     try:
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
             creating = thread.submit(client.create_with_mounts, {"template": "python"}, {"/data": str(shared)}, True)
-            assert wait_for(lambda: sees_data(server)), server.log_text()
+            wait_for(lambda: sees_data(server), server.log_text)
             os.kill(zygote, signal.SIGKILL)
             box = creating.result(120)
     finally:
@@ -188,7 +186,7 @@ def test_the_front_keeps_nothing_that_a_caller_has_opened(family, shared):
     before = len(os.listdir(f"/proc/{server.front_pid()}/fd"))
     for _ in range(3):
         client.create_with_mounts({"template": "python"}, {"/data": str(shared)})
-    assert wait_for(lambda: len(os.listdir(f"/proc/{server.front_pid()}/fd")) <= before), os.listdir(f"/proc/{server.front_pid()}/fd")
+    wait_for(lambda: len(os.listdir(f"/proc/{server.front_pid()}/fd")) <= before, lambda: os.listdir(f"/proc/{server.front_pid()}/fd"))
 
 
 @pytest.mark.parametrize("body", [{"writable_root": True}, {}, {"template": None}])
@@ -207,12 +205,12 @@ def test_a_template_that_is_not_there_is_refused(family):
 
 def test_each_owner_has_a_family_of_his_own(family):
     server, client = family
-    alice = token(server, client, "alice")
+    alice = server.token("alice")
     the_zygote(server)
     box = create(alice, template="python")      # the first one does not wait for it
     assert box["phase"] == "running"
-    assert wait_for(lambda: ready(server, "alice")), server.log_text()
-    assert wait_for(lambda: len(zygotes(server)) == 2)      # a child that was just forked looks like one
+    wait_for(lambda: ready(server, "alice"), server.log_text)
+    wait_for(lambda: len(zygotes(server)) == 2)      # a child that was just forked looks like one
     wait_parked(server, 4)
     assert create(alice, template="python")["from_pool"] is True
 
@@ -223,11 +221,11 @@ def test_a_zygote_that_dies_is_started_again_and_its_boxes_live(family):
     wait_parked(server, 3)
     zygote = the_zygote(server)
     os.kill(zygote, signal.SIGKILL)
-    assert wait_for(lambda: "a family of kernels has ended" in server.log_text())
+    wait_for(lambda: "a family of kernels has ended" in server.log_text())
     between = create(client, template="python")     # as long as there is none
     for b in (box, between):
         assert client.post(f"/v1/boxes/{b['id']}/exec", {"argv": ["true"]}).json["outcome"] == "ok"
-    assert wait_for(lambda: ready(server) == 2), server.log_text()
+    wait_for(lambda: ready(server) == 2, server.log_text)
     assert zygotes(server) != [zygote]
     wait_taken(client)
 
@@ -240,8 +238,8 @@ def test_a_front_that_is_killed_knows_the_family_again_by_its_box(family):
     before = [the_zygote(server)]
     front = server.front_pid()
     os.kill(front, signal.SIGKILL)
-    assert wait_for(lambda: not pathlib.Path(f"/proc/{front}").exists() and server.is_ready())
-    assert wait_for(lambda: zygotes(server) == before and ready(server) == 1)
+    wait_for(lambda: not pathlib.Path(f"/proc/{front}").exists() and server.is_ready())
+    wait_for(lambda: zygotes(server) == before and ready(server) == 1)
     assert client.get(f"/v1/boxes/{box['id']}").json["template"] == "python"
     # Those that were parked for the last front may be counted before they go.
     wait_taken(client)
@@ -252,19 +250,19 @@ def test_a_front_that_is_killed_ends_a_family_that_nobody_used(family):
     before = [the_zygote(server)]
     front = server.front_pid()
     os.kill(front, signal.SIGKILL)
-    assert wait_for(lambda: ready(server) == 2), server.log_text()
-    assert wait_for(lambda: len(zygotes(server)) == 1 and zygotes(server) != before)
+    wait_for(lambda: ready(server) == 2, server.log_text)
+    wait_for(lambda: len(zygotes(server)) == 1 and zygotes(server) != before)
     wait_parked(server, 2)
 
 
 def test_a_keeper_that_is_killed_takes_its_families_and_new_ones_are_made(family):
     server, client = family
-    keeper = keeper_pid(server)
+    keeper = server.keeper_pid()
     left = interpreters(server)
     os.kill(keeper, signal.SIGKILL)
-    assert wait_for(lambda: ready(server) == 2), server.log_text()
+    wait_for(lambda: ready(server) == 2, server.log_text)
     wait_parked(server, 2)
-    assert wait_for(lambda: not any(pathlib.Path(f"/proc/{pid}").exists() for pid in left))
+    wait_for(lambda: not any(pathlib.Path(f"/proc/{pid}").exists() for pid in left))
 
 
 def test_without_a_pool_there_is_no_family(request, template, monkeypatch):
@@ -287,7 +285,7 @@ def test_a_late_zygote_is_started_with_the_first_kernel(request, template, monke
     create(client, template="python")
     assert interpreters(server) == {}       # what a create starts is there before its answer
     client.post(f"/v1/boxes/{box['id']}/kernels", {})
-    assert wait_for(lambda: ready(server)), server.log_text()
+    wait_for(lambda: ready(server), server.log_text)
     wait_taken(client)
 
 
@@ -298,8 +296,8 @@ def test_an_interpreter_that_cannot_start_costs_no_box(request, template, monkey
     program.chmod(0o755)
     server = Server(*options(template, "bin/broken"))
     request.addfinalizer(server.stop)
-    assert wait_for(lambda: "a family of kernels has ended" in server.log_text()), server.log_text()
-    assert wait_for(lambda: any(line["message"] == "there is no ipykernel" and line["hint"] == "install it" for line in log_lines(server))), server.log_text()
-    assert wait_for(lambda: any(line.get("again_in_s") == "300" and "status 78" in line["why"] for line in log_lines(server))), server.log_text()
+    wait_for(lambda: "a family of kernels has ended" in server.log_text(), server.log_text)
+    wait_for(lambda: any(line["message"] == "there is no ipykernel" and line["hint"] == "install it" for line in log_lines(server)), server.log_text)
+    wait_for(lambda: any(line.get("again_in_s") == "300" and "status 78" in line["why"] for line in log_lines(server)), server.log_text)
     box = create(Client(server.socket), template="python")
     assert box["phase"] == "running"

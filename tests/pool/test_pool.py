@@ -2,44 +2,21 @@
 import os
 import pathlib
 import signal
-import sys
 import threading
 
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "api"))
-from client import Client                       # noqa: E402
-import client as clients                        # noqa: E402
-import conftest as api                          # noqa: E402
-from conftest import Server                     # noqa: E402
+from support.client import Client
+from support.server import Server
+from support.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the server of these tests runs as root")
-
-
-clients.TIMEOUT_S = 120
 os.umask(0o022)           # boxes read what is made here
-
-
-def wait_for(what, deadline_s=120, every_s=0.02):
-    return api.wait_for(what, deadline_s, every_s)
-
-
-def keeper_pid(server):
-    def find():
-        for child in pathlib.Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split():
-            try:
-                if b"keeper" in pathlib.Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0"):
-                    return int(child)
-            except OSError:
-                continue
-    pid = wait_for(find)
-    assert pid, "there is no keeper"
-    return pid
 
 
 def boxes_of_keeper(server):
     """How many boxes there are, whoever owns them: their inits are the keeper's children and have a pid namespace of their own."""
-    keeper = keeper_pid(server)
+    keeper = server.keeper_pid()
     own, found = os.readlink(f"/proc/{keeper}/ns/pid"), 0
     for child in pathlib.Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split():
         try:
@@ -52,7 +29,7 @@ def boxes_of_keeper(server):
 
 
 def wait_boxes(server, n):
-    assert wait_for(lambda: boxes_of_keeper(server) == n), f"{boxes_of_keeper(server)} boxes, not {n}"
+    wait_for(lambda: boxes_of_keeper(server) == n, lambda: f"{boxes_of_keeper(server)} boxes, not {n}")
 
 
 def start(request, *options):
@@ -156,7 +133,7 @@ def test_a_front_that_is_killed_keeps_what_was_taken_and_leaves_nothing_else(poo
     for _ in range(5):
         front = server.front_pid()
         os.kill(front, signal.SIGKILL)
-        assert wait_for(lambda: not pathlib.Path(f"/proc/{front}").exists() and server.is_ready())
+        wait_for(lambda: not pathlib.Path(f"/proc/{front}").exists() and server.is_ready())
         again = client.get(f"/v1/boxes/{box['id']}").json
         assert again["phase"] == "running" and again["from_pool"] is True
         assert client.post(f"/v1/boxes/{box['id']}/exec", {"argv": ["true"]}).json["outcome"] == "ok"
@@ -171,11 +148,11 @@ def test_a_front_that_is_killed_keeps_what_was_taken_and_leaves_nothing_else(poo
 def test_a_keeper_that_is_killed_takes_the_pool_with_it_and_gets_a_new_one(pooled):
     server, client = pooled
     box = create(client)
-    keeper = keeper_pid(server)
+    keeper = server.keeper_pid()
     os.kill(keeper, signal.SIGKILL)
-    assert wait_for(lambda: client.get(f"/v1/boxes/{box['id']}").json["phase"] == "failed")
-    assert wait_for(server.is_ready)
-    assert wait_for(lambda: keeper_pid(server) != keeper and boxes_of_keeper(server) == 2)
+    wait_for(lambda: client.get(f"/v1/boxes/{box['id']}").json["phase"] == "failed")
+    wait_for(server.is_ready)
+    wait_for(lambda: server.keeper_pid() != keeper and boxes_of_keeper(server) == 2)
     assert create(client)["from_pool"] is True
 
 

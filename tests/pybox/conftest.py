@@ -13,15 +13,16 @@ import tempfile
 
 import pytest
 
+from support import BUILD, SDK
+from support.ports import free_port
+from support.server import Server
+from support.users import ORDINARY, make_user
+from support.waiting import wait_for
+
 HERE = pathlib.Path(__file__).resolve().parent
-REPOSITORY = HERE.parents[1]
-BUILD = pathlib.Path(os.environ.get("CARREL_BUILD", REPOSITORY / "build"))
-SDK = REPOSITORY / "sdk/python"
-sys.path[:0] = [str(SDK), str(HERE.parent / "cli"), str(HERE.parent / "sdk")]
+sys.path[:0] = [str(SDK), str(HERE.parent / "sdk")]
 os.environ["CARREL_BIN"] = str(BUILD / "carrel")
 os.environ.setdefault("CARREL_GUEST", str(BUILD / "guest"))
-
-import server as servers  # noqa: E402
 
 import carrel.pybox as pybox  # noqa: E402
 
@@ -85,7 +86,7 @@ class Gateway:
     def __init__(self, venv):
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="carrel-gateway-"))
         self.directory.chmod(0o755)
-        port = servers.free_port()
+        port = free_port()
         self.host = f"http://127.0.0.1:{port}"
         someone = []
         if os.geteuid() == 0:
@@ -96,14 +97,14 @@ class Gateway:
             self.process = subprocess.Popen([*someone, f"{venv}/bin/jupyter", "enterprisegateway", "--ip=127.0.0.1", f"--port={port}",
                                              "--EnterpriseGatewayApp.unauthorized_users=[]"], env=environment, cwd=self.directory,
                                             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-        servers.wait_for(lambda: self.answers(port), "the gateway answers", 60)
+        wait_for(lambda: self.answers(port), "the gateway answers")
 
     def answers(self, port):
         assert self.process.poll() is None, (self.directory / "log").read_text()
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", port)) == 0
 
-    def end(self):
+    def stop(self):
         os.killpg(self.process.pid, signal.SIGTERM)
         self.process.wait(30)
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -115,12 +116,10 @@ def gateway():
     if os.environ.get("CARREL_GATEWAY_VENV"):
         it = Gateway(os.environ["CARREL_GATEWAY_VENV"])
     else:
-        port = servers.free_port()
-        it = servers.Server(BUILD, options=["--listen", f"127.0.0.1:{port}", "--set", "allow_anonymous=true", "--set",
-                                            f"templates.python.python={os.path.abspath(sys.executable)}"])
-        it.host = f"http://127.0.0.1:{port}"
+        it = Server("--set", "allow_anonymous=true", "--set", f"templates.python.python={os.path.abspath(sys.executable)}")
+        it.host = f"http://127.0.0.1:{it.port}"
     yield it
-    it.end()
+    it.stop()
 
 
 def pytest_generate_tests(metafunc):
@@ -173,5 +172,5 @@ def programs_environment(place):
 def user():
     if os.geteuid() != 0:
         pytest.skip("needs root: it acts as another user")
-    servers.make_user()
-    return servers.USER
+    make_user()
+    return ORDINARY

@@ -5,7 +5,7 @@ import signal
 import threading
 
 import pytest
-from server import wait_for
+from support.waiting import wait_for
 
 import carrel
 from carrel import AsyncCarrel, Carrel

@@ -13,7 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
-from server import free_port, wait_for
+from support.ports import free_port
+from support.waiting import wait_for
 
 import carrel
 from carrel import pybox

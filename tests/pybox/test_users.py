@@ -8,8 +8,9 @@ import tempfile
 
 import pytest
 
-from conftest import BUILD, LONG, programs_environment
-from server import user_command
+from conftest import LONG, programs_environment
+from support import BUILD
+from support.users import user_command
 
 CODE = """
 import sys, os

@@ -4,11 +4,10 @@ import sys
 
 import pytest
 
+from support import BUILD, SDK
+
 HERE = pathlib.Path(__file__).resolve().parent
-REPOSITORY = HERE.parents[1]
-BUILD = pathlib.Path(os.environ.get("CARREL_BUILD", REPOSITORY / "build"))
-SDK = REPOSITORY / "sdk/python"
-sys.path[:0] = [str(SDK), str(HERE), str(HERE.parent / "cli")]
+sys.path[:0] = [str(SDK), str(HERE)]
 os.environ["CARREL_BIN"] = str(BUILD / "carrel")
 os.environ.setdefault("CARREL_GUEST", str(BUILD / "guest"))
 for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_API_KEY", "OPENAI_BASE_URL", "CARREL_TRANSCRIPT", "HF_TOKEN", "CARREL_GPU", "CARREL_MODELS"):

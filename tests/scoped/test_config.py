@@ -209,6 +209,6 @@ def test_nothing_happens_at_import_and_nothing_heavy_is_needed():
     code = ("import sys\nimport carrel.environment, carrel.workspace, carrel.execution, carrel.harness\nimport carrel.local\n"
             "assert not carrel.local._private\n"
             "print([m for m in ('anthropic', 'openai', 'mcp', 'huggingface_hub', 'torch', 'IPython') if m in sys.modules])")
-    from conftest import SDK
+    from support import SDK
     done = subprocess.run(["/usr/bin/python3", "-I", "-c", f"import sys; sys.path.insert(0, {str(SDK)!r})\n{code}"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr

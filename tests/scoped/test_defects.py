@@ -15,8 +15,8 @@ from carrel.environment import ExecutionMode, ModelConfig, Sandbox, SandboxConfi
 from carrel.execution import create_cli_session, create_local_session, create_notebook_session
 from carrel.harness import AgentError, run_agent, run_agent_interactive
 from carrel.workspace import Library, Skill, Workspace
-from conftest import SDK
-from server import wait_for
+from support import SDK
+from support.waiting import wait_for
 
 NAME = "secretive/very-hidden-model"
 TRANSFORMERS = '''

@@ -8,7 +8,7 @@ import pytest
 from carrel.execution import create_local_notebook_session, create_local_session
 from carrel.execution.place import UnsafePlace, users_own
 from carrel.workspace import Library, Workspace
-from conftest import SDK
+from support import SDK
 
 HELPERS = "def add(a, b):\n    return a + b\n"
 WORKSPACE = Workspace(libraries=[Library.from_code("helpers", HELPERS)])

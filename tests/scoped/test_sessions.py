@@ -236,7 +236,7 @@ def test_a_program_that_is_killed_leaves_nothing(tmp_path):
                           env={**os.environ, "PYTHONPATH": ":".join(sys.path)})
     assert done.returncode == -9, done.stderr
     directory, pid = done.stdout.split()
-    from server import wait_for
+    from support.waiting import wait_for
     wait_for(lambda: not os.path.exists(f"/proc/{pid}") or "Z" in pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0],
              "the server is gone")
     wait_for(lambda: not os.path.exists(directory), "its directory is gone")

@@ -1,16 +1,24 @@
 import os
-import pathlib
 import sys
 
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "cli"))
+from support import SDK
+from support.server import Server, limits
 
-import server as servers  # noqa: E402
-from places import place, shared  # noqa: E402, F401
-
-SDK = servers.REPOSITORY / "sdk/python"
 sys.path.insert(0, str(SDK))
+
+
+@pytest.fixture(scope="session")
+def place(programs):
+    return programs
+
+
+@pytest.fixture(scope="session")
+def shared(place):
+    it = Server(place=place)
+    yield it
+    it.stop()
 
 
 @pytest.fixture
@@ -22,7 +30,7 @@ def carrel(shared):
 
 @pytest.fixture
 def box(carrel):
-    with carrel.create(memory="128M", name="one") as it:
+    with carrel.create(name="one", **limits(memory="128M")) as it:
         yield it
 
 

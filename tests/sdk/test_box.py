@@ -3,7 +3,7 @@ import signal
 import threading
 
 import pytest
-from server import wait_for
+from support.waiting import wait_for
 
 import carrel as sdk
 from carrel import Box, event_bytes

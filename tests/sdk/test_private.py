@@ -9,7 +9,8 @@ import tempfile
 
 import pytest
 
-from server import USER, user_command, wait_for
+from support.users import ORDINARY as USER, user_command
+from support.waiting import wait_for
 
 HELLO = """
 from carrel import Box

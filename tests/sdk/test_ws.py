@@ -5,7 +5,7 @@ import time
 import pytest
 
 import carrel.ws as ws
-from server import wait_for
+from support.waiting import wait_for
 from wsserver import Server, accept_of, frame, read_frame
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10

@@ -158,3 +158,6 @@ lookup_dcookie fanotify_init vmsplice splice tee mbind set_mempolicy migrate_pag
 SEALING = """read write recvmsg sendmsg close close_range dup2 dup3 openat chdir fchdir landlock_create_ruleset landlock_add_rule
 landlock_restrict_self setsid execve execveat exit_group wait4""".split()
 INIT = "wait4 rt_sigtimedwait rt_sigreturn exit_group exit restart_syscall write sendto close_range".split()
+DIALER = "recvfrom sendmsg socket connect close exit_group".split()
+# What attackers of a server do, and the front does not.
+FRONT_NEVER = [call for call in NEVER if call != "splice"] + "execve execveat socket connect clone fork vfork personality".split()

@@ -12,7 +12,7 @@ import tempfile
 import unittest
 
 from bpf import ARCH_AARCH64, ARCH_I386, JA, RET, X32, Table, UsesArguments, simulate
-from cases import CASES, INIT, NEVER, SEALING
+from cases import CASES, DIALER, FRONT_NEVER, INIT, NEVER, SEALING
 
 HERE = pathlib.Path(__file__).parent
 TABLE = HERE.parent.parent / "src/policy/syscalls.tbl"
@@ -20,7 +20,7 @@ GEN, PROBE, REFERENCE = (os.environ[name] for name in ("GEN", "PROBE", "REFERENC
 NUMBERS = range(601)
 PROFILES = ["strict", "standard", "system"]
 ZYGOTES = [f"zygote_{profile}" for profile in PROFILES]
-FILTERS = PROFILES + ["init", "helper", "system_sharing"] + ZYGOTES
+FILTERS = PROFILES + ["init", "helper", "front", "dialer", "system_sharing"] + ZYGOTES
 BAD = 0x00007FFFFFFFF000  # the arguments of `probe verdicts` and `probe calls`
 UNSEEN = {335, 336}  # uretprobe, uprobe: the kernel does not ask filters about these
 
@@ -142,6 +142,18 @@ class Intent(unittest.TestCase):
         for profile in PROFILES:
             for call in SEALING:
                 self.assertEqual(simulate(programs[profile], table.names[call], [0] * 6), "allow", (profile, call))
+
+    def test_the_dialer_may_only_connect_and_hand_over(self):
+        allowed = [nr for nr in range(5000) if simulate(programs["dialer"], nr) == "allow"]
+        self.assertEqual(allowed, sorted(table.names[call] for call in DIALER))
+        self.assertEqual({simulate(programs["dialer"], nr) for nr in range(5000)}, {"allow", "kill"})
+
+    def test_the_front_starts_nothing_and_opens_no_socket(self):
+        for call in FRONT_NEVER:
+            self.assertIn(simulate(programs["front"], table.names[call]), {"eperm", "enosys", "einval"}, call)
+        for kind, wanted_answer in ((1, "allow"), (5, "allow"), (0x80801, "allow"), (2, "eperm"), (3, "eperm"), (0x80802, "eperm")):
+            self.assertEqual(simulate(programs["front"], table.names["socketpair"], padded([1, kind])), wanted_answer, kind)
+        self.assertEqual(simulate(programs["front"], table.names["socketpair"], padded([2, 1])), "eperm")
 
     def test_init_may_only_reap(self):
         allowed = [nr for nr in range(5000) if simulate(programs["init"], nr) == "allow"]
@@ -275,7 +287,7 @@ class Kernel(unittest.TestCase):
         for name in FILTERS:
             answers = dict(line.split(" ", 1) for line in output(PROBE, "foreign", name).splitlines())
             minus = answers.pop("minus-1")
-            self.assertEqual(minus, sigsys if name == "init" else enosys)
+            self.assertEqual(minus, sigsys if name in ("init", "dialer") else enosys)
             self.assertEqual(set(answers.values()), {sigsys}, (name, answers))
             self.assertEqual(len(answers), 8)
 

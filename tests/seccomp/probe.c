@@ -48,6 +48,8 @@ static const struct {
     {"system", &policy_filter_system},
     {"init", &policy_filter_init},
     {"helper", &policy_filter_helper},
+    {"front", &policy_filter_front},
+    {"dialer", &policy_filter_dialer},
     {"system_sharing", &policy_filter_system_sharing},
     {"zygote_strict", &policy_filter_zygote_strict},
     {"zygote_standard", &policy_filter_zygote_standard},

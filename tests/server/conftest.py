@@ -6,7 +6,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
-from support import Server, become_reaper, make_box  # noqa: E402
+from traces import Server, become_reaper, make_box  # noqa: E402
 
 
 def pytest_configure():

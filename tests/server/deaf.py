@@ -9,7 +9,7 @@ import struct
 import tempfile
 import traceback
 
-from support import own_children
+from traces import own_children
 
 LOOKUP, GETATTR, OPEN, RELEASE, FLUSH, INIT, OPENDIR, DESTROY = 1, 3, 14, 18, 25, 26, 27, 38
 NAMES = {GETATTR: "GETATTR", FLUSH: "FLUSH"}

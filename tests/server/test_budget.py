@@ -11,7 +11,10 @@ import tempfile
 
 import pytest
 
-from support import OTHER_UID, Server, WebSocket, make_box, resident_bytes, run, wait_for
+from support.client import WebSocket
+from support.processes import resident_bytes
+from support.waiting import wait_for
+from traces import OTHER_UID, Server, make_box, run
 from test_connections import answer_of, head
 
 MIB = 1 << 20
@@ -24,7 +27,7 @@ def narrow():
     folder.chmod(0o755)
     shutil.copy(pathlib.Path(__file__).parents[1] / "kernels/fake.py", folder / "carrel_kernel")
     (folder / "carrel_kernel").chmod(0o644)
-    s = Server("--set", "quota.buffers=8M", env={"CARREL_GUEST": str(folder)})
+    s = Server("--set", "quota.buffers=8M", variables={"CARREL_GUEST": str(folder)})
     yield s
     s.stop()
     shutil.rmtree(folder)
@@ -67,7 +70,7 @@ def test_input_that_no_command_reads(narrow, carol, dave):
     assert dave.post(other + "/exec", sleep).status == 202
     for path in started:
         assert carol.delete(path).status in (200, 202, 204)
-    assert wait_for(lambda: carol.post(box + "/exec", sleep).status == 202)
+    wait_for(lambda: carol.post(box + "/exec", sleep).status == 202)
     for client, path in ((carol, box), (dave, other)):
         assert client.delete(path).status == 204
     again = make_box(carol)
@@ -90,7 +93,7 @@ def test_a_command_whose_output_is_cut_ends(narrow, carol):
 
     def ended():
         return [x for x in carol.get(box + "/exec").json["execs"] if talk in x["argv"] and x["state"] == "ended"]
-    assert wait_for(ended)
+    wait_for(ended)
     assert {x["outcome"] for x in ended()} == {"killed"}
     for s in streams:
         s.close()
@@ -102,11 +105,11 @@ def test_bodies_that_do_not_end(narrow, carol, dave):
     before = resident_bytes(narrow.front())
     body = {"argv": ["cat"], "stdin": "x" * 3 * MIB}
     slow = [with_body(carol, box + "/exec", body, 2 * MIB) for _ in range(2)]
-    assert wait_for(lambda: refused(*answer_of(with_body(carol, box + "/exec", body, 2 * MIB))))
+    wait_for(lambda: refused(*answer_of(with_body(carol, box + "/exec", body, 2 * MIB))))
     assert len(dave.post(other + "/exec", body).json["stdout"]) == 3 * MIB
     for s in slow:
         s.close()
-    assert wait_for(lambda: carol.post(box + "/exec", body).status == 200)
+    wait_for(lambda: carol.post(box + "/exec", body).status == 200)
     assert resident_bytes(narrow.front()) - before < 64 * MIB
     for client, path in ((carol, box), (dave, other)):
         assert client.delete(path).status == 204
@@ -142,12 +145,12 @@ def test_answers_that_nobody_reads(narrow, carol, dave):
         data = json.dumps(code).encode()
         s.sendall(head(carol, "POST", box + "/run", f"Content-Length: {len(data)}") + data)
         stuck.append(s)
-    assert wait_for(lambda: refused(*(lambda a: (a.status, a.body))(carol.post(box + "/run", code))))
+    wait_for(lambda: refused(*(lambda a: (a.status, a.body))(carol.post(box + "/run", code))))
     other = kernel_box(dave)
     assert dave.post(other + "/run", code).status == 200
     for s in stuck:
         s.close()
-    assert wait_for(lambda: carol.post(box + "/run", code).status == 200)
+    wait_for(lambda: carol.post(box + "/run", code).status == 200)
     for client, path in ((carol, box), (dave, other)):
         assert client.delete(path).status == 204
 
@@ -155,10 +158,10 @@ def test_answers_that_nobody_reads(narrow, carol, dave):
 def test_code_and_questions_that_wait_for_a_kernel(narrow, carol):
     box = kernel_box(carol)
     first = with_body(carol, box + "/run", {"code": "open('/tmp/runs', 'w'); time.sleep(1000)"})
-    assert wait_for(lambda: carol.get(box + "/files/tmp/runs").status == 200)
+    wait_for(lambda: carol.get(box + "/files/tmp/runs").status == 200)
     large = {"code": "#" + "x" * 2 * MIB, "timeout": "600s"}
     waiting = [with_body(carol, box + "/run", large) for _ in range(3)]
-    assert wait_for(lambda: refused(*(lambda a: (a.status, a.body))(carol.post(box + "/run", {"code": "#" + "x" * 3 * MIB, "timeout": "1s"}))))
+    wait_for(lambda: refused(*(lambda a: (a.status, a.body))(carol.post(box + "/run", {"code": "#" + "x" * 3 * MIB, "timeout": "1s"}))))
     for s in waiting:
         s.close()
     # The same with messages: the kernel does not read them while it sleeps.
@@ -173,7 +176,7 @@ def test_code_and_questions_that_wait_for_a_kernel(narrow, carol):
         except TimeoutError:
             asking.append(s)
             return False
-    assert wait_for(one_more), len(asking)
+    wait_for(one_more, lambda: len(asking))
     assert len(asking) < 15
     for s in [first, *asking]:
         s.close()
@@ -194,7 +197,7 @@ time.sleep(1000)
     waiting = []
     for i in range(4):
         waiting.append(with_body(carol, box + "/run", {"code": code % i, "context": f"k{i}"}))
-        assert wait_for(lambda: carol.get(f"{box}/files/tmp/{i}").status == 200)
+        wait_for(lambda: carol.get(f"{box}/files/tmp/{i}").status == 200)
     fifth = carol.post(box + "/run", {"code": code % 4, "context": "k4"})
     assert fifth.status == 200 and fifth.json["outcome"] == "output_limit" and "no memory" in fifth.json["reason"], fifth.body
     assert dave.post(other + "/run", {"code": say(3 * MIB, 3 * MIB), "output_limit": "64M"}).json["outcome"] == "ok"
@@ -284,7 +287,7 @@ def connect_as_other(server):
 
 def test_one_user_cannot_take_all_connections(narrow):
     many(5100)
-    user = narrow.user(OTHER_UID)
+    user = narrow.as_uid(OTHER_UID)
     socks = [connect_as_other(narrow) for _ in range(5000)]
     try:
         s = connect_as_other(narrow)
@@ -296,13 +299,13 @@ def test_one_user_cannot_take_all_connections(narrow):
     finally:
         for s in socks:
             s.close()
-    assert wait_for(lambda: is_served(user))
+    wait_for(lambda: is_served(user))
 
 
 def test_one_identity_cannot_take_all_connections(narrow, dave):
     """A user with a token of its own, half by the socket and half by TCP, where all of loopback is one source."""
     many(5100)
-    user, other_way = narrow.user(OTHER_UID), narrow.token(f"uid:{OTHER_UID}")
+    user, other_way = narrow.as_uid(OTHER_UID), narrow.token(f"uid:{OTHER_UID}")
 
     def ask(client, source=None):
         s = socket.create_connection(narrow.tcp, 60, (source, 0)) if source else client.raw_socket()
@@ -324,7 +327,7 @@ def test_one_identity_cannot_take_all_connections(narrow, dave):
     finally:
         for s in socks:
             s.close()
-    assert wait_for(lambda: is_served(other_way))
+    wait_for(lambda: is_served(other_way))
 
 
 def test_loopback_is_one_source_and_root_has_places(narrow, carol):
@@ -349,4 +352,4 @@ def test_loopback_is_one_source_and_root_has_places(narrow, carol):
     finally:
         for s in socks:
             s.close()
-    assert wait_for(lambda: is_served(carol))
+    wait_for(lambda: is_served(carol))

@@ -14,7 +14,9 @@ import sys
 
 import pytest
 
-from support import Server, descriptors, make_box, processes, run, status_of, wait_for
+from support.processes import descriptors, processes, status_of
+from support.waiting import wait_for
+from traces import Server, make_box, run
 
 PTRACE_ATTACH, PTRACE_SEIZE = 16, 0x4206
 
@@ -76,7 +78,7 @@ def test_the_front_holds_nothing_but_what_it_needs(server, alice, box):
     run(alice, box, "echo x")
     alice.get(box + "/files/")
     known = re.compile(r"/dev/null$|%s/|%s$|socket:|pipe:|anon_inode:\[(eventpoll|signalfd|pidfd|eventfd|timerfd)\]|/memfd:" % (re.escape(str(server.state)), re.escape(str(server.folder / "log"))))
-    assert wait_for(lambda: not [d for d in descriptors(server.front()) if not known.match(d)]), descriptors(server.front())
+    wait_for(lambda: not [d for d in descriptors(server.front()) if not known.match(d)], lambda: descriptors(server.front()))
 
 
 def test_not_even_its_own_user_can_look_into_the_front(server):
@@ -240,5 +242,5 @@ def test_a_front_that_has_lost_who_connects_is_replaced(victim):
 def test_who_connects_ends_with_the_front(victim):
     pid = connector(victim)
     victim.kill("front")
-    assert wait_for(lambda: pid not in processes())
+    wait_for(lambda: pid not in processes())
     assert run(victim.admin, victim.box, "echo fine")["stdout"] == "fine\n"

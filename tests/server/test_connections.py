@@ -13,7 +13,10 @@ import time
 
 import pytest
 
-from support import Client, Counter, Server, WebSocket, amount, descriptors, lines, resident_bytes, run, wait_for
+from support.client import Client, WebSocket, lines
+from support.processes import descriptors, resident_bytes
+from support.waiting import wait_for
+from traces import Counter, Server, amount, run
 
 MIB = 1 << 20
 
@@ -77,7 +80,7 @@ def test_thousands_of_idle_connections(server, alice):
         begin = time.monotonic()
         assert alice.get("/v1/me").status == 200
         slowest = max(slowest, time.monotonic() - begin)
-    assert wait_for(lambda: len(descriptors(server.front())) >= fds + count - 8)
+    wait_for(lambda: len(descriptors(server.front())) >= fds + count - 8)
     assert slowest < 2
     per_connection = (resident_bytes(server.front()) - before) / count
     assert per_connection < 20000, per_connection
@@ -87,7 +90,7 @@ def test_thousands_of_idle_connections(server, alice):
     assert all(answer_of(s)[0] == 200 for s in socks[::2])
     for s in socks:
         s.close()
-    assert wait_for(lambda: len(descriptors(server.front())) <= fds + 8)
+    wait_for(lambda: len(descriptors(server.front())) <= fds + 8)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
@@ -106,7 +109,7 @@ def test_a_client_that_vanishes_ends_its_command_within_a_second(server, alice, 
     else:
         s.close()
     begin = time.monotonic()
-    assert wait_for(lambda: not pathlib.Path("/proc", pid[0]).exists() or not sleeper(pathlib.Path("/proc", pid[0])), deadline_s=5, every_s=0.005)
+    wait_for(lambda: not pathlib.Path("/proc", pid[0]).exists() or not sleeper(pathlib.Path("/proc", pid[0])), deadline_s=5, every_s=0.005)
     assert time.monotonic() - begin < 1
     s.close()
 
@@ -119,16 +122,17 @@ def sleeper(folder):
 
 
 def test_half_open_connections_end_and_leave_nothing(server, alice, box):
+    run(alice, box, "mkdir /tmp/own")
     fds = len(descriptors(server.front()))
     for i in range(100):
         s = alice.raw_socket()
-        s.sendall([head(alice, "GET", "/v1/me")[:20], head(alice, "PUT", box + "/files/tmp/x", "Content-Length: 100") + b"half",
+        s.sendall([head(alice, "GET", "/v1/me")[:20], head(alice, "PUT", box + "/files/tmp/own/x", "Content-Length: 100") + b"half",
                    head(alice, "POST", "/v1/boxes", "Transfer-Encoding: chunked") + b"5\r\n{", b""][i % 4])
         if i % 3 == 0:
             s.shutdown(socket.SHUT_WR)
         s.close()
-    assert wait_for(lambda: len(descriptors(server.front())) <= fds + 12)
-    assert run(alice, box, "ls -A /tmp")["stdout"] == ""
+    wait_for(lambda: len(descriptors(server.front())) <= fds + 12)
+    assert run(alice, box, "ls -A /tmp/own")["stdout"] == ""
 
 
 def test_many_requests_at_once_on_one_connection(alice):
@@ -198,7 +202,7 @@ def test_a_reader_who_stops_holds_back_only_himself(server, alice, box):
         s.sendall(head(alice, "POST", box + "/exec?stream=true", f"Content-Length: {len(body)}") + body)
         stuck.append(s)
     assert run(alice, box, "echo fine")["stdout"] == "fine\n"
-    assert wait_for(lambda: not alice.get(box).json["execs_running"])
+    wait_for(lambda: not alice.get(box).json["execs_running"])
     assert resident_bytes(server.front()) - before < 32 * MIB
     for s in stuck:
         s.close()
@@ -246,7 +250,7 @@ def test_a_rude_websocket_ends_alone(server, alice, box, frames):
     except OSError:
         pass
     w.close()
-    assert wait_for(lambda: not alice.get(box).json["execs_running"], deadline_s=10)
+    wait_for(lambda: not alice.get(box).json["execs_running"], deadline_s=10)
     assert alice.get("/v1/me").status == 200
 
 
@@ -259,12 +263,12 @@ def test_attaching_many_times_and_leaving(alice, box):
             assert json.loads(w.receive())["type"] == "started"
         w.close()
     seen = counter.check_more()
-    assert wait_for(lambda: counter.check_more() > seen)
-    assert wait_for(lambda: alice.get(counter.path).json["state"] == "running")
+    wait_for(lambda: counter.check_more() > seen)
+    wait_for(lambda: alice.get(counter.path).json["state"] == "running")
     # One writes, the others only look.
     first, second = (raw_websocket(alice, counter.path + "/attach") for _ in range(2))
     second.send(b"\0x")
-    assert wait_for(lambda: alice.get(counter.path).json["state"] == "running")
+    wait_for(lambda: alice.get(counter.path).json["state"] == "running")
     first.close()
     second.close()
 
@@ -273,7 +277,7 @@ def test_a_websocket_that_does_not_read_costs_no_memory(server, alice, box):
     before = resident_bytes(server.front())
     w = raw_websocket(alice, box + "/exec/ws?argv=cat&argv=/dev/zero&output_limit=100000000")
     assert w.status == 101
-    assert wait_for(lambda: not alice.get(box).json["execs_running"], deadline_s=60)
+    wait_for(lambda: not alice.get(box).json["execs_running"])
     assert resident_bytes(server.front()) - before < 16 * MIB
     w.close()
 
@@ -332,7 +336,7 @@ def fake_kernels():
     folder.chmod(0o755)
     shutil.copy(pathlib.Path(__file__).parents[1] / "kernels/fake.py", folder / "carrel_kernel")
     (folder / "carrel_kernel").chmod(0o644)
-    s = Server("--set", "limits.memory=8G", env={"CARREL_GUEST": str(folder)})
+    s = Server("--set", "limits.memory=8G", variables={"CARREL_GUEST": str(folder)})
     yield s, s.token("alice")
     s.stop()
     shutil.rmtree(folder)
@@ -361,7 +365,7 @@ time.sleep(1000)
         answer += slow.recv(100)
     own = re.search(rb"(?i)\r\ncarrel-box: (\S+)", answer).group(1).decode()
     is_full = {"argv": ["test", "-e", "/tmp/full"]}
-    assert wait_for(lambda: alice.post(f"/v1/boxes/{own}/exec", is_full).json["outcome"] == "ok")
+    wait_for(lambda: alice.post(f"/v1/boxes/{own}/exec", is_full).json["outcome"] == "ok")
     assert alice.delete("/v1/boxes/" + own).status == 204
 
     def make_dead(_):
@@ -370,6 +374,6 @@ time.sleep(1000)
         assert alice.delete("/v1/boxes/" + made.json["id"]).status == 204
     with concurrent.futures.ThreadPoolExecutor(4) as threads:
         list(threads.map(make_dead, range(1001)))
-    assert wait_for(lambda: alice.get("/v1/boxes/" + own).status == 404)
+    wait_for(lambda: alice.get("/v1/boxes/" + own).status == 404)
     slow.close()
     assert wait_for(lambda: alice.get("/v1/boxes?limit=1").status == 200) and server.front() == front, server.log_text()[-3000:]

@@ -4,7 +4,9 @@ import time
 
 import pytest
 
-from support import GONE, SMALL, Server, all_boxes, amount, descendants, resident_bytes, run, wait_for
+from support.processes import resident_bytes
+from support.waiting import wait_for
+from traces import GONE, SMALL, Server, all_boxes, amount, descendants, run
 
 COUNT = amount(100, 1000)
 CLIENTS = 32
@@ -53,8 +55,8 @@ def test_a_crowd_lives_through_the_front_and_goes_with_the_keeper(large):
     assert outputs == [f"{i}\n" for i in range(0, COUNT, 5)]
 
     large.kill("keeper")
-    assert wait_for(lambda: not alive(large.admin)), len(alive(large.admin))
-    assert wait_for(lambda: not large.leaves() and not large.inits() and not large.orphans(), deadline_s=60), (large.leaves(), large.inits(), large.orphans())
+    wait_for(lambda: not alive(large.admin), lambda: len(alive(large.admin)))
+    wait_for(lambda: not large.leaves() and not large.inits() and not large.orphans(), lambda: (large.leaves(), large.inits(), large.orphans()))
 
 
 def test_a_crowd_that_comes_and_goes_leaves_nothing(large):
@@ -63,7 +65,7 @@ def test_a_crowd_that_comes_and_goes_leaves_nothing(large):
     for _ in range(amount(2, 5)):
         boxes = make_all(client)
         assert set(each(lambda box: client.delete(box).status, boxes)) == {204}
-    assert wait_for(lambda: not large.leaves() and len(descendants(large.process.pid)) <= processes), (large.leaves(), large.inits())
+    wait_for(lambda: not large.leaves() and len(descendants(large.process.pid)) <= processes, lambda: (large.leaves(), large.inits()))
 
 
 def test_boxes_that_are_made_and_deleted_side_by_side(large):
@@ -78,4 +80,4 @@ def test_boxes_that_are_made_and_deleted_side_by_side(large):
             assert run(client, box, f"echo {i} {k}")["stdout"] == f"{i} {k}\n"
             assert client.delete(box).status == 204
     each(turn, range(8))
-    assert wait_for(lambda: not large.leaves() and not large.inits()), (large.leaves(), large.inits())
+    wait_for(lambda: not large.leaves() and not large.inits(), lambda: (large.leaves(), large.inits()))

@@ -6,7 +6,8 @@ import socket
 import pytest
 
 from deaf import Deaf
-from support import OTHER_UID, SMALL, Server, UserClient, descendants, make_box, run, wait_for
+from support.waiting import wait_for
+from traces import OTHER_UID, SMALL, Server, UserClient, descendants, make_box, run
 
 
 @pytest.fixture
@@ -15,7 +16,7 @@ def deaf(server):
         pytest.skip("this machine has no /dev/fuse")
     with Deaf() as d:
         yield d
-    assert wait_for(lambda: not openers(server)), "an opener is left"
+    wait_for(lambda: not openers(server), lambda: "an opener is left")
 
 
 def openers(server):
@@ -78,7 +79,7 @@ def test_a_keeper_that_dies_with_a_deaf_mount_is_followed_by_another():
             s.kill("keeper")
             path = make_box(s.admin, store="disk")
             assert run(s.admin, path, "echo alive")["stdout"] == "alive\n"
-        assert wait_for(lambda: not openers(s)), "an opener is left"
+        wait_for(lambda: not openers(s), lambda: "an opener is left")
     finally:
         s.stop()
 

@@ -11,7 +11,9 @@ import urllib.parse
 
 import pytest
 
-from support import amount, resident_bytes, run, wait_for
+from support.processes import resident_bytes
+from support.waiting import wait_for
+from traces import amount, run
 
 MIB = 1 << 20
 ROOMY = {"memory": "512M", "disk": "128M", "pids": 64}
@@ -79,7 +81,7 @@ def test_an_exchange_of_a_folder_for_a_link_is_never_followed_out(alice, box, ca
     swapper = ("import ctypes,os\nc=ctypes.CDLL(None)\nos.chdir('/tmp')\nos.makedirs('d',exist_ok=True)\nos.symlink('%s','l')\n"
                "while True: c.renameat2(-100,b'd',-100,b'l',2)\n" % canary.parent)
     x = alice.post(box + "/exec", {"argv": ["python3", "-c", swapper], "background": True}).json
-    assert wait_for(lambda: alice.get(box + "/files/tmp/d").status in (200, 400, 404))
+    wait_for(lambda: alice.get(box + "/files/tmp/d").status in (200, 400, 404))
     for i in range(amount(60, 3000)):
         alice.put(box + "/files/tmp/d/" + canary.name, b"overwritten")
         got = alice.get(box + "/files/tmp/d/" + canary.name)
@@ -114,10 +116,10 @@ def test_a_fifo_in_the_way_of_every_action(alice, box):
 
 
 EVIL = [
-    [("../escaped", tarfile.REGTYPE, b"x")], [("a/../../escaped", tarfile.REGTYPE, b"x")], [("/tmp/escaped", tarfile.REGTYPE, b"x")],
+    [("../escaped", tarfile.REGTYPE, b"x")], [("a/../../escaped", tarfile.REGTYPE, b"x")], [("/tmp/own/escaped", tarfile.REGTYPE, b"x")],
     [("/etc/cron.d/escaped", tarfile.REGTYPE, b"x")], [("l", tarfile.SYMTYPE, ".."), ("l/escaped", tarfile.REGTYPE, b"x")],
-    [("l", tarfile.SYMTYPE, "/tmp"), ("l/escaped", tarfile.REGTYPE, b"x")], [("l", tarfile.SYMTYPE, "/tmp/escaped"), ("l", tarfile.REGTYPE, b"x")],
-    [("h", tarfile.LNKTYPE, "../victim"), ("h", tarfile.REGTYPE, b"overwritten")], [("h", tarfile.LNKTYPE, "/tmp/victim"), ("h", tarfile.REGTYPE, b"overwritten")],
+    [("l", tarfile.SYMTYPE, "/tmp/own"), ("l/escaped", tarfile.REGTYPE, b"x")], [("l", tarfile.SYMTYPE, "/tmp/own/escaped"), ("l", tarfile.REGTYPE, b"x")],
+    [("h", tarfile.LNKTYPE, "../victim"), ("h", tarfile.REGTYPE, b"overwritten")], [("h", tarfile.LNKTYPE, "/tmp/own/victim"), ("h", tarfile.REGTYPE, b"overwritten")],
     [("l", tarfile.SYMTYPE, ".."), ("h", tarfile.LNKTYPE, "l/victim"), ("h", tarfile.REGTYPE, b"overwritten")],
     [("dev", tarfile.CHRTYPE, ""), ("blk", tarfile.BLKTYPE, ""), ("fifo", tarfile.FIFOTYPE, ""), ("ok", tarfile.REGTYPE, b"x")],
     [("d", tarfile.DIRTYPE, ""), ("d", tarfile.SYMTYPE, ".."), ("d/escaped", tarfile.REGTYPE, b"x")],
@@ -127,10 +129,10 @@ EVIL = [
 
 @pytest.mark.parametrize("entries", EVIL, ids=range(len(EVIL)))
 def test_a_tar_stays_in_its_folder(alice, box, entries):
-    run(alice, box, "mkdir -p /tmp/in; echo safe >/tmp/victim")
-    answer = in_time(lambda: alice.put(box + "/archive?path=/tmp/in", tar(*entries)))
+    run(alice, box, "mkdir -p /tmp/own/in; echo safe >/tmp/own/victim")
+    answer = in_time(lambda: alice.put(box + "/archive?path=/tmp/own/in", tar(*entries)))
     assert answer.status in (200, 400, 403, 404, 409, 422), answer.body
-    seen = run(alice, box, "cat /tmp/victim; ls /tmp; find /tmp/in -type b -o -type c; test -e /etc/cron.d/escaped && echo escaped; true")["stdout"].split()
+    seen = run(alice, box, "cat /tmp/own/victim; ls /tmp/own; find /tmp/own/in -type b -o -type c; test -e /etc/cron.d/escaped && echo escaped; true")["stdout"].split()
     assert seen == ["safe", "in", "victim"], seen
 
 
@@ -152,7 +154,7 @@ def test_a_tar_bomb_ends_at_the_limits_of_the_box(server, alice, new_box):
     many = tar(*[(f"d{i}/f", tarfile.REGTYPE, b"") for i in range(20000)])
     answer = in_time(lambda: alice.put(box + "/archive?path=/tmp/many", many), 60)
     assert answer.status in (200, 400, 507), answer.body
-    assert wait_for(lambda: alice.post(box + "/exec", {"argv": ["true"]}).status == 200)
+    wait_for(lambda: alice.post(box + "/exec", {"argv": ["true"]}).status == 200)
     after = resident_bytes(server.front()), resident_bytes(server.keeper())
     assert after[0] - before[0] < 16 * MIB and after[1] - before[1] < 4 * MIB
 
@@ -171,13 +173,13 @@ def test_a_hundred_megabytes_into_a_small_box_cost_only_the_box(server, alice, n
     watcher = threading.Thread(target=look, daemon=True)
     watcher.start()
     try:
-        assert alice.put(box + "/files/tmp/big", iter([b"x" * MIB] * 100)).status == 507
+        assert alice.put(box + "/files/tmp/own/big?parents=true", iter([b"x" * MIB] * 100)).status == 507
     except (BrokenPipeError, ConnectionResetError):
         pass        # refused while it was sent
     over.set()
     watcher.join()
     assert highest[0] - before[0] < 8 * MIB and highest[1] - before[1] < 2 * MIB, (before, highest)
-    assert wait_for(lambda: run(alice, box, "ls -A /tmp")["stdout"] == "")
+    wait_for(lambda: run(alice, box, "ls -A /tmp/own")["stdout"] == "")
     assert alice.get(box).json["phase"] == "running"
 
 
@@ -198,7 +200,7 @@ def test_a_file_of_an_exbibyte(server, alice, box):
     assert response.status == 206 and response.read(10) == b"\0"
     response.connection.close()
     assert alice.get(box + "/files/tmp/").status == 200
-    assert wait_for(lambda: alice.post(box + "/exec", {"argv": ["true"]}).status == 200)
+    wait_for(lambda: alice.post(box + "/exec", {"argv": ["true"]}).status == 200)
 
 
 def test_a_hundred_thousand_entries_come_in_pages(server, alice, new_box):
@@ -265,11 +267,12 @@ def test_one_gigabyte_each_way_in_constant_memory(server, alice, new_box):
 
 
 def test_uploads_that_break_off_leave_nothing(alice, box):
+    run(alice, box, "mkdir /tmp/own")
     for i in range(20):
         s = alice.raw_socket()
-        s.sendall(f"PUT {box}/files/tmp/broken HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {alice.token}\r\nContent-Length: 1000000\r\n\r\n".encode() + b"x" * (i * 1000))
+        s.sendall(f"PUT {box}/files/tmp/own/broken HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {alice.token}\r\nContent-Length: 1000000\r\n\r\n".encode() + b"x" * (i * 1000))
         if i % 2:
             s.shutdown(socket.SHUT_WR)
         s.close()
-    assert wait_for(lambda: run(alice, box, "ls -A /tmp")["stdout"] == "")
-    assert alice.put(box + "/files/tmp/whole", b"whole").status < 300
+    wait_for(lambda: run(alice, box, "ls -A /tmp/own")["stdout"] == "")
+    assert alice.put(box + "/files/tmp/own/whole", b"whole").status < 300

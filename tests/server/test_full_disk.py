@@ -8,7 +8,9 @@ import time
 
 import pytest
 
-from support import SMALL, Counter, Server, lines, make_box, run, wait_for
+from support.client import lines
+from support.waiting import wait_for
+from traces import SMALL, Counter, Server, make_box, run
 
 SIZE = 12 << 20
 
@@ -51,7 +53,7 @@ def test_a_full_disk_is_told_and_survived(cramped):
     client, front = cramped.token("alice"), cramped.front()
     box = make_box(client)
     counter = Counter(client, box)
-    assert wait_for(lambda: counter.check_more() > 5)
+    wait_for(lambda: counter.check_more() > 5)
     fill(cramped.disk)
     before, begin = cpu_seconds(front), time.monotonic()
 
@@ -76,7 +78,7 @@ def test_a_full_disk_is_told_and_survived(cramped):
 
     (cramped.disk / "ballast").unlink()
     seen = counter.check_more()
-    assert wait_for(lambda: counter.check_more() > seen)
+    wait_for(lambda: counter.check_more() > seen)
     counter.check_all()
     again = make_box(client)
     assert run(client, again, "echo room")["stdout"] == "room\n"
@@ -90,11 +92,11 @@ def test_output_that_finds_no_room_waits_for_it(cramped):
     line = "i=0; while [ $i -lt 20000 ]; do echo $i; i=$((i+1)); done"
     x = client.post(box + "/exec", {"shell": "sleep 0.5; " + line, "background": True}).json
     path = f"{box}/exec/{x['id']}"
-    assert wait_for(lambda: client.get(path).json["state"] == "running")
+    wait_for(lambda: client.get(path).json["state"] == "running")
     fill(cramped.disk)
-    assert wait_for(lambda: "cannot be stored" in cramped.log_text())
+    wait_for(lambda: "cannot be stored" in cramped.log_text())
     (cramped.disk / "ballast").unlink()
-    assert wait_for(lambda: client.get(path).json["state"] == "ended")
+    wait_for(lambda: client.get(path).json["state"] == "ended")
     text = "".join(l["data"] for l in lines(client.open("GET", path + "/output")) if l["type"] == "stdout")
     assert text == "".join(f"{i}\n" for i in range(20000))
     assert client.get(path).json["outcome"] == "ok" and client.get(path).json["reason"] is None
@@ -109,7 +111,7 @@ def test_deleting_works_without_room_and_is_remembered_in_the_end(cramped):
     (cramped.disk / "ballast").unlink()
     for box in boxes:
         client.delete(box)
-        assert wait_for(lambda: client.get(box).json["phase"] == "deleted")
+        wait_for(lambda: client.get(box).json["phase"] == "deleted")
     cramped.kill("front")
     for box in boxes:
         assert client.get(box).json["phase"] in ("deleted", "failed")
@@ -125,10 +127,10 @@ def test_a_front_that_is_killed_while_the_disk_is_full_comes_back(cramped):
     time.sleep(0.5)
     assert cramped.process.poll() is None
     (cramped.disk / "ballast").unlink()
-    assert wait_for(cramped.is_ready), cramped.log_text()
+    wait_for(cramped.is_ready, cramped.log_text)
     assert client.get(box).json["phase"] == "running"
     seen = counter.check_more()
-    assert wait_for(lambda: counter.check_more() > seen)
+    wait_for(lambda: counter.check_more() > seen)
     counter.check_all()
 
 
@@ -139,19 +141,19 @@ def test_a_database_that_cannot_be_opened_is_told_and_tried_again(cramped):
     for name in ("state.db", "state.db-wal", "state.db-shm"):
         os.chown(cramped.state / name, 0, 0)
     os.kill(cramped.front(), 9)
-    assert wait_for(lambda: "state.db" in cramped.log_text() or "database" in cramped.log_text()), cramped.log_text()
+    wait_for(lambda: "state.db" in cramped.log_text() or "database" in cramped.log_text(), cramped.log_text)
     assert cramped.process.poll() is None
     for name in ("state.db", "state.db-wal", "state.db-shm"):
         if (cramped.state / name).exists():
             os.chown(cramped.state / name, owner.st_uid, owner.st_gid)
-    assert wait_for(cramped.is_ready), cramped.log_text()
+    wait_for(cramped.is_ready, cramped.log_text)
     assert client.get(box).json["phase"] == "running"
 
 
 def test_a_state_that_is_read_only_is_refused_at_the_start(small_disk):
     (small_disk / "state").mkdir()
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
-    s = Server(state=small_disk / "state", expect_ready=False)
+    s = Server(state=small_disk / "state", ready=False)
     try:
         assert s.process.wait(20) == 125
         assert "Read-only file system" in s.log_text() and str(s.state) in s.log_text()
@@ -162,9 +164,9 @@ def test_a_state_that_is_read_only_is_refused_at_the_start(small_disk):
 def test_a_damaged_database_is_told(small_disk):
     (small_disk / "state").mkdir()
     (small_disk / "state" / "state.db").write_bytes(os.urandom(8192))
-    s = Server(state=small_disk / "state", expect_ready=False)
+    s = Server(state=small_disk / "state", ready=False)
     try:
-        assert wait_for(lambda: "state.db" in s.log_text() or "database" in s.log_text()), s.log_text()
+        wait_for(lambda: "state.db" in s.log_text() or "database" in s.log_text(), s.log_text)
         said = [json.loads(l)["message"] for l in s.log_text().splitlines() if l.startswith("{")]
         assert any("database" in m or "state.db" in m for m in said), said
     finally:

@@ -11,7 +11,10 @@ import time
 
 import pytest
 
-from support import amount, descriptors, lines, make_box, resident_bytes, run, wait_for
+from support.client import lines
+from support.processes import descriptors, resident_bytes
+from support.waiting import wait_for
+from traces import amount, make_box, run
 
 MIB = 1 << 20
 ROOMY = {"memory": "256M", "disk": "128M", "pids": 64}
@@ -37,7 +40,7 @@ def start(client, box, program):
     """A Python program in the background, once it has said that it is ready."""
     x = client.post(box + "/exec", {"argv": ["python3", "-c", program], "background": True}).json
     path = f"{box}/exec/{x['id']}"
-    assert wait_for(lambda: client.get(path).json["output_bytes"] > 0), client.get(path).json
+    wait_for(lambda: client.get(path).json["output_bytes"] > 0, lambda: client.get(path).json)
     return path
 
 
@@ -45,7 +48,7 @@ def gone_in_time(server, client, box):
     begin = time.monotonic()
     assert in_time(lambda: client.delete(box)).status == 204
     assert time.monotonic() - begin < 10
-    assert wait_for(lambda: not server.surplus()), server.surplus()
+    wait_for(lambda: not server.surplus(), lambda: server.surplus())
 
 
 # ---- a command that takes its output back ----
@@ -78,9 +81,9 @@ def test_a_command_that_takes_its_output_back_holds_up_nothing(alice, box):
     for _ in range(amount(20, 200)):
         x = alice.post(box + "/exec", {"argv": ["python3", "-c", TAKE_BACK], "background": True}).json
         path = f"{box}/exec/{x['id']}"
-        assert wait_for(lambda: told(path) == "through"), alice.get(path).json
+        wait_for(lambda: told(path) == "through", lambda: alice.get(path).json)
         alice.post(path + "/signal", {"signal": "KILL"})
-        assert wait_for(lambda: alice.get(path).json["state"] == "ended")
+        wait_for(lambda: alice.get(path).json["state"] == "ended")
 
 
 # ---- a box that is full ----
@@ -257,7 +260,7 @@ def test_a_transfer_through_the_end_of_its_box(server, alice, new_box, end):
         assert sent and (sent[0] is None or sent[0] >= 400)
     for response in (down, pack):
         response.connection.close()
-    assert wait_for(lambda: len(descriptors(server.front())) <= before + 4), descriptors(server.front())
+    wait_for(lambda: len(descriptors(server.front())) <= before + 4, lambda: descriptors(server.front()))
 
 
 # ---- a server in the box that is no server ----

@@ -11,7 +11,9 @@ import time
 
 import pytest
 
-from support import GONE, SMALL, Client, Server, amount, events, make_box, run, wait_for
+from support.client import Client, events
+from support.waiting import wait_for
+from traces import GONE, SMALL, Server, amount, make_box, run
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +29,7 @@ def test_a_box_ends_at_its_time_also_if_it_is_busy_or_paused(alice, new_box):
     alice.post(busy + "/exec", {"argv": ["sleep", "1000"], "background": True})
     assert alice.post(paused + "/pause").status == 200
     for box in (busy, paused):
-        assert wait_for(lambda: alice.get(box).json["phase"] == "deleted")
+        wait_for(lambda: alice.get(box).json["phase"] == "deleted")
         assert alice.get(box).json["reason"] == "ttl"
 
 
@@ -35,25 +37,25 @@ def test_a_time_that_was_made_longer_counts(alice, new_box):
     box = new_box(ttl=5)
     assert alice.patch(box, {"ttl": 3600}).status == 200
     other = new_box(ttl=5)
-    assert wait_for(lambda: alice.get(other).json["phase"] == "deleted")
+    wait_for(lambda: alice.get(other).json["phase"] == "deleted")
     assert alice.get(box).json["phase"] == "running"
     assert alice.patch(box, {"ttl": 1}).status == 200
-    assert wait_for(lambda: alice.get(box).json["phase"] == "deleted")
+    wait_for(lambda: alice.get(box).json["phase"] == "deleted")
 
 
 def test_an_idle_box_is_deleted_and_a_busy_one_is_not(alice, new_box):
     idle, busy = new_box(idle_timeout=1), new_box(idle_timeout=1)
     x = alice.post(busy + "/exec", {"argv": ["sleep", "1000"], "background": True}).json
-    assert wait_for(lambda: alice.get(idle).json["phase"] == "deleted")
+    wait_for(lambda: alice.get(idle).json["phase"] == "deleted")
     assert alice.get(idle).json["reason"] == "idle" and alice.get(busy).json["phase"] == "running"
     alice.delete(f"{busy}/exec/{x['id']}")
-    assert wait_for(lambda: alice.get(busy).json["phase"] == "deleted")
+    wait_for(lambda: alice.get(busy).json["phase"] == "deleted")
 
 
 def test_an_idle_box_that_is_to_be_paused_is_paused_again_and_again(alice, new_box):
     box = new_box(idle_timeout=1, on_idle="pause")
     for _ in range(2):
-        assert wait_for(lambda: alice.get(box).json["phase"] == "paused")
+        wait_for(lambda: alice.get(box).json["phase"] == "paused")
         assert alice.post(box + "/resume").json["phase"] == "running"
         assert run(alice, box, "echo awake")["stdout"] == "awake\n"
 
@@ -65,7 +67,7 @@ def test_timers_hold_over_a_restart_of_the_front():
         late, idle, long = make_box(client, ttl=2), make_box(client, idle_timeout=1), make_box(client, ttl=3600)
         s.kill("front")
         for box in (late, idle):
-            assert wait_for(lambda: client.get(box).json["phase"] == "deleted")
+            wait_for(lambda: client.get(box).json["phase"] == "deleted")
         assert client.get(long).json["phase"] == "running"
     finally:
         s.stop()
@@ -94,7 +96,7 @@ def test_what_is_kept_of_commands_is_bounded_and_what_is_forgotten_does_not_come
             assert s.rows("SELECT max(length(body)) FROM execs")[0][0] < 16384
             assert client.get(f"{box}/exec/{first}").status == 404 and s.logs() <= set(kept)
             s.kill("front")
-            assert wait_for(lambda: client.get(f"{box}/exec/{waits}").json["state"] == "running")
+            wait_for(lambda: client.get(f"{box}/exec/{waits}").json["state"] == "running")
         # Rows that an earlier server left are removed when they are read.
         with contextlib.closing(sqlite3.connect(f"{s.state}/state.db", timeout=60)) as db, db:
             db.execute("INSERT INTO execs (number, box, id, body, ended) VALUES (?, ?, ?, ?, ?)", old)
@@ -145,7 +147,7 @@ def test_changes_that_are_asked_for_together_do_not_pass_a_quota(strict):
         try:
             asked = [pool.submit(dave.patch, box, {"limits": {"memory": "150M"}}) for box in boxes]
             # The keeper does not answer now: only who is refused hears something.
-            assert wait_for(lambda: sum(a.done() for a in asked) == 2)
+            wait_for(lambda: sum(a.done() for a in asked) == 2)
         finally:
             os.kill(keeper, signal.SIGCONT)
     assert sorted(a.result().status for a in asked) == [200, 429, 429]
@@ -163,7 +165,7 @@ def test_a_host_that_became_smaller_than_its_promises_promises_nothing(tmp_path)
         box = make_box(client, limits={"memory": "128M", "disk": "16M", "cpus": 1}, requests={"memory": "128M", "cpus": 1})
         config.write_text("host:\n  memory: 96M\n  cpus: 0.5\n")
         s.kill("front")
-        assert wait_for(lambda: client.get(box).json["phase"] == "running")
+        wait_for(lambda: client.get(box).json["phase"] == "running")
         free = s.admin.get("/v1/info").json["free"]
         assert free["memory"] == 0 and free["cpus"] == 0
         for requests in ({"memory": "1M"}, {"cpus": 0.1}):
@@ -280,7 +282,7 @@ def test_pause_resume_delete_and_commands_all_at_once(server, alice):
         assert [d.status for d in deleted] == [204] * 4, deleted[0].body
         assert not [s for s in statuses if s[2] not in (200, 201, 202, 204, 404, 409, 503, 507)], statuses
         assert alice.get(box).json["phase"] == "deleted"
-    assert wait_for(lambda: not server.surplus()), server.surplus()
+    wait_for(lambda: not server.surplus(), lambda: server.surplus())
 
 
 def test_deleting_while_it_is_being_made(server, alice):
@@ -292,7 +294,7 @@ def test_deleting_while_it_is_being_made(server, alice):
         assert alice.delete(path).status == 204
         assert alice.delete(path).status == 204
         assert alice.get(path).json["phase"] == "deleted"
-    assert wait_for(lambda: not server.surplus()), server.surplus()
+    wait_for(lambda: not server.surplus(), lambda: server.surplus())
 
 
 def test_a_client_that_vanishes_while_its_box_is_made(server, alice):
@@ -303,10 +305,10 @@ def test_a_client_that_vanishes_while_its_box_is_made(server, alice):
         s.close()
     # It may be there or not; if it is, its owner finds it and can end it.
     list_them = lambda: [b for b in alice.get("/v1/boxes?label=vanished=yes&limit=100").json["boxes"] if b["phase"] not in GONE]
-    assert wait_for(lambda: all(b["phase"] == "running" for b in list_them()))
+    wait_for(lambda: all(b["phase"] == "running" for b in list_them()))
     for b in list_them():
         assert alice.delete("/v1/boxes/" + b["id"]).status == 204
-    assert wait_for(lambda: not list_them() and not server.surplus()), server.surplus()
+    wait_for(lambda: not list_them() and not server.surplus(), lambda: server.surplus())
 
 
 def test_a_command_that_starts_while_the_box_ends(alice):
@@ -338,7 +340,7 @@ def test_a_name_is_free_again_when_its_box_is_gone(alice):
 def test_a_server_that_is_there_already_is_not_replaced(server):
     second = None
     try:
-        second = Server("--socket", server.socket, expect_ready=False)
+        second = Server("--socket", server.socket, ready=False)
         assert second.process.wait(20) != 0
         assert "already" in second.log_text()
         assert Client(server.socket).get("/readyz").status == 200

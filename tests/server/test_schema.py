@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from support import Server, amount, make_box
+from traces import Server, amount, make_box
 
 # Streams never end, upgrades are no answers, a gateway's 502 is none of the server's failures, and there is no tar among what is generated.
 LEFT_OUT = ["/v1/events", "/v1/boxes/{id}/events", "/v1/boxes/{id}/exec/ws", "/v1/boxes/{id}/exec/{xid}/attach", "/v1/boxes/{id}/tunnel/{port}",

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from support import OTHER_UID, Server, make_box, run, wait_for
+from support.waiting import wait_for
+from traces import OTHER_UID, Server, make_box, run
 
 # Sends descriptors that nobody receives, until so many are on their way, and waits.
 FLIGHT = """
@@ -48,7 +49,7 @@ def test_descriptors_on_their_way_do_not_cost_the_front(flight):
     """More of them than the server may have: what needs descriptors is refused, everything else works, and afterwards that does, too."""
     server = Server(user=OTHER_UID, prepare=few)
     try:
-        alice = server.user()
+        alice = server.as_uid()
         box = make_box(alice, limits=None)
         front, keeper = server.front(), server.keeper()
         hog = flight(2500)
@@ -60,7 +61,7 @@ def test_descriptors_on_their_way_do_not_cost_the_front(flight):
         assert gone.status in (200, 204), gone.body
         assert server.is_ready() and (server.front(), server.keeper()) == (front, keeper)
         os.kill(front, signal.SIGKILL)      # the next one can be given its connection to the keeper only when they are fewer
-        assert wait_for(lambda: server.front() not in (None, front)), server.log_text()
+        wait_for(lambda: server.front() not in (None, front), server.log_text)
         hog.communicate()
         assert wait_for(server.is_ready) and server.keeper() == keeper, server.log_text()
         assert run(alice, make_box(alice, limits=None), "echo here")["stdout"] == "here\n"
@@ -71,7 +72,7 @@ def test_descriptors_on_their_way_do_not_cost_the_front(flight):
 def test_a_keeper_that_cannot_send_descriptors_keeps_its_front(flight):
     server = Server(user=OTHER_UID)
     try:
-        alice = server.user()
+        alice = server.as_uid()
         box = make_box(alice, limits=None)
         background = alice.post(box + "/exec", {"shell": "sleep 1000", "background": True})
         assert background.status == 202, background.body

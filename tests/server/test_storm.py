@@ -12,7 +12,10 @@ import time
 
 import pytest
 
-from support import GONE, POOL_SIZE, SMALL, Client, Counter, Server, all_boxes, amount, descendants, descriptors, make_box, processes, run, status_of, wait_for
+from support.client import Client
+from support.processes import descriptors, processes, status_of
+from support.waiting import wait_for
+from traces import GONE, POOL_SIZE, SMALL, Counter, Server, all_boxes, amount, descendants, make_box, run
 
 KILLS = int(os.environ.get("CARREL_KILLS", amount(40, 1000)))
 SEED = int(os.environ.get("CARREL_SEED", time.time_ns()))
@@ -94,7 +97,7 @@ def check_state(server):
     for _, box, phase, alive in boxes:
         shown = server.admin.get("/v1/boxes/" + box)
         if shown.status == 404 and not alive:       # the oldest of very many dead are forgotten meanwhile
-            assert wait_for(lambda: not server.rows(f"SELECT 1 FROM boxes WHERE id = '{box}'")), box
+            wait_for(lambda: not server.rows(f"SELECT 1 FROM boxes WHERE id = '{box}'"), lambda: box)
             continue
         assert shown.status == 200 and (shown.json["phase"] not in ("failed", "deleted")) == bool(alive), (box, phase, alive, shown.body)
     dead = {number for number, _, _, alive in boxes if not alive}
@@ -123,10 +126,10 @@ def nothing_is_left_of_the_last_keeper(server):
         seen[:] = server.orphans()
         seen[:] = [(p, who_runs([p])) for p in seen]        # as long as they are there to be described
         return not seen
-    assert wait_for(has_none, deadline_s=60), seen
+    wait_for(has_none, lambda: seen)
     pid = server.note_keeper()
     older = lambda: [leaf for leaf in server.leaves() if leaf.split("-")[2] != str(pid)]
-    assert wait_for(lambda: not older()), older()
+    wait_for(lambda: not older(), lambda: older())
 
 
 def settle(server, baseline):
@@ -136,19 +139,19 @@ def settle(server, baseline):
     for box in alive():
         answer = admin.delete("/v1/boxes/" + box["id"])
         assert answer.status in (204, 409), answer.body
-    assert wait_for(lambda: not alive()), alive()
+    wait_for(lambda: not alive(), lambda: alive())
     nothing_is_left_of_the_last_keeper(server)
-    assert wait_for(lambda: not server.surplus()), server.surplus()
+    wait_for(lambda: not server.surplus(), lambda: server.surplus())
     below = lambda: descendants(server.process.pid)
-    assert wait_for(lambda: len(below()) <= baseline["processes"]), who_runs(below())
+    wait_for(lambda: len(below()) <= baseline["processes"], lambda: who_runs(below()))
     assert server.mounts() == baseline["mounts"]
-    assert wait_for(lambda: not server.loops()), server.loops()
-    assert wait_for(lambda: server.files() == baseline["files"]), server.files() ^ baseline["files"]
+    wait_for(lambda: not server.loops(), lambda: server.loops())
+    wait_for(lambda: server.files() == baseline["files"], lambda: server.files() ^ baseline["files"])
     for who in (server.front(), server.keeper()):
         count = lambda: len(os.listdir(f"/proc/{who}/fd"))
-        assert wait_for(lambda: count() <= baseline["descriptors"], deadline_s=20), descriptors(who)
+        wait_for(lambda: count() <= baseline["descriptors"], lambda: descriptors(who), deadline_s=20)
     free = lambda: admin.get("/v1/info").json["free"]["memory"]
-    assert wait_for(lambda: free() == baseline["free"]), (free(), baseline["free"])
+    wait_for(lambda: free() == baseline["free"], lambda: (free(), baseline["free"]))
 
 
 def stalled(client, counter, server):
@@ -163,7 +166,7 @@ def take_baseline(server):
         box = make_box(server.admin, **body)
         run(server.admin, box, "true")
         server.admin.delete(box)
-    assert wait_for(lambda: len(server.inits()) == len(server.leaves()) == POOL_SIZE), (server.inits(), server.leaves())
+    wait_for(lambda: len(server.inits()) == len(server.leaves()) == POOL_SIZE, lambda: (server.inits(), server.leaves()))
     return {"processes": len(descendants(server.process.pid)), "mounts": server.mounts(), "files": server.files(), "free": server.admin.get("/v1/info").json["free"]["memory"],
             "descriptors": max(len(os.listdir(f"/proc/{p}/fd")) for p in (server.front(), server.keeper())) + 16}
 
@@ -191,19 +194,19 @@ class Keepsake:
             assert run(client, box, "echo still here")["stdout"] == "still here\n"
         self.check()
         seen = counter.check_more()
-        assert wait_for(lambda: counter.check_more() > seen), stalled(client, counter, server)
-        assert wait_for(lambda: client.get(counter.path).json["state"] == "running")
+        wait_for(lambda: counter.check_more() > seen, lambda: stalled(client, counter, server))
+        wait_for(lambda: client.get(counter.path).json["state"] == "running")
 
     def after_the_keeper(self, server):
         client = self.client
         # The front may have answered that it is ready just before it noticed.
-        assert wait_for(lambda: client.get(self.box).json["phase"] == "failed")
+        wait_for(lambda: client.get(self.box).json["phase"] == "failed")
         assert client.get(self.box).json["reason"] == "keeper_lost"
         self.counter.check_all()
         ended = client.get(self.counter.path).json
         assert ended["state"] == "ended" and (ended["outcome"] == "killed" or "the keeper" in ended["error"]["message"]), ended
         self.box, self.counter = None, None
-        assert wait_for(lambda: client.get(self.disk).json["phase"] == "stopped"), client.get(self.disk).json
+        wait_for(lambda: client.get(self.disk).json["phase"] == "stopped", lambda: client.get(self.disk).json)
         started = client.post(self.disk + "/start")
         assert started.status == 200, started.body
         self.check()
@@ -255,7 +258,7 @@ def test_the_output_of_a_command_is_whole_when_the_front_dies_in_the_middle_of_i
         stormy.kill("front")
         if client.get(path).json["state"] == "ended":
             break
-    assert wait_for(lambda: client.get(path).json["state"] == "ended", deadline_s=60)
+    wait_for(lambda: client.get(path).json["state"] == "ended")
     response = client.open("GET", path + "/output")
     got = {"stdout": "", "stderr": ""}
     for line in response:
@@ -275,10 +278,10 @@ def test_a_foreground_command_ends_with_the_front_that_ran_it(stormy):
     body = json.dumps({"argv": ["sleep", "1000"]})
     s.sendall(f"POST {box}/exec HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {client.token}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
     states = lambda: [x["state"] for x in client.get(box + "/exec").json["execs"]]
-    assert wait_for(lambda: states() == ["running"])
+    wait_for(lambda: states() == ["running"])
     stormy.kill("front")
-    assert wait_for(lambda: states() == ["ended"])
-    assert wait_for(lambda: client.get(box + "/usage").json["pids"] <= 3)
+    wait_for(lambda: states() == ["ended"])
+    wait_for(lambda: client.get(box + "/usage").json["pids"] <= 3)
     s.close()
 
 
@@ -294,7 +297,7 @@ def test_a_command_that_was_promised_is_not_lost_with_the_front(stormy):
         for s in asked:
             s.sendall(f"POST {box}/exec HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {client.token}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
         stored = lambda: stormy.rows("SELECT count(*) FROM execs")[0][0]
-        assert wait_for(lambda: stored() == len(asked)), stored()
+        wait_for(lambda: stored() == len(asked), lambda: stored())
         os.kill(stormy.front(), signal.SIGKILL)
     finally:
         os.kill(keeper, signal.SIGCONT)
@@ -307,11 +310,11 @@ def test_a_command_that_was_promised_is_not_lost_with_the_front(stormy):
         if answer.startswith(b"HTTP/1.1 202"):
             promised.append(json.loads(answer.split(b"\r\n\r\n", 1)[1])["id"])
         s.close()
-    assert wait_for(stormy.is_ready)
-    assert wait_for(lambda: {client.get(f"{box}/exec/{x}").json["state"] for x in promised} <= {"running"})
+    wait_for(stormy.is_ready)
+    wait_for(lambda: {client.get(f"{box}/exec/{x}").json["state"] for x in promised} <= {"running"})
     # The others run or say why not.
     everything = lambda: client.get(box + "/exec").json["execs"]
-    assert wait_for(lambda: all(x["state"] == "running" or x["state"] == "ended" and x["error"] for x in everything())), everything()
+    wait_for(lambda: all(x["state"] == "running" or x["state"] == "ended" and x["error"] for x in everything()), lambda: everything())
 
 
 def test_a_front_that_hangs_is_dropped_and_finds_everything_when_it_goes_on(stormy):
@@ -320,7 +323,7 @@ def test_a_front_that_hangs_is_dropped_and_finds_everything_when_it_goes_on(stor
     box = make_box(client, limits={"memory": "256M", "disk": "32M", "pids": 200})
     started = [client.post(box + "/exec", {"shell": f"read x; echo done {i}", "stdin": True, "background": True}).json["id"] for i in range(40)]
     get = lambda x: client.get(f"{box}/exec/{x}").json
-    assert wait_for(lambda: all(get(x)["state"] == "running" for x in started))
+    wait_for(lambda: all(get(x)["state"] == "running" for x in started))
     front, keeper = stormy.front(), stormy.keeper()
     os.kill(front, signal.SIGSTOP)
     try:
@@ -330,11 +333,11 @@ def test_a_front_that_hangs_is_dropped_and_finds_everything_when_it_goes_on(stor
             os.kill(p, signal.SIGTERM)
         # The keeper has dropped it when no end of its socket is connected any more.
         gone = lambda: not (descendants(keeper) & set(inside))
-        assert wait_for(gone), "they still run"
+        wait_for(gone, lambda: "they still run")
         time.sleep(7)       # longer than its patience; what it does then cannot be seen from outside
     finally:
         os.kill(front, signal.SIGCONT)
-    assert wait_for(lambda: all(get(x)["state"] == "ended" and get(x)["signal"] == signal.SIGTERM for x in started)), [get(x) for x in started]
+    wait_for(lambda: all(get(x)["state"] == "ended" and get(x)["signal"] == signal.SIGTERM for x in started), lambda: [get(x) for x in started])
     assert stormy.front() == front and stormy.keeper() == keeper
     assert run(client, box, "echo fine")["stdout"] == "fine\n"
     again = [client.post(box + "/exec", {"argv": ["true"], "background": True}).status for _ in range(50)]
@@ -352,7 +355,7 @@ def test_every_slot_is_free_again_after_the_front_died_with_file_helpers_open(st
     assert [x.status for x in started] == [202] * 64
     ids = [x.json["id"] for x in started]
     states = lambda: {x["id"]: x["state"] for x in client.get(box + "/exec").json["execs"]}
-    assert wait_for(lambda: all(states()[i] == "running" for i in ids)), states()
+    wait_for(lambda: all(states()[i] == "running" for i in ids), lambda: states())
 
 
 def test_a_supervisor_that_is_killed_takes_front_and_keeper_along(stormy):
@@ -364,8 +367,8 @@ def test_a_supervisor_that_is_killed_takes_front_and_keeper_along(stormy):
     os.kill(stormy.process.pid, signal.SIGKILL)
     stormy.process.wait()
     gone = lambda: not (baseline_own & {p for p, (_, state) in processes().items() if state not in "ZX"})
-    assert wait_for(gone), "front or keeper still run"
-    assert wait_for(lambda: not stormy.cgroups())
+    wait_for(gone, lambda: "front or keeper still run")
+    wait_for(lambda: not stormy.cgroups())
     stormy.start()
     shown = Client(stormy.tcp, client.token).get(box).json
     assert (shown["phase"], shown["reason"]) == ("failed", "keeper_lost")

@@ -5,7 +5,9 @@ import time
 
 import pytest
 
-from support import Client, Server, lines, make_box, run, wait_for
+from support.client import Client, lines
+from support.waiting import wait_for
+from traces import Server, make_box, run
 
 WAYS = [("GET", ""), ("PATCH", ""), ("DELETE", ""), ("POST", "/pause"), ("POST", "/resume"), ("POST", "/stop"), ("POST", "/start"), ("GET", "/usage"),
         ("GET", "/events"), ("POST", "/exec"), ("GET", "/exec"), ("GET", "/exec/ws"), ("GET", "/exec/{x}"), ("DELETE", "/exec/{x}"),
@@ -21,7 +23,7 @@ def pair(request, server):
     """(who owns the box, who attacks it)"""
     if request.param == "tokens":
         return server.token("owner"), server.token("attacker")
-    return server.user(), server.user(1002)
+    return server.as_uid(), server.as_uid(1002)
 
 
 @pytest.fixture
@@ -29,7 +31,7 @@ def theirs(pair):
     owner, _ = pair
     box = make_box(owner, name="their-box")
     x = owner.post(box + "/exec", {"shell": "echo secret; sleep 1000", "background": True}).json
-    assert wait_for(lambda: owner.get(f"{box}/exec/{x['id']}").json["output_bytes"])
+    wait_for(lambda: owner.get(f"{box}/exec/{x['id']}").json["output_bytes"])
     assert owner.put(box + "/files/tmp/secret", b"secret").status < 300
     yield box, x["id"]
     owner.delete(box)
@@ -48,7 +50,7 @@ def test_nobody_can_do_anything_with_another_ones_box(pair, theirs):
             never = attacker.ask(method, "/v1/boxes/baaaaaaaaaaaa" + way.replace("{x}", exec_id), BODIES.get(way))
             assert (never.status, never.code) == (answer.status, answer.code)
     assert owner.get(box).json == before
-    assert wait_for(lambda: owner.get(f"{box}/exec/{exec_id}").json["state"] == "running")
+    wait_for(lambda: owner.get(f"{box}/exec/{exec_id}").json["state"] == "running")
     assert owner.get(box + "/files/tmp/secret").body == b"secret"
 
 
@@ -133,7 +135,7 @@ def test_a_token_ends_when_it_is_revoked_and_at_its_time(server):
     kept.close()
     soon = server.token("alice", expires_in=5)
     assert soon.get("/v1/me").status == 200
-    assert wait_for(lambda: soon.get("/v1/me").status in (401, 403))
+    wait_for(lambda: soon.get("/v1/me").status in (401, 403))
 
 
 def test_guessing_tokens_finds_nothing_and_costs_the_others_nothing(server, alice):
@@ -218,7 +220,7 @@ def test_output_of_a_deleted_box_is_still_its_owners_alone(pair):
     box = make_box(owner)
     x = owner.post(box + "/exec", {"shell": "echo secret", "background": True}).json
     path = f"{box}/exec/{x['id']}"
-    assert wait_for(lambda: owner.get(path).json["state"] == "ended")
+    wait_for(lambda: owner.get(path).json["state"] == "ended")
     owner.delete(box)
     assert "".join(line.get("data", "") for line in lines(owner.open("GET", path + "/output"))) == "secret\n"
     assert attacker.get(path + "/output").status == 404

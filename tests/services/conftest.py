@@ -1,25 +1,15 @@
 """A private server, and services in boxes of it. The interpreter is the system's: a worker needs the standard library only."""
 import concurrent.futures
-import http.client
-import importlib.util
 import json
 import os
 import pathlib
-import sys
 import textwrap
 
 import pytest
 
-HERE = pathlib.Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "api"))
-spec = importlib.util.spec_from_file_location("api_support", HERE.parent / "api/conftest.py")
-api = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(api)
-import client  # noqa: E402
+from support.server import Server, limits
 
-client.TIMEOUT_S = 120
-wait_for = api.wait_for
-BUILD = api.BUILD
+HERE = pathlib.Path(__file__).parent
 PYTHON = os.environ.get("SERVICE_PYTHON", "/usr/bin/python3")
 INLET = ("127.0.0.1", 807)
 
@@ -90,24 +80,24 @@ class Service:
 def server():
     if os.geteuid() != 0:
         pytest.skip("the server of these tests runs as root")
-    s = api.Server("--set", "limits.memory=16G", "--set", f"templates.python.python={PYTHON}")
+    s = Server("--set", "limits.memory=16G", "--set", f"templates.python.python={PYTHON}")
     yield s
     s.stop()
 
 
 @pytest.fixture(scope="session")
 def admin(server):
-    return api.Client(server.socket)
+    return server.admin
 
 
 @pytest.fixture(scope="session")
-def alice(server, admin):
-    return api.token(server, admin, "alice")
+def alice(server):
+    return server.token("alice")
 
 
 @pytest.fixture(scope="session")
-def bob(server, admin):
-    return api.token(server, admin, "bob")
+def bob(server):
+    return server.token("bob")
 
 
 @pytest.fixture
@@ -115,7 +105,7 @@ def make_box(alice):
     made = []
 
     def make(client=alice, **body):
-        answer = client.post("/v1/boxes", {"template": "python", "limits": {"memory": "256M", "pids": 64}, **body})
+        answer = client.post("/v1/boxes", {"template": "python", "limits": limits(memory="256M", pids=64), **body})
         assert answer.status == 201, answer.body
         made.append((client, answer.json["id"]))
         return answer.json["id"]

@@ -2,13 +2,13 @@
 import concurrent.futures
 import os
 import signal
-import subprocess
 import threading
 import time
 
 import pytest
 
-from conftest import PYTHON, wait_for
+from support.client import Client
+from support.waiting import wait_for
 
 WORK = """
 import asyncio, os, signal, subprocess, sys, time
@@ -100,7 +100,7 @@ def test_a_timeout_interrupts_the_function_and_the_worker_lives(work):
     assert answer.status == 504
     assert work.ask("forever", timeout=0.3).status == 504
     # The loop of async functions has a thread of its own, so the end may come after the answer.
-    assert wait_for(lambda: work.call("look") == ["begin", "end", "spin", "async begin", "async end"])
+    wait_for(lambda: work.call("look") == ["begin", "end", "spin", "async begin", "async end"])
     assert work.call("pid") == before
 
 
@@ -115,7 +115,7 @@ def test_a_caller_that_goes_interrupts_the_function(work):
 
 def test_one_that_waits_and_whose_caller_goes_never_runs(work, pool):
     first = pool.submit(work.ask, "nap", 1)
-    assert wait_for(lambda: work.show()["calls_running"] == 1)
+    wait_for(lambda: work.show()["calls_running"] == 1)
     assert work.ask("nap", 1, timeout=0.1).status == 504
     assert first.result().json["result"] == "slept"
     assert work.call("look") == ["begin", "end"]
@@ -148,7 +148,7 @@ def test_a_worker_that_runs_out_of_memory_is_told_so(create):
 def test_a_worker_that_dies_again_and_again_is_given_up_until_a_restart(work):
     for _ in range(6):
         assert work.ask("die").status == 502
-    assert wait_for(lambda: work.state() == "dead")
+    wait_for(lambda: work.state() == "dead")
     answer = work.ask("echo", 1)
     assert answer.status == 409 and "status 7" in answer.json["error"]["message"]
     assert work.client.post(work.path + "/restart").status == 200
@@ -157,9 +157,9 @@ def test_a_worker_that_dies_again_and_again_is_given_up_until_a_restart(work):
 
 def test_what_waits_outlives_the_worker(work, pool):
     first = pool.submit(work.ask, "nap", 1000)
-    assert wait_for(lambda: work.show()["calls_running"] == 1)
+    wait_for(lambda: work.show()["calls_running"] == 1)
     second = pool.submit(work.ask, "echo", 5)
-    assert wait_for(lambda: work.show()["calls_running"] == 2)
+    wait_for(lambda: work.show()["calls_running"] == 2)
     answer = work.client.post(work.path + "/restart")
     assert answer.status == 200 and answer.json["state"] == "ready"
     assert first.result().status == 502
@@ -191,13 +191,13 @@ def test_the_queue_is_bounded(work, admin):
             s.connect(admin.where)
             s.sendall(head + body)
             sockets.append(s)
-        assert wait_for(lambda: work.show()["calls_running"] == 4096)
+        wait_for(lambda: work.show()["calls_running"] == 4096)
         answer = work.ask("echo", 1)
         assert (answer.status, answer.code) == (429, "too_many")
     finally:
         for s in reversed(sockets):
             s.close()
-    assert wait_for(lambda: work.show()["calls_running"] == 0)
+    wait_for(lambda: work.show()["calls_running"] == 0)
     seen = work.call("look")
     assert seen.count("begin") == seen.count("end") < 100       # what waited was dropped, not run
 
@@ -214,7 +214,7 @@ def test_the_log_says_who_called_what_and_no_values(work):
 def test_a_slow_reader_does_not_hold_the_service_up(create, alice):
     s = create("@expose\ndef flood():\n    for i in range(40000): print('x' * 1000)\n    return 'done'\n@expose\ndef echo(v): return v\n")
     response = s.open("flood")
-    assert wait_for(lambda: s.show()["calls_running"] == 0)
+    wait_for(lambda: s.show()["calls_running"] == 0)
     assert s.call("echo", 1) == 1
     lines = response.read().splitlines()
     response.connection.close()
@@ -228,23 +228,22 @@ def test_a_service_survives_the_front(work, server, grant, box, run):
     grant(work, box=box, functions=["pid"])
     before = work.call("pid")
     os.kill(server.front_pid(), signal.SIGKILL)
-    assert wait_for(server.is_ready)
-    assert wait_for(lambda: work.state() == "ready")
+    wait_for(server.is_ready)
+    wait_for(lambda: work.state() == "ready")
     assert work.call("pid") == before
     assert run(box, "print(json.dumps(call('pid')))") == [200, {"ok": True, "result": before}]
-    import conftest
-    holder = conftest.api.Client(("127.0.0.1", server.port), token)
+    holder = Client(server.tcp, token)
     assert holder.post("/v1/grant/call", {"function": "pid"}).json == {"ok": True, "result": before}
 
 
 def test_a_call_that_the_front_left_behind_is_interrupted(work, server, pool):
     before = work.call("pid")
     call = pool.submit(work.ask, "nap", 1000)
-    assert wait_for(lambda: work.show()["calls_running"] == 1)
+    wait_for(lambda: work.show()["calls_running"] == 1)
     os.kill(server.front_pid(), signal.SIGKILL)
     with pytest.raises(Exception):
         call.result()
-    assert wait_for(server.is_ready)
+    wait_for(server.is_ready)
     assert work.call("look")[-1] == "end" and work.call("pid") == before
 
 
@@ -252,7 +251,7 @@ def test_a_service_with_secrets_that_dies_after_a_restart_says_why_it_is_not_rep
     s = create(WORK, secrets={"KEY": "value"})
     assert s.ask("die").status == 502 and s.call("echo", 1) == 1      # this front has them
     os.kill(server.front_pid(), signal.SIGKILL)
-    assert wait_for(server.is_ready)
+    wait_for(server.is_ready)
     assert wait_for(lambda: s.state() == "ready") and s.call("echo", 1) == 1
     assert s.ask("die").status == 502
     assert wait_for(lambda: s.state() == "dead") and "secrets" in s.show()["reason"]
@@ -261,4 +260,4 @@ def test_a_service_with_secrets_that_dies_after_a_restart_says_why_it_is_not_rep
 def test_a_service_dies_with_its_box(create, box, alice):
     s = create(WORK, box=box)
     alice.delete("/v1/boxes/" + box)
-    assert wait_for(lambda: alice.get(s.path).status == 404)
+    wait_for(lambda: alice.get(s.path).status == 404)

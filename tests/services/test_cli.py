@@ -4,7 +4,8 @@ import subprocess
 
 import pytest
 
-import conftest
+from support import BUILD
+from support.client import Client
 
 CODE = """
 @expose
@@ -21,7 +22,7 @@ def fail(): raise ValueError("no")
 @pytest.fixture
 def carrel(server):
     def carrel(*arguments, status=0):
-        done = subprocess.run([conftest.BUILD / "carrel", *arguments, "--url", "unix:" + server.socket], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([BUILD / "carrel", *arguments, "--url", "unix:" + server.socket], capture_output=True, text=True, timeout=120)
         assert done.returncode == status, (done.stdout, done.stderr)
         return done
 
@@ -42,7 +43,7 @@ def test_a_service_from_its_making_to_its_end(carrel, tmp_path, server, admin):
         assert "must be an integer" in carrel("service", "call", "cli-calc", "add", "x", status=125).stderr
         assert "there is no function" in carrel("service", "call", "cli-calc", "nope", status=125).stderr
         token = carrel("grant", "create", "cli-calc", "add", "--expires", "1h", "--max-calls", "1").stdout.strip()
-        holder = conftest.api.Client(("127.0.0.1", server.port), token)
+        holder = Client(server.tcp, token)
         assert holder.post("/v1/grant/call", {"function": "add", "args": [1]}).json["result"] == 2
         listed = json.loads(carrel("grant", "ls", "--json").stdout)
         mine = [g for g in listed if g["service"] == "cli-calc"]

@@ -3,6 +3,8 @@ import json
 
 import pytest
 
+from support.waiting import wait_for
+
 KINDS = """
 import dataclasses, enum, typing
 from typing import Optional, Union, Literal, List, Dict, Tuple, TypedDict
@@ -259,8 +261,7 @@ def test_an_interface_that_cannot_be_loaded_says_why_and_leaves_nothing(create, 
     error = failed(create, "while True:\n    pass\n", load_timeout=1)
     assert error["details"]["type"] == "TimeoutError" and error["details"]["line"] in (1, 2)
     assert not [s for s in alice.get("/v1/services").json["services"] if s["name"] not in ("kinds", "results")]
-    from conftest import wait_for
-    assert wait_for(lambda: len([b for b in alice.get("/v1/boxes").json["boxes"]]) <= boxes)
+    wait_for(lambda: len([b for b in alice.get("/v1/boxes").json["boxes"]]) <= boxes)
 
 
 def test_an_interface_that_does_not_heed_the_interrupt_is_ended(create):
@@ -320,11 +321,10 @@ def test_several_services_share_a_box_and_one_goes_without_the_other(create, box
 
 
 def test_a_box_that_was_made_for_a_service_goes_with_it(create, alice):
-    from conftest import wait_for
     s = create("@expose\ndef f(): pass\n", settings={"limits": {"memory": "128M"}})
     assert alice.get("/v1/boxes/" + s.shown["box"]).json["limits"]["memory"] == 128 << 20
     assert alice.delete(s.path).status == 204
-    assert wait_for(lambda: alice.get("/v1/boxes/" + s.shown["box"]).json["phase"] == "deleted")
+    wait_for(lambda: alice.get("/v1/boxes/" + s.shown["box"]).json["phase"] == "deleted")
 
 
 @pytest.mark.parametrize("body, words", [

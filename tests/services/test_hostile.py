@@ -5,8 +5,10 @@ import socket
 
 import pytest
 
-import conftest
-from conftest import wait_for
+from conftest import PYTHON
+from support.client import Client
+from support.server import Server
+from support.waiting import wait_for
 
 MIB = 1 << 20
 
@@ -21,7 +23,7 @@ def test_a_service_with_the_id_of_another_as_its_name_gets_nothing_of_it(create,
     os.kill(server.front_pid(), signal.SIGKILL)
     assert wait_for(server.is_ready) and wait_for(lambda: victim.state() == "ready")
     assert victim.show()["restarts"] == 0
-    holder = conftest.api.Client(("127.0.0.1", server.port), token)
+    holder = Client(server.tcp, token)
     assert holder.post("/v1/grant/call", {"function": "who"}).json == {"ok": True, "result": "alice"}
     assert admin.get("/v1/services/" + victim.shown["id"]).json["owner"] == "alice"
 
@@ -38,7 +40,7 @@ def f(): pass
 @pytest.mark.parametrize("streaming", [False, True])
 def test_who_waits_for_a_service_that_is_deleted_is_told(alice, pool, streaming):
     waiting = pool.submit(alice.ask, "POST", "/v1/services", {"name": "slow", "code": LOADING}, {"Accept": "application/x-ndjson"} if streaming else {})
-    assert wait_for(lambda: alice.get("/v1/services/slow").status == 200)
+    wait_for(lambda: alice.get("/v1/services/slow").status == 200)
     assert alice.delete("/v1/services/slow").status == 204
     answer = waiting.result(30)
     assert "deleted" in str(answer.body) and (answer.status == 422 or streaming)
@@ -47,7 +49,7 @@ def test_who_waits_for_a_service_that_is_deleted_is_told(alice, pool, streaming)
 def test_who_waits_for_a_restart_of_a_service_that_is_deleted_is_told(create, alice, pool):
     s = create("import os, time\nif os.path.exists('again'): time.sleep(1000)\nopen('again', 'w')\n@expose\ndef f(): pass\n")
     waiting = pool.submit(alice.post, s.path + "/restart")
-    assert wait_for(lambda: s.state() == "loading")
+    wait_for(lambda: s.state() == "loading")
     assert alice.delete(s.path).status == 204
     assert waiting.result(30).status == 422
 
@@ -110,9 +112,9 @@ def test_what_services_keep_is_charged():
     """Their files are in the front's memory, and that has a bound for each identity."""
     if os.geteuid() != 0:
         pytest.skip("the server of these tests runs as root")
-    server = conftest.api.Server("--set", "quota.buffers=16M", "--set", f"templates.python.python={conftest.PYTHON}")
+    server = Server("--set", "quota.buffers=16M", "--set", f"templates.python.python={PYTHON}")
     try:
-        root = conftest.api.Client(server.socket)
+        root = server.admin
         box = root.post("/v1/boxes", {"template": "python"}).json["id"]
         code = "@expose\ndef f(): pass\n" + "#" * (4 * MIB - 100)
         told = [root.post("/v1/services", {"name": f"heavy{i}", "code": code, "box": box}) for i in range(4)]
@@ -130,10 +132,10 @@ def test_what_is_kept_for_the_holders_of_grants_is_their_owners():
     """Each of a thousand grants would have a bound of its own else."""
     if os.geteuid() != 0:
         pytest.skip("the server of these tests runs as root")
-    server = conftest.api.Server("--set", "quota.buffers=16M", "--set", f"templates.python.python={conftest.PYTHON}")
+    server = Server("--set", "quota.buffers=16M", "--set", f"templates.python.python={PYTHON}")
     held = []
     try:
-        root = conftest.api.Client(server.socket)
+        root = server.admin
         assert root.post("/v1/services", {"name": "s", "code": "@expose\ndef f(x): pass\n"}).status == 201
         for _ in range(2):
             token = root.post("/v1/grants", {"service": "s"}).json["token"]

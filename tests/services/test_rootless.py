@@ -1,42 +1,33 @@
 """The same as an ordinary user, without root anywhere."""
-import importlib.util
 import json
-import os
 import shutil
 import textwrap
 
 import pytest
 
-import conftest
-
-spec = importlib.util.spec_from_file_location("cli_server", conftest.HERE.parent / "cli/server.py")
-cli = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(cli)
+from conftest import ASK, PYTHON
+from support import BUILD
+from support.server import Server
+from support.users import ORDINARY
 
 
 @pytest.fixture(scope="module")
-def mine():
+def mine(programs):
     """A user's own server."""
-    if os.geteuid() != 0:
-        pytest.skip("root is needed to become another user")
-    cli.make_user()
-    place = cli.programs()
-    shutil.copytree(conftest.BUILD / "guest", place / "guest")
-    server = cli.Server(place, cli.USER, ("--set", f"templates.python.python={conftest.PYTHON}"))
+    shutil.copytree(BUILD / "guest", programs / "guest")
+    server = Server("--set", f"templates.python.python={PYTHON}", user=ORDINARY, place=programs)
     yield server
-    server.end()
-    shutil.rmtree(place)
+    server.stop()
 
 
 def ask(server, method, path, body=None, expect=None):
-    status, answer = server.request(method, path, body)[:2]
-    answer = json.loads(answer) if isinstance(answer, (bytes, str)) and answer else answer
-    assert expect is None or status == expect, (status, answer, server.log())
+    status, answer = server.request(method, path, body)
+    assert expect is None or status == expect, (status, answer, server.log_text())
     return answer
 
 
 def run(server, box, code):
-    shown = ask(server, "POST", f"/v1/boxes/{box}/exec", {"argv": [conftest.PYTHON, "-c", conftest.ASK + textwrap.dedent(code)]}, 200)
+    shown = ask(server, "POST", f"/v1/boxes/{box}/exec", {"argv": [PYTHON, "-c", ASK + textwrap.dedent(code)]}, 200)
     assert shown["exit_code"] == 0, shown
     return json.loads(shown["stdout"])
 
@@ -59,7 +50,7 @@ try: s.bind(("127.0.0.1", 807)); print("1")
 except OSError: print("0")
 """) == 0
     pid = ask(mine, "POST", "/v1/services/mine/call", {"function": "pid"}, 200)["result"]
-    mine.kill_front()
+    mine.kill("front")
     assert run(mine, box, "print(json.dumps(call('echo', 3)[1]['result']))") == 3
     assert ask(mine, "POST", "/v1/services/mine/call", {"function": "pid"}, 200)["result"] == pid
     for one in (box, other):

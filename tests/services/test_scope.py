@@ -1,8 +1,8 @@
 """Scope as an attack: what somebody who holds a grant, or none, can do."""
 import pytest
 
-import conftest
-from conftest import wait_for
+from support.client import Client
+from support.waiting import wait_for
 
 FUNCTIONS = """
 calls = 0
@@ -19,7 +19,7 @@ def service(create):
 
 
 def holder(server, token):
-    return conftest.api.Client(("127.0.0.1", server.port), token)
+    return Client(server.tcp, token)
 
 
 def test_a_box_without_a_grant_has_no_inlet(service, box, run):
@@ -83,7 +83,7 @@ def test_a_token_calls_what_is_granted_and_nothing_else(service, grant, server, 
 
 def test_a_grants_token_over_the_unix_socket_is_no_more_than_that(service, grant, server):
     token = grant(service, functions=["allowed"])["token"]
-    h = conftest.api.Client(server.socket, token)
+    h = Client(server.socket, token)
     assert h.post("/v1/grant/call", {"function": "allowed", "args": [5]}).json["result"] == 5
     assert h.post("/v1/grant/call", {"function": "forbidden"}).status == 404
 
@@ -93,9 +93,9 @@ def test_a_grant_that_has_expired_or_is_used_up_or_was_deleted_is_worth_nothing(
     h = holder(server, made["token"])
     assert [h.post("/v1/grant/call", {"function": "allowed"}).status for _ in range(3)] == [200, 200, 403]
     short = holder(server, grant(service, expires_in=0.5)["token"])
-    assert wait_for(lambda: short.post("/v1/grant/call", {"function": "allowed"}).status == 403)
+    wait_for(lambda: short.post("/v1/grant/call", {"function": "allowed"}).status == 403)
     grant(service, box=box, expires_in=0.5)
-    assert wait_for(lambda: run(box, "print(json.dumps(call('allowed')[0]))") == 403)
+    wait_for(lambda: run(box, "print(json.dumps(call('allowed')[0]))") == 403)
     made = grant(service)
     h = holder(server, made["token"])
     assert h.post("/v1/grant/call", {"function": "allowed"}).status == 200
@@ -179,7 +179,7 @@ def revive(s):
         if answer.status == 409:        # it died too often
             s.client.post(s.path + "/restart")
         return answer.status == 200
-    assert wait_for(is_fine), s.show()
+    wait_for(is_fine, lambda: s.show())
 
 
 def test_a_hostile_interface_gets_nothing_but_its_own_end(create, alice):

@@ -1,72 +1,25 @@
 """Stop and start through the server: what a caller sees, and what survives the death of front and keeper."""
-import http.client
-import json
 import os
 import pathlib
-import shutil
-import signal
-import socket
-import subprocess
-import tempfile
 import time
 
 import pytest
 
-BUILD = pathlib.Path(os.environ.get("CARREL_BUILD", pathlib.Path(__file__).parents[2] / "build"))
+from support.server import Server as Plain
+from support.waiting import wait_for
+
 MB = 1 << 20
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0 or not os.access("/dev/loop-control", os.R_OK), reason="needs root and loop devices")
 
 
-def wait_for(what, deadline_s=60):
-    end = time.monotonic() + deadline_s
-    while not (result := what()):
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
-    return result
-
-
-class Connection(http.client.HTTPConnection):
-    def __init__(self, path):
-        super().__init__("localhost", timeout=120)
-        self.path = path
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(120)
-        self.sock.connect(self.path)
-
-
-class Server:
+class Server(Plain):
     def __init__(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="carrel-store-", dir="/var/tmp"))
-        self.folder.chmod(0o755)
-        self.socket = str(self.folder / "api.sock")
-        self.stores = self.folder / "state" / "stores"
-        self.log = open(self.folder / "log", "wb")
-        self.begin()
-
-    def begin(self):
-        self.process = subprocess.Popen([BUILD / "carrel-server", "serve", "--socket", self.socket, "--state", self.folder / "state",
-                                         "--run", self.folder / "run", "--set", "limits.disk=100000G", "--set", "host.memory=2G"], stdout=self.log, stderr=self.log)
-        wait_for(self.is_ready)
-
-    def is_ready(self):
-        assert self.process.poll() is None, (self.folder / "log").read_text()
-        try:
-            return self.ask("GET", "/readyz")[0] == 200
-        except OSError:
-            return False
+        super().__init__("--set", "limits.disk=100000G", "--set", "host.memory=2G", folder="/var/tmp")
+        self.stores = self.state / "stores"
 
     def ask(self, method, path, body=None):
-        c = Connection(self.socket)
-        try:
-            c.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"} if body is not None else {})
-            r = c.getresponse()
-            text = r.read()
-            return r.status, json.loads(text) if text else None
-        finally:
-            c.close()
+        return self.request(method, path, body)
 
     def must(self, method, path, body=None):
         status, answer = self.ask(method, path, body)
@@ -88,39 +41,25 @@ class Server:
     def images(self):
         return sorted(p.name for p in self.stores.iterdir())
 
-    def child(self, name):
-        """The pid of the server's own child of this kind."""
-        for entry in pathlib.Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
-            try:
-                status = (entry / "status").read_text()
-                args = (entry / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if f"\nPPid:\t{self.process.pid}\n" in status and name.encode() in args[:2]:
-                return int(entry.name)
-        return None
-
     def losses(self):
         return (self.folder / "log").read_text().count("the keeper is gone")
 
     def kill(self, name):
-        old, before = wait_for(lambda: self.child(name)), self.losses()
-        os.kill(old, signal.SIGKILL)
-        wait_for(lambda: self.child(name) not in (None, old))
+        before = self.losses()
+        super().kill(name)
         # A child that was being born holds the link open for a moment; until then the front knows of nothing.
         wait_for(lambda: name != "keeper" or self.losses() > before)
         wait_for(self.is_ready)
 
     def end(self):
-        self.process.send_signal(signal.SIGTERM)
+        """It ends, and what it keeps stays."""
+        self.process.terminate()
         assert self.process.wait(60) == 0
 
     def remove(self):
         self.end()
         wait_for(lambda: not loops(self.folder))
-        shutil.rmtree(self.folder)
+        self.stop()
 
 
 def loops(folder):
@@ -254,7 +193,7 @@ def test_the_whole_server_can_be_restarted(server):
     box = server.create()
     server.sh(box, "echo kept >~/f")
     server.end()
-    server.begin()
+    server.start()
     assert server.box(box)["phase"] == "stopped"
     server.must("POST", f"/v1/boxes/{box}/start")
     assert server.sh(box, "cat ~/f") == "kept\n"
@@ -279,7 +218,7 @@ def test_kill_in_the_middle_of_stop_and_start(server, name):
     server.sh(box, "echo kept >~/f; sync ~/f")
     for i in range(12):
         action = "stop" if server.box(box)["phase"] == "running" else "start"
-        c = Connection(server.socket)
+        c = server.admin.connection()
         c.request("POST", f"/v1/boxes/{box}/{action}")
         time.sleep(i * 0.004)       # other moments are to be met
         server.kill(name)

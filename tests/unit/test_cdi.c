@@ -91,7 +91,8 @@ static void test_json_is_read(void **state)
 static void test_what_cannot_be_held_is_the_device_s_fault_alone(void **state)
 {
     static const char *const edits[][2] = {
-        { "hooks: [{hookName: createContainer, path: /usr/bin/nvidia-ctk}]", "hook createContainer (/usr/bin/nvidia-ctk)" },
+        { "hooks: [{hookName: createContainer, path: /usr/bin/nvidia-ctk}]",
+          "hook createContainer (/usr/bin/nvidia-ctk)" },
         { "mounts: [{hostPath: /a, containerPath: /b, options: [rw]}]", "/a for writing" },
         { "mounts: [{hostPath: /a, containerPath: /dev/shm}]", "/dev/shm" },
         { "additionalGids: [44]", "additionalGids" },

@@ -22,6 +22,7 @@ static ssize_t hasty_recvmsg(int fd, struct msghdr *message, int flags)
 }
 
 #define recvmsg hasty_recvmsg
+#include "../../src/base/fdpass.c"
 #include "../../src/box/link.c"
 #undef recvmsg
 

@@ -124,46 +124,17 @@ int family_fork(struct box *box, struct payload *ret, struct err *e)
 /* A word of the child, or of the helper before it, and who said it. 1, 0 if there is none, -errno. */
 static int listen_to(int link, struct note *note, pid_t *ret_pid)
 {
-    union {
-        struct cmsghdr header;
-        char           space[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(sizeof(int))];
-    } control;
-    struct iovec part = { .iov_base = note, .iov_len = sizeof *note };
-    struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control
-    };
-    ssize_t n = 0;
+    struct fdpass passed;
+    ssize_t n = link_receive_message(link, note, sizeof *note, &passed);
 
     *ret_pid = 0;
-    /* As in link.c: an end may be told before the last word, and a reset before all of them. */
-    for (int i = 0; i < 2 && n == 0; i++) {
-        message.msg_controllen = sizeof control;
-        while ((n = recvmsg(link, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)) < 0 &&
-               (errno == EINTR || errno == ECONNRESET))
-            ;
-        if (n < 0 && errno == EAGAIN)
-            return i == 0 ? 0 : -EPIPE;
-    }
     if (n < 0)
-        return -errno;
-    for (struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&message) : NULL; c; c = CMSG_NXTHDR(&message, c)) {
-        struct ucred who;
-        if (c->cmsg_level != SOL_SOCKET)
-            continue;
-        if (c->cmsg_type == SCM_CREDENTIALS) {
-            memcpy(&who, CMSG_DATA(c), sizeof who);
-            *ret_pid = who.pid;
-        } else if (c->cmsg_type == SCM_RIGHTS) {
-            int fds[sizeof control / sizeof(int)];
-            size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-            memcpy(fds, CMSG_DATA(c), count * sizeof(int));
-            for (size_t i = 0; i < count; i++)
-                fd_close(fds[i]);
-        }
-    }
+        return n == -EAGAIN ? 0 : (int)n;
+    (void)!fdpass_take(&passed, NULL, 0);
+    *ret_pid = passed.sender;
     if (n == 0)
         return -EPIPE;
-    return (size_t)n == sizeof *note && !(message.msg_flags & MSG_TRUNC) ? 1 : -EPROTO;
+    return (size_t)n == sizeof *note && !passed.cut ? 1 : -EPROTO;
 }
 
 /* Where a process can only be born into its cgroup, or moved by us. */

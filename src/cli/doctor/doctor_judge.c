@@ -301,7 +301,8 @@ static void judge_devices(struct doctor *d)
     struct doctor_row *row = add(d, host, "devices (CDI)", is_whole ? DOCTOR_OK : DOCTOR_LIMITED);
 
     if (v->n == 0)
-        SAY(row->found, "none for boxes: no specification in /etc/cdi or /var/run/cdi%s", is_whole ? "" : " can be used");
+        SAY(row->found, "none for boxes: no specification in /etc/cdi or /var/run/cdi%s",
+            is_whole ? "" : " can be used");
     else
         SAY(row->found, "%u for boxes: %s", v->n, v->names);
     if (!is_whole) {

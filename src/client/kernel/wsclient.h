@@ -7,13 +7,13 @@
 
 #include "base/buf.h"
 #include "client/wire/exchange.h"
+#include "http/wsframe.h"
 
 enum { WSCLIENT_MOST = 80 << 20 };
 
 struct wsclient {
     struct exchange *x;         /* owned; its fd is to be polled */
-    struct buf       in;        /* frames as they come */
-    struct buf       message;   /* the frames of an unfinished message */
+    struct wsreader  reader;    /* what came of an unfinished message */
     struct buf       out;       /* to be written */
     bool             closed;    /* the server has said so, or is gone */
 };

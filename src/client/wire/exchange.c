@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/fdpass.h"
 #include "client/wire/heed.h"
 
 enum { HEAD_OUT_MAX = 64 << 10 };
@@ -56,26 +57,6 @@ static int send_all(struct exchange *x, const char *data, size_t size)
     return 0;
 }
 
-/* The head's first byte carries the descriptors. */
-static int send_fds(struct exchange *x, const char *data, const int *fds, size_t n)
-{
-    union {
-        struct cmsghdr header;
-        char           space[CMSG_SPACE(EXCHANGE_FDS * sizeof(int))];
-    } control = { 0 };
-    struct iovec part = { .iov_base = (void *)(uintptr_t)data, .iov_len = 1 };
-    struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_SPACE(n * sizeof(int))
-    };
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(n * sizeof(int));
-    memcpy(CMSG_DATA(header), fds, n * sizeof(int));
-    return sendmsg(x->fd, &message, MSG_NOSIGNAL) < 0 ? -errno : 0;
-}
-
 int exchange_open(struct exchange *x, const struct server *s, const char *method, const char *target,
                   const char *fields, int64_t body_size, struct err *e)
 {
@@ -116,8 +97,8 @@ int exchange_open_with(struct exchange *x, const struct server *s, const char *m
     buf_add_text(&head, "\r\n");
     int r = buf_error(&head) == 0 && n_fds <= EXCHANGE_FDS ? 0 : -EFBIG;
     if (r == 0 && n_fds)
-        r = send_fds(x, head.data, fds, n_fds);
-    if (r == 0)
+        r = (int)fdpass_send(x->fd, head.data, 1, fds, n_fds, 0);       /* the first byte carries them */
+    if (r >= 0)
         r = send_all(x, head.data + (n_fds > 0), head.length - (n_fds > 0));
     buf_done(&head);
     if (r < 0 && r != -EPIPE) {

@@ -222,10 +222,16 @@ static void on_stall(struct loop_timer *t)
 
 /* ---- from the client ---- */
 
+/* The parent of what is answered; as the kernel gets it, too. */
+static char *header_of(const struct client_message *p)
+{
+    return strndup(p->part[PART_HEADER].iov_base, p->part[PART_HEADER].iov_len);
+}
+
 /* An answer to the one who asked. */
 static void reply_own(struct connection *conn, const struct client_message *p, const char *type, json_t *content)
 {
-    AUTO_FREE char *header = json_dumps(p->header, JSON_COMPACT);
+    AUTO_FREE char *header = header_of(p);
     struct kernel_message *m = message_make(p->channel, type, header, content);
 
     if (m && conn->back)
@@ -267,7 +273,7 @@ static void take_shutdown(struct connection *conn, const struct client_message *
     if (!conn->back)
         return;
     if (!is_restart) {
-        kernel_remove(k, "the kernel was shut down", NULL);
+        kernel_remove(conn->record->jupyter, k, "the kernel was shut down", NULL);
         return;
     }
     record_fail_pending(conn->record, "KernelRestarted", "the kernel was restarted");
@@ -281,11 +287,11 @@ static void forward(struct connection *conn, const struct client_message *p)
     struct kernel *k = conn->client.kernel;
     struct err e = { 0 };
     bool is_execution = p->channel == KERNEL_SHELL && strcmp(p->type, "execute_request") == 0;
-    AUTO_FREE char *header = is_execution ? json_dumps(p->header, JSON_COMPACT) : NULL;
+    AUTO_FREE char *header = is_execution ? header_of(p) : NULL;
     int r = kernel_send(k, p->channel, p->part, p->buffer, p->n_buffers, &e);
 
     if (r == 0 && header)
-        record_expect(record, p->id, p->session, header);
+        record_expect(record, p->id, p->session, &header);
     else if (r == -EPIPE && header)
         record_fail(record, p->id, p->session, header, "DeadKernelError",
                   k->reason[0] ? k->reason : "the kernel is dead");
@@ -448,7 +454,7 @@ void handle_channels(struct gateway_request *c)
         answer_fail(c, 400, "session_id is too long or malformed");
         return;
     }
-    struct kernel_record *record = record_of(k);
+    struct kernel_record *record = record_of(c->jupyter, k);
     struct connection *conn = record ? connection_new(c, r == 0 ? session.data : "") : NULL;
     if (!conn) {
         answer_fail(c, 503, "out of memory");

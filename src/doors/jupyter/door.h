@@ -16,6 +16,8 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "doors/jupyter/config.h"
+#include "doors/jupyter/session_table.h"
 #include "front/boxes/boxes.h"
 #include "front/front.h"
 #include "front/identity/auth.h"
@@ -34,17 +36,19 @@ enum {
 #define JUPYTER_LABEL "jupyter" /* of a kernel's box: the name of its kernelspec */
 
 struct jupyter {
-    struct front           *front;
-    struct http_router     *router;     /* owned */
-    struct pending_kernel  *pending_kernels;
-    struct gateway_session *sessions;
-    struct kernel_record   *records;
-    struct loop_timer       cull;
-    struct box_watcher      watcher;    /* of boxes that end */
-    struct loop_task        sweep;
+    struct front                *front;
+    const struct jupyter_config *config;
+    struct db_tables            *tables;
+    struct pending_kernel       *pending_kernels;
+    struct gateway_session      *sessions;
+    struct kernel_record        *records;
+    struct loop_timer            cull;
+    struct box_watcher           watcher;   /* of boxes that end */
+    struct loop_task             sweep;
 };
 
 struct gateway_request {
+    struct jupyter          *jupyter;
     struct front            *front;
     struct http_request     *r;
     const struct http_match *match;
@@ -98,7 +102,7 @@ struct start_request {
     char      **env;            /* owned: NAME=VALUE, NULL-terminated */
     json_t     *box;            /* owned: what is asked of its box (front/boxes/box_request.h) */
 };
-MUST_CHECK int start_request_read(const struct front *front, json_t *root, struct start_request *ret, struct err *e);
+MUST_CHECK int start_request_read(const struct jupyter *j, json_t *root, struct start_request *ret, struct err *e);
 void           start_request_done(struct start_request *q);
 bool           jupyter_id_is_valid(const char *id);
 
@@ -112,7 +116,7 @@ void pending_kernel_started(struct pending_kernel *pending, struct kernel *k);
 void pending_kernel_failed(struct pending_kernel *pending, const char *why);
 /* Ends the kernel, and its box if that was made for it; then_none: this request is answered with 204 when they are
  * gone. */
-void kernel_remove(struct kernel *k, const char *reason, struct gateway_request *then_none);
+void kernel_remove(struct jupyter *j, struct kernel *k, const char *reason, struct gateway_request *then_none);
 
 /* --- kernel_record.c --- */
 struct pending_execution {
@@ -143,9 +147,10 @@ struct kernel_record {
         int64_t  left_ms;
     } session[RECORD_SESSIONS];
 };
-struct kernel_record *record_of(struct kernel *k);      /* makes it; NULL: out of memory */
+struct kernel_record *record_of(struct jupyter *j, struct kernel *k);   /* makes it; NULL: out of memory */
 void     record_await(struct kernel_record *record, struct pending_kernel *pending, uint32_t launch_ms);
-void     record_expect(struct kernel_record *record, const char *id, const char *session, const char *header);
+/* An execution whose end is to come. Takes *header over, which is JSON. */
+void     record_expect(struct kernel_record *record, const char *id, const char *session, char **header);
 /* Ends every execution that waits, as an error of this name. */
 void     record_fail_pending(struct kernel_record *record, const char *name, const char *why);
 void     record_fail(struct kernel_record *record, const char *id, const char *session, const char *header,

@@ -47,9 +47,9 @@ struct gateway_route {
 
 static void gateway_begin(struct http_request *r, const struct http_match *m, void *owner);
 
-#define WAY(method, pattern, handler, scope) { handler, scope },
+#define GATEWAY_ROUTE(method, pattern, handler, scope) { handler, scope },
 #define ROUTE(method, pattern, handler, scope) { method, pattern, gateway_begin },
-static const struct gateway_route ways[] = { ROUTES(WAY) };
+static const struct gateway_route gateway_routes[] = { ROUTES(GATEWAY_ROUTE) };
 static const struct http_route routes[] = { ROUTES(ROUTE) };
 
 /* ---- pages of other origins ---- */
@@ -106,7 +106,7 @@ static bool let_in(struct gateway_request *c, unsigned scopes)
     return false;
 }
 
-static struct gateway_request *gateway_request_new(struct front *front, struct http_request *r,
+static struct gateway_request *gateway_request_new(const struct open_door *d, struct http_request *r,
                                                    const struct http_match *m)
 {
     struct gateway_request *c = arena_alloc(&r->arena, sizeof *c);
@@ -115,7 +115,7 @@ static struct gateway_request *gateway_request_new(struct front *front, struct h
         http_request_abort(r);
         return NULL;
     }
-    *c = (struct gateway_request){ .front = front, .r = r, .match = m };
+    *c = (struct gateway_request){ .jupyter = d->state, .front = d->front, .r = r, .match = m };
     r->owner = c;
     r->on_end = on_end;
     return c;
@@ -133,7 +133,7 @@ static void on_keeper(struct keeper_wait *w)
     struct gateway_request *c = container_of(w, struct gateway_request, wait);
 
     if (c->front->ready) {
-        ways[c->match->route - routes].handle(c);
+        gateway_routes[c->match->route - routes].handle(c);
         return;
     }
     (void)http_reply_header(c->r, "Retry-After", "1");
@@ -142,19 +142,19 @@ static void on_keeper(struct keeper_wait *w)
 
 static void gateway_begin(struct http_request *r, const struct http_match *m, void *owner)
 {
-    const struct gateway_route *way = &ways[m->route - routes];
+    const struct gateway_route *route = &gateway_routes[m->route - routes];
     struct gateway_request *c = gateway_request_new(owner, r, m);
 
     if (!c)
         return;
     (void)allow_origin(c->front, r);
-    if (!let_in(c, way->scope))
+    if (!let_in(c, route->scope))
         return;
     /* Whoever is told that a kernel does not exist gives it up; a new front hears of them a moment after its start. */
     if (!c->front->ready && (is_below(r->head.path, K) || is_below(r->head.path, S)))
         front_wait_for_keeper(c->front, &c->wait, on_keeper);
     else
-        way->handle(c);
+        route->handle(c);
 }
 
 /* ---- bodies ---- */
@@ -225,21 +225,19 @@ struct kernel *gateway_kernel(struct gateway_request *c)
 
 /* ---- the door itself ---- */
 
-static bool dispatch(struct front *front, struct http_request *r)
+static bool dispatch(struct open_door *d, struct http_request *r)
 {
-    if (!is_below(r->head.path, "/api") && !is_below(r->head.path, "/kernelspecs"))
-        return false;
     if (http_text_is(r->head.method, "OPTIONS")) {
-        preflight(front, r);
+        preflight(d->front, r);
         return true;
     }
     struct http_match *m = arena_alloc(&r->arena, sizeof *m);
-    int status = m ? http_router_find(front->jupyter->router, &r->arena, r->head.method, r->head.path, m) : 500;
+    int status = m ? http_router_find(d->router, &r->arena, r->head.method, r->head.path, m) : 500;
     if (status == 200) {
-        m->route->handle(r, m, front);
+        m->route->handle(r, m, d);
         return true;
     }
-    struct gateway_request *c = gateway_request_new(front, r, m);
+    struct gateway_request *c = gateway_request_new(d, r, m);
     if (c && status == 405)
         (void)http_reply_header(r, "Allow", m->allow);
     if (c)
@@ -247,34 +245,39 @@ static bool dispatch(struct front *front, struct http_request *r)
     return true;
 }
 
-static int open_door(struct front *front, struct err *e)
+static int open_jupyter(struct open_door *d, struct err *e)
 {
     struct jupyter *j = calloc(1, sizeof *j);
 
     if (!j)
         return err_at(e, ENOMEM, STEP_MEMORY, 0, "the Jupyter door");
-    j->front = front;
-    int r = http_router_new(routes, sizeof routes / sizeof *routes, &j->router);
-    if (r < 0) {
-        free(j);
-        return err_at(e, -r, STEP_HOST, 0, "the Jupyter door's routes");
-    }
-    front->jupyter = j;
+    *j = (struct jupyter){ .front = d->front, .config = d->config, .tables = d->tables };
+    d->state = j;
     records_open(j);
     return sessions_load(j, e);
 }
 
-static void close_door(struct front *front)
+static void close_jupyter(struct open_door *d)
 {
-    struct jupyter *j = front->jupyter;
+    struct jupyter *j = d->state;
 
     if (!j)
         return;
     records_free(j);
     sessions_free(j);
-    http_router_free(j->router);
     free(j);
-    front->jupyter = NULL;
 }
 
-const struct door jupyter_door = { .name = "jupyter", .open = open_door, .dispatch = dispatch, .close = close_door };
+static const char *const under[] = { "/api", "/kernelspecs", NULL };
+
+const struct door jupyter_door = {
+    .name = "jupyter",
+    .under = under,
+    .config = &jupyter_settings,
+    .schema = &session_schema,
+    .routes = routes,
+    .n_routes = sizeof routes / sizeof *routes,
+    .open = open_jupyter,
+    .dispatch = dispatch,
+    .close = close_jupyter,
+};

@@ -82,7 +82,7 @@ void record_close(struct kernel_record *record, const char *why)
 static void give_up(struct kernel_record *record, const char *why)
 {
     if (answer_waiters(record, why))
-        kernel_remove(record->client.kernel, why, NULL);
+        kernel_remove(record->jupyter, record->client.kernel, why, NULL);
     else
         record_tell_state(record, "dead");
 }
@@ -134,7 +134,7 @@ static void on_launch(struct loop_timer *t)
     struct kernel *k = record->client.kernel;
 
     if (k && (k->state == KERNEL_STARTING || k->state == KERNEL_RESTARTING))
-        kernel_remove(k, "the kernel did not start in time (KERNEL_LAUNCH_TIMEOUT)", NULL);
+        kernel_remove(record->jupyter, k, "the kernel did not start in time (KERNEL_LAUNCH_TIMEOUT)", NULL);
 }
 
 static void on_state(struct kernel_client *c)
@@ -178,9 +178,8 @@ static bool on_message(struct kernel_client *c, struct kernel_message *m)
     return false;
 }
 
-struct kernel_record *record_of(struct kernel *k)
+struct kernel_record *record_of(struct jupyter *j, struct kernel *k)
 {
-    struct jupyter *j = k->front->jupyter;
     struct kernel_record *record = j->records;
 
     while (record && record->client.kernel != k)
@@ -209,15 +208,16 @@ struct kernel_record *record_of(struct kernel *k)
 
 /* ---- executions ---- */
 
-void record_expect(struct kernel_record *record, const char *id, const char *session, const char *header)
+void record_expect(struct kernel_record *record, const char *id, const char *session, char **header)
 {
     if (record->n_executions == RECORD_PENDING)
         forget_pending(record, 0);
     struct pending_execution *p = &record->execution[record->n_executions];
-    *p = (struct pending_execution){ .header = strdup(header) };
+    *p = (struct pending_execution){ .header = *header };
+    *header = NULL;
     snprintf(p->id, sizeof p->id, "%s", id);
     snprintf(p->session, sizeof p->session, "%s", session);
-    record->n_executions += p->header != NULL;
+    record->n_executions++;
 }
 
 static void send_own(struct kernel_record *record, struct kernel_message *m, const char *session, const char *id)
@@ -322,7 +322,7 @@ uint64_t record_recall(struct kernel_record *record, const char *session)
 
 /* ---- culling ---- */
 
-static bool is_forgotten(const struct kernel *k, const struct config_jupyter *c, int64_t now)
+static bool is_forgotten(const struct kernel *k, const struct jupyter_config *c, int64_t now)
 {
     if (!c->cull_idle_s || now - k->activity_ms < (int64_t)c->cull_idle_s * 1000)
         return false;
@@ -335,14 +335,14 @@ static bool is_forgotten(const struct kernel *k, const struct config_jupyter *c,
 static void on_cull(struct loop_timer *t)
 {
     struct jupyter *j = container_of(t, struct jupyter, cull);
-    const struct config_jupyter *config = &j->front->config.jupyter;
+    const struct jupyter_config *config = j->config;
     int64_t now = front_now_ms();
 
     for (struct kernel *k = j->front->kernels, *next; k; k = next) {
         next = k->next;
         if (kernel_is_ours(k) && is_forgotten(k, config, now)) {
             front_log("info", "a kernel that nobody uses is ended", "kernel", k->id, "owner", k->box->owner, NULL);
-            kernel_remove(k, "nobody used the kernel for too long", NULL);
+            kernel_remove(j, k, "nobody used the kernel for too long", NULL);
         }
     }
     loop_timer_set(j->front->loop, t, (uint64_t)config->cull_interval_s * 1000);
@@ -374,7 +374,7 @@ static void on_box_event(struct box_watcher *w, const struct box *box, uint64_t 
 void records_open(struct jupyter *j)
 {
     j->cull.on_expire = on_cull;
-    loop_timer_set(j->front->loop, &j->cull, (uint64_t)j->front->config.jupyter.cull_interval_s * 1000);
+    loop_timer_set(j->front->loop, &j->cull, (uint64_t)j->config->cull_interval_s * 1000);
     j->sweep.on_run = on_sweep;
     j->watcher.on_event = on_box_event;
     boxes_watch(j->front, &j->watcher);

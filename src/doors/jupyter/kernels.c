@@ -15,7 +15,7 @@
 
 struct pending_kernel {
     struct pending_kernel  *next, **back;
-    struct front           *front;
+    struct jupyter         *jupyter;
     struct gateway_request *waiter;     /* NULL: nobody waits */
     started_callback       *done;
     char                   *owner;      /* owned */
@@ -50,10 +50,11 @@ static void pending_kernel_finish(struct pending_kernel *pending, struct kernel 
 void pending_kernel_started(struct pending_kernel *pending, struct kernel *k)
 {
     bool wanted = pending->waiter || pending->start.is_chosen;
+    struct jupyter *j = pending->jupyter;
 
     pending_kernel_finish(pending, k, NULL);
     if (!wanted)
-        kernel_remove(k, "nobody waited for the kernel", NULL);
+        kernel_remove(j, k, "nobody waited for the kernel", NULL);
 }
 
 void pending_kernel_failed(struct pending_kernel *pending, const char *why)
@@ -76,12 +77,12 @@ static void on_box(struct box *box, const struct err *failure, void *arg)
     }
     const struct kernel_options options = {
         .id = pending->start.id,
-        .spec = pending->front->config.template[pending->start.spec - 1].name,
+        .spec = pending->jupyter->front->config.template[pending->start.spec - 1].name,
         .env = pending->start.env,
     };
     bool wanted = pending->waiter || pending->start.is_chosen;
     int r = wanted ? kernel_start(box, &options, &k, &e) : -ECANCELED;
-    struct kernel_record *record = r == 0 ? record_of(k) : NULL;
+    struct kernel_record *record = r == 0 ? record_of(pending->jupyter, k) : NULL;
     if (record) {
         pending_kernel_unlist(pending);
         record_await(record, pending, pending->start.launch_ms);
@@ -117,8 +118,8 @@ static unsigned count_kernels(const struct jupyter *j, const char *owner)
 /* 0, or -EEXIST with the kernel if there is one already. */
 static int check_new(struct gateway_request *c, const struct start_request *q, struct kernel **ret, struct err *e)
 {
-    const struct jupyter *j = c->front->jupyter;
-    uint32_t most = c->front->config.jupyter.max_kernels;
+    const struct jupyter *j = c->jupyter;
+    uint32_t most = c->jupyter->config->max_kernels;
 
     *ret = kernel_find(c->front, c->who.name, q->id);
     bool exists = *ret != NULL;
@@ -136,12 +137,12 @@ static int check_new(struct gateway_request *c, const struct start_request *q, s
 static struct pending_kernel *pending_kernel_new(struct gateway_request *c, struct start_request *q,
                                                  started_callback *done)
 {
-    struct jupyter *j = c->front->jupyter;
+    struct jupyter *j = c->jupyter;
     struct pending_kernel *pending = calloc(1, sizeof *pending);
 
     if (!pending)
         return NULL;
-    *pending = (struct pending_kernel){ .front = c->front, .waiter = c, .done = done, .start = *q };
+    *pending = (struct pending_kernel){ .jupyter = c->jupyter, .waiter = c, .done = done, .start = *q };
     *q = (struct start_request){ 0 };
     pending->owner = strdup(c->who.name);
     if (!pending->owner) {
@@ -208,7 +209,7 @@ static void create(struct gateway_request *c, json_t *root)
     struct start_request q;
     struct err e = { 0 };
 
-    if (start_request_read(c->front, root, &q, &e) < 0)
+    if (start_request_read(c->jupyter, root, &q, &e) < 0)
         answer_err(c, &e);
     else
         start_kernel(c, &q, on_started);
@@ -273,13 +274,13 @@ static void remove_gone(struct gateway_request *c)
     boxes_cancel(c->front, c);
 }
 
-void kernel_remove(struct kernel *k, const char *reason, struct gateway_request *then_none)
+void kernel_remove(struct jupyter *j, struct kernel *k, const char *reason, struct gateway_request *then_none)
 {
     struct box *box = k->box;
-    struct kernel_record *record = record_of(k);
+    struct kernel_record *record = record_of(j, k);
     struct err e = { 0 };
 
-    sessions_forget(k->front->jupyter, box->owner, k->id);
+    sessions_forget(j, box->owner, k->id);
     if (record)
         record_close(record, reason);
     bool is_ours = kernel_is_ours(k);
@@ -301,7 +302,7 @@ void handle_kernel_delete(struct gateway_request *c)
     struct kernel *k = gateway_kernel(c);
 
     if (k)
-        kernel_remove(k, "the kernel was shut down", c);
+        kernel_remove(c->jupyter, k, "the kernel was shut down", c);
 }
 
 static void interrupt(struct gateway_request *c, json_t *root)
@@ -326,7 +327,7 @@ void handle_kernel_interrupt(struct gateway_request *c)
 static void restart(struct gateway_request *c, json_t *root)
 {
     struct kernel *k = gateway_kernel(c);
-    struct kernel_record *record = k ? record_of(k) : NULL;
+    struct kernel_record *record = k ? record_of(c->jupyter, k) : NULL;
     struct err e = { 0 };
 
     (void)root;

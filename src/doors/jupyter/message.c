@@ -9,6 +9,7 @@
 #include <endian.h>
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +34,6 @@ void client_message_done(struct client_message *p)
 {
     free(p->buffer);
     free(p->header_text);
-    json_decref(p->header);
     *p = (struct client_message){ 0 };
 }
 
@@ -136,11 +136,18 @@ int client_message_read_binary(struct client_message *p, const char *data, size_
 
 /* ---- completing ---- */
 
-static bool is_text(json_t *header, const char *name)
+static bool is_there(struct jsonslice value)
 {
-    json_t *v = json_object_get(header, name);
+    return value.data && value.data[0] == '"' && value.size > 2;
+}
 
-    return json_is_string(v) && json_string_length(v) > 0;
+/* False: it is no good. What is absent, or no text, is "". */
+static bool header_text(struct jsonslice header, const char *name, char *text, size_t size)
+{
+    struct jsonslice value = jsonscan_find(header, name);
+
+    text[0] = '\0';
+    return !is_there(value) || jsonscan_text(value, text, size);
 }
 
 static void complete_date(json_t *header)
@@ -154,44 +161,53 @@ static void complete_date(json_t *header)
     json_object_set_new(header, "date", json_string(text));
 }
 
-/* True: it was not there. */
-static bool fill(json_t *header, const char *name, const char *value)
+static void fill(json_t *header, struct jsonslice from, const char *name, const char *value)
 {
-    if (is_text(header, name))
-        return false;
-    json_object_set_new(header, name, json_string(value));      /* if that fails, the text below shows it */
-    return true;
+    if (!is_there(jsonscan_find(from, name)))
+        json_object_set_new(header, name, json_string(value));      /* if that fails, the text shows it */
+}
+
+/* The header is written anew. */
+static int add_missing(struct client_message *p, struct jsonslice from, const char *user, struct err *e)
+{
+    json_t *header = json_loadb(from.data, from.size, 0, NULL);
+
+    if (!json_is_object(header)) {
+        json_decref(header);
+        return wrong(e, "the header is not a JSON object");
+    }
+    fill(header, from, "session", p->session);
+    fill(header, from, "username", user);
+    fill(header, from, "version", "5.3");
+    if (!is_there(jsonscan_find(from, "date")))
+        complete_date(header);
+    p->header_text = json_dumps(header, JSON_COMPACT);
+    json_decref(header);
+    if (!p->header_text)
+        return err_at(e, ENOMEM, STEP_MEMORY, 0, "message");
+    p->part[PART_HEADER] = slice(p->header_text, strlen(p->header_text));
+    return 0;
 }
 
 int client_message_complete(struct client_message *p, const char *session, const char *user, struct err *e)
 {
-    if (p->part[PART_HEADER].iov_len > HEADER_MOST)
+    static const char *const needed[] = { "session", "username", "version", "date" };
+    const struct jsonslice header = { p->part[PART_HEADER].iov_base, p->part[PART_HEADER].iov_len };
+    bool is_complete = true;
+
+    if (header.size > HEADER_MOST)
         return wrong(e, "the header is too long");
-    p->header = json_loadb(p->part[PART_HEADER].iov_base, p->part[PART_HEADER].iov_len, 0, NULL);
-    if (!json_is_object(p->header))
+    if (!jsonscan_is_object(header.data, header.size))
         return wrong(e, "the header is not a JSON object");
-    if (!is_text(p->header, "msg_id") || !is_text(p->header, "msg_type")
-        || json_string_length(json_object_get(p->header, "msg_id")) >= SESSION_SIZE
-        || json_string_length(json_object_get(p->header, "msg_type")) >= 48
-        || json_string_length(json_object_get(p->header, "session")) >= SESSION_SIZE)
+    if (!header_text(header, "msg_id", p->id, sizeof p->id) || !p->id[0]
+        || !header_text(header, "msg_type", p->type, sizeof p->type) || !p->type[0]
+        || !header_text(header, "session", p->session, sizeof p->session))
         return wrong(e, "the header needs msg_id and msg_type, and they must not be long");
-    bool filled = fill(p->header, "session", session);
-    filled |= fill(p->header, "username", user);
-    filled |= fill(p->header, "version", "5.3");
-    if (!is_text(p->header, "date")) {
-        filled = true;
-        complete_date(p->header);
-    }
-    p->type = json_string_value(json_object_get(p->header, "msg_type"));
-    p->id = json_string_value(json_object_get(p->header, "msg_id"));
-    p->session = json_string_value(json_object_get(p->header, "session"));
-    if (!filled)
-        return 0;
-    p->header_text = json_dumps(p->header, JSON_COMPACT);
-    if (!p->header_text || !p->session)
-        return err_at(e, ENOMEM, STEP_MEMORY, 0, "message");
-    p->part[PART_HEADER] = slice(p->header_text, strlen(p->header_text));
-    return 0;
+    if (!p->session[0])
+        snprintf(p->session, sizeof p->session, "%s", session);
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        is_complete &= is_there(jsonscan_find(header, needed[i]));
+    return is_complete ? 0 : add_missing(p, header, user, e);
 }
 
 /* ---- our own ---- */

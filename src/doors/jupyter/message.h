@@ -9,9 +9,8 @@ struct client_message {
     struct iovec        part[KERNEL_PARTS];     /* into what came, or into header_text */
     struct iovec       *buffer;                 /* owned */
     unsigned            n_buffers;
-    json_t             *header;                 /* owned */
     char               *header_text;            /* owned or NULL: the header with what was missing */
-    const char         *type, *id, *session;    /* into header */
+    char                type[48], id[SESSION_SIZE], session[SESSION_SIZE];      /* of the header */
 };
 /* Takes a message apart. data must outlive it. 0, -EINVAL (e says what is wrong), -ENOMEM. */
 MUST_CHECK int client_message_read_v1(struct client_message *p, const char *data, size_t size, struct err *e);

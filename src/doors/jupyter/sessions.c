@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "doors/jupyter/door.h"
-#include "front/db/db.h"
 
 enum { SESSIONS_MOST = 1024, PATH_MOST = 4096 };
 
@@ -44,10 +43,10 @@ static void log_failure(const struct gateway_session *s, const char *what, const
 
 static void session_keep(const struct jupyter *j, const struct gateway_session *s)
 {
-    const struct db_session row = { s->id, s->owner, s->kernel, s->path, s->name, s->type };
+    const struct session_row row = { s->id, s->owner, s->kernel, s->path, s->name, s->type };
     struct err e = { 0 };
 
-    if (db_session_put(j->front->db, &row, &e) < 0)
+    if (session_table_put(j->tables, &row, &e) < 0)
         log_failure(s, "a session cannot be kept", &e);
 }
 
@@ -56,7 +55,7 @@ static void session_drop(const struct jupyter *j, struct gateway_session **p)
 {
     struct gateway_session *s = *p;
     struct err e = { 0 };
-    int r = db_session_delete(j->front->db, s->id, &e);
+    int r = session_table_delete(j->tables, s->id, &e);
 
     if (r < 0 && r != -ENOENT)
         log_failure(s, "a session cannot be forgotten", &e);
@@ -64,7 +63,7 @@ static void session_drop(const struct jupyter *j, struct gateway_session **p)
     session_free(s);
 }
 
-static int load(const struct db_session *row, void *arg)
+static int load(const struct session_row *row, void *arg)
 {
     struct jupyter *j = arg;
     struct gateway_session *s = calloc(1, sizeof *s);
@@ -88,7 +87,7 @@ static int load(const struct db_session *row, void *arg)
 
 int sessions_load(struct jupyter *j, struct err *e)
 {
-    int r = db_sessions(j->front->db, load, j, e);
+    int r = session_table_each(j->tables, load, j, e);
 
     return r == -ENOMEM ? err_at(e, ENOMEM, STEP_MEMORY, 0, "sessions") : r;
 }
@@ -125,7 +124,7 @@ static json_t *model(struct gateway_request *c, const struct gateway_session *s)
 /* Those whose kernel is gone are gone, too. */
 static void tidy(struct gateway_request *c)
 {
-    struct jupyter *j = c->front->jupyter;
+    struct jupyter *j = c->jupyter;
 
     for (struct gateway_session **p = &j->sessions; *p;) {
         struct gateway_session *s = *p;
@@ -139,7 +138,7 @@ static void tidy(struct gateway_request *c)
 static struct gateway_session *find(struct gateway_request *c, const char *id, const char *path)
 {
     tidy(c);
-    for (struct gateway_session *s = c->front->jupyter->sessions; s; s = s->next)
+    for (struct gateway_session *s = c->jupyter->sessions; s; s = s->next)
         if (strcmp(s->owner, c->who.name) == 0
             && ((id && strcmp(s->id, id) == 0) || (path && strcmp(s->path, path) == 0)))
             return s;
@@ -196,7 +195,7 @@ static bool set(char **to, const char *value)
 
 static void store(struct gateway_request *c, const struct session_request *d, const struct kernel *k)
 {
-    struct jupyter *j = c->front->jupyter;
+    struct jupyter *j = c->jupyter;
     struct gateway_session *s = d->id ? find(c, d->id, NULL) : NULL;
     bool is_new = s == NULL;
     unsigned n = 0;
@@ -242,7 +241,7 @@ static void on_started(struct gateway_request *c, struct kernel *k, const struct
     struct gateway_session *s = d->id ? find(c, d->id, NULL) : NULL, *same = d->id ? NULL : find(c, NULL, d->path);
     bool is_late = (d->id && !s) || (same && strcmp(same->kernel, k->id) != 0);
     if (is_late && !existed)
-        kernel_remove(k, "its session is not there any more", NULL);
+        kernel_remove(c->jupyter, k, "its session is not there any more", NULL);
     if (same)
         answer_json(c, 201, model(c, same));
     else if (is_late)
@@ -254,7 +253,7 @@ static void on_started(struct gateway_request *c, struct kernel *k, const struct
     if (s && unused && !set(&s->kernel, k->id))
         unused = NULL;
     if (unused)
-        kernel_remove(unused, "its session has another kernel now", NULL);
+        kernel_remove(c->jupyter, unused, "its session has another kernel now", NULL);
     store(c, d, k);
 }
 
@@ -279,7 +278,7 @@ static void with_kernel(struct gateway_request *c, json_t *root, struct session_
         json_object_set_new(ask, "name", json_string(d->kernel_name));
     if (json_object_get(root, "env"))
         json_object_set(ask, "env", json_object_get(root, "env"));
-    int r = start_request_read(c->front, ask, &q, &e);
+    int r = start_request_read(c->jupyter, ask, &q, &e);
     if (r < 0)
         answer_err(c, &e);
     else
@@ -346,7 +345,7 @@ void handle_session_list(struct gateway_request *c)
     json_t *list = json_array();
 
     tidy(c);
-    for (const struct gateway_session *s = c->front->jupyter->sessions; s; s = s->next)
+    for (const struct gateway_session *s = c->jupyter->sessions; s; s = s->next)
         if (strcmp(s->owner, c->who.name) == 0)
             json_array_append_new(list, model(c, s));
     answer_json(c, 200, list);
@@ -366,5 +365,5 @@ void handle_session_delete(struct gateway_request *c)
     struct kernel *k = s ? kernel_find(c->front, s->owner, s->kernel) : NULL;
 
     if (k)
-        kernel_remove(k, "the session was ended", c);
+        kernel_remove(c->jupyter, k, "the session was ended", c);
 }

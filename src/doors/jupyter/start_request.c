@@ -22,9 +22,9 @@ bool jupyter_id_is_valid(const char *id)
     return n >= 1 && n <= 128 && !id[n];
 }
 
-static bool is_passed_on(const struct config *config, const char *name)
+static bool is_passed_on(const struct jupyter_config *config, const char *name)
 {
-    const char *list = config->jupyter.client_envs;
+    const char *list = config->client_envs;
 
     if (strncmp(name, "KERNEL_", 7) == 0)
         return true;
@@ -36,7 +36,7 @@ static bool is_passed_on(const struct config *config, const char *name)
     return false;
 }
 
-static int check(const struct config *config, const char *name, json_t *value, struct err *e)
+static int check(const struct jupyter_config *config, const char *name, json_t *value, struct err *e)
 {
     if (!json_is_string(value))
         return err_set(e, EINVAL, STEP_USAGE, "env: the value of '%s' must be a string", parse_quote(name).text);
@@ -71,7 +71,7 @@ static bool is_set_here(const char *name)
         || strcmp(name, "KERNEL_LANGUAGE") == 0;
 }
 
-static int copy_env(const struct config *config, json_t *env, struct start_request *q, struct err *e)
+static int copy_env(const struct jupyter *j, json_t *env, struct start_request *q, struct err *e)
 {
     const char *name;
     json_t *value;
@@ -81,11 +81,11 @@ static int copy_env(const struct config *config, json_t *env, struct start_reque
     if (!q->env)
         return err_at(e, ENOMEM, STEP_MEMORY, 0, "env");
     json_object_foreach(env, name, value)
-        if (is_passed_on(config, name) && !is_set_here(name)
+        if (is_passed_on(j->config, name) && !is_set_here(name)
             && !(q->env[n++] = assignment(name, json_string_value(value))))
             return err_at(e, ENOMEM, STEP_MEMORY, 0, "env");
     if (!(q->env[n++] = assignment("KERNEL_ID", q->id)) || !(q->env[n++] = assignment("KERNEL_GATEWAY", "1"))
-        || !(q->env[n] = assignment("KERNEL_LANGUAGE", config->template[q->spec - 1].language)))
+        || !(q->env[n] = assignment("KERNEL_LANGUAGE", j->front->config.template[q->spec - 1].language)))
         return err_at(e, ENOMEM, STEP_MEMORY, 0, "env");
     return 0;
 }
@@ -178,7 +178,7 @@ static int read_launch(json_t *env, struct start_request *q, struct err *e)
     return r;
 }
 
-int start_request_read(const struct front *front, json_t *root, struct start_request *ret, struct err *e)
+int start_request_read(const struct jupyter *j, json_t *root, struct start_request *ret, struct err *e)
 {
     json_t *env = json_object_get(root, "env");
     const char *name;
@@ -193,18 +193,18 @@ int start_request_read(const struct front *front, json_t *root, struct start_req
     if (json_is_object(env)) {
         json_object_foreach(env, name, value)
             if (r == 0)
-                r = check(&front->config, name, value, e);
+                r = check(j->config, name, value, e);
     }
     if (r == 0)
-        r = read_spec(front, root, env, ret, e);
+        r = read_spec(j->front, root, env, ret, e);
     if (r == 0)
         r = read_id(root, env, ret, e);
     if (r == 0)
         r = read_launch(env, ret, e);
     if (r == 0)
-        r = read_box(front, env, ret, e);
+        r = read_box(j->front, env, ret, e);
     if (r == 0)
-        r = copy_env(&front->config, env, ret, e);
+        r = copy_env(j, env, ret, e);
     if (r < 0)
         start_request_done(ret);
     return r;

@@ -26,7 +26,12 @@ enum {
 struct mcp_tool;
 struct service;
 
+struct mcp {
+    struct mcp_call *calls;                 /* all that run */
+};
+
 struct mcp_call {
+    struct mcp          *mcp;
     struct mcp_call     *next, **back;      /* all that run */
     struct front        *front;
     struct http_request *r;

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "doors/mcp/mcp.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,8 +19,6 @@
 #define PATH "/mcp"
 #define SERVICES "/mcp/services/"
 #define SESSION "Mcp-Session-Id"
-
-static struct mcp_call *calls;          /* of the one front of this process */
 
 /* ---- the life of a call ---- */
 
@@ -65,7 +64,7 @@ static void on_end(struct http_request *r, enum http_end how)
 
 static void keep(struct mcp_call *c)
 {
-    LIST_ADD(calls, c);
+    LIST_ADD(c->mcp->calls, c);
     c->tick.on_expire = mcp_on_tick;
     loop_timer_set(c->front->loop, &c->tick, MCP_TICK_MS);
 }
@@ -82,7 +81,7 @@ static void cancel(const struct mcp_call *by, json_t *id)
 {
     struct mcp_call *next;
 
-    for (struct mcp_call *c = calls; c; c = next) {
+    for (struct mcp_call *c = by->mcp->calls; c; c = next) {
         next = c->next;
         if (may_cancel(by, c) && json_equal(c->m.id, id)) {
             stop(c);
@@ -282,7 +281,7 @@ static bool begins(struct http_text text, const char *with)
     return text.size > n && memcmp(text.data, with, n) == 0;
 }
 
-static bool dispatch(struct front *front, struct http_request *r)
+static bool dispatch(struct open_door *d, struct http_request *r)
 {
     struct http_text path = r->head.path, session = http_head_get(&r->head, SESSION);
     bool of_service = begins(path, SERVICES);
@@ -297,7 +296,7 @@ static bool dispatch(struct front *front, struct http_request *r)
         http_request_abort(r);
         return true;
     }
-    *c = (struct mcp_call){ .front = front, .r = r, .service = service, .session = from };
+    *c = (struct mcp_call){ .mcp = d->state, .front = d->front, .r = r, .service = service, .session = from };
     buf_init(&c->pending, MCP_ANSWER_MOST);
     r->owner = c;
     r->on_end = on_end;
@@ -308,9 +307,29 @@ static bool dispatch(struct front *front, struct http_request *r)
 }
 
 /* A box's code finds the services that it was granted, and no tool of ours. */
-static bool dispatch_inlet(struct front *front, struct http_request *r)
+static bool dispatch_inlet(struct open_door *d, struct http_request *r)
 {
-    return begins(r->head.path, SERVICES) && dispatch(front, r);
+    return begins(r->head.path, SERVICES) && dispatch(d, r);
 }
 
-const struct door mcp_door = { .name = "mcp", .dispatch = dispatch, .dispatch_inlet = dispatch_inlet };
+static int open_mcp(struct open_door *d, struct err *e)
+{
+    d->state = calloc(1, sizeof(struct mcp));
+    return d->state ? 0 : err_at(e, ENOMEM, STEP_MEMORY, 0, "the MCP door");
+}
+
+static void close_mcp(struct open_door *d)
+{
+    free(d->state);
+}
+
+static const char *const under[] = { PATH, NULL };
+
+const struct door mcp_door = {
+    .name = "mcp",
+    .under = under,
+    .open = open_mcp,
+    .dispatch = dispatch,
+    .dispatch_inlet = dispatch_inlet,
+    .close = close_mcp,
+};

@@ -23,7 +23,14 @@
 
 enum { BODY_SMALL = 1 << 18, BODY_LARGE = 10 << 20 };
 
+struct shown;
+
+struct native {
+    struct shown *shown;        /* owned; NULL: no box was shown yet */
+};
+
 struct ask {
+    struct native           *native;
     struct front            *front;
     struct http_request     *r;
     const struct http_match *match;
@@ -66,7 +73,8 @@ void body_json(struct ask *a, size_t max, void (*on_json)(struct ask *a, json_t 
 void body_raw(struct ask *a, size_t max, void (*on_raw)(struct ask *a, const char *data, size_t size));
 
 /* --- boxes/shown.c: a box as JSON text, kept until the box changes. Valid until the next call. --- */
-const char *shown_box(const struct box *b, size_t *ret_size);
+const char *shown_box(struct native *n, const struct box *b, size_t *ret_size);
+void        shown_free(struct native *n);
 void        reply_box(struct ask *a, int status, const struct box *b);
 
 /* --- the handlers --- */

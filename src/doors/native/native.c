@@ -4,6 +4,8 @@
 #define _GNU_SOURCE
 #include "doors/native/native.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/list.h"
@@ -14,7 +16,7 @@
  * keeper that is not there yet; BOX implies it. */
 enum { OPEN = 1, BOX = 2, EXEC = 4, KEEPER = 8, HELD = 16 };
 
-struct way {
+struct endpoint {
     ask_handler *handle;
     unsigned     scope, needs;
 };
@@ -98,11 +100,11 @@ struct way {
 
 static void ask_begin(struct http_request *r, const struct http_match *m, void *owner);
 
-#define WAY(method, pattern, handler, scope, needs) { handler, scope, needs },
+#define ENDPOINT(method, pattern, handler, scope, needs) { handler, scope, needs },
 #define ROUTE(method, pattern, handler, scope, needs) { method, pattern, ask_begin },
 
 /* Two tables in the same order: what the router knows, and what we do. */
-static const struct way ways[] = { ROUTES(WAY) };
+static const struct endpoint endpoints[] = { ROUTES(ENDPOINT) };
 static const struct http_route routes[] = { ROUTES(ROUTE) };
 
 static void on_end(struct http_request *r, enum http_end how)
@@ -123,16 +125,16 @@ static bool refused(struct ask *a, const struct refusal *why)
     return false;
 }
 
-static bool let_in(struct ask *a, const struct way *way)
+static bool let_in(struct ask *a, const struct endpoint *endpoint)
 {
     struct refusal why;
     struct box *holder;
 
-    if (way->needs & OPEN)
+    if (endpoint->needs & OPEN)
         return true;
-    if (way->needs & HELD)
+    if (endpoint->needs & HELD)
         return caller_admit_holder(a->front, a->r, &a->who, &holder, &why) || refused(a, &why);
-    return caller_admit(a->front, a->r, way->scope, &a->who, &why) || refused(a, &why);
+    return caller_admit(a->front, a->r, endpoint->scope, &a->who, &why) || refused(a, &why);
 }
 
 static bool find_box(struct ask *a)
@@ -165,10 +167,10 @@ bool ask_find_again(struct ask *a)
 
 static void find_and_handle(struct ask *a)
 {
-    const struct way *way = &ways[a->match->route - routes];
+    const struct endpoint *endpoint = &endpoints[a->match->route - routes];
 
-    if ((!(way->needs & BOX) || find_box(a)) && (!(way->needs & EXEC) || find_exec(a)))
-        way->handle(a);
+    if ((!(endpoint->needs & BOX) || find_box(a)) && (!(endpoint->needs & EXEC) || find_exec(a)))
+        endpoint->handle(a);
 }
 
 static void on_keeper(struct keeper_wait *w)
@@ -178,68 +180,71 @@ static void on_keeper(struct keeper_wait *w)
 
 static void ask_begin(struct http_request *r, const struct http_match *m, void *owner)
 {
-    const struct way *way = &ways[m->route - routes];
+    const struct endpoint *endpoint = &endpoints[m->route - routes];
+    const struct open_door *door = owner;
     struct ask *a = arena_alloc(&r->arena, sizeof *a);
 
     if (!a) {
         http_request_abort(r);
         return;
     }
-    *a = (struct ask){ .front = owner, .r = r, .match = m };
+    *a = (struct ask){ .native = door->state, .front = door->front, .r = r, .match = m };
     r->owner = a;
     r->on_end = on_end;
-    if (way->needs & OPEN && share_join(&r->share, &a->front->memory, "") < 0) {   /* all strangers are one */
+    if (endpoint->needs & OPEN && share_join(&r->share, &a->front->memory, "") < 0) {   /* all strangers are one */
         http_request_abort(r);
         return;
     }
-    if (!let_in(a, way))
+    if (!let_in(a, endpoint))
         return;
-    if (way->needs & (KEEPER | BOX) && !a->front->ready)
+    if (endpoint->needs & (KEEPER | BOX) && !a->front->ready)
         front_wait_for_keeper(a->front, &a->wait, on_keeper);
     else
         find_and_handle(a);
 }
 
 /* Of all routes a box's code finds only those for holders of grants. */
-static bool dispatch_inlet(struct front *front, struct http_request *r)
+static bool dispatch_inlet(struct open_door *d, struct http_request *r)
 {
     struct http_match *m = arena_alloc(&r->arena, sizeof *m);
-    int status = m ? http_router_find(front->router, &r->arena, r->head.method, r->head.path, m) : 500;
+    int status = m ? http_router_find(d->router, &r->arena, r->head.method, r->head.path, m) : 500;
 
     if (status == 500)
         http_request_abort(r);
-    else if (status == 200 && ways[m->route - routes].needs & HELD)
-        ask_begin(r, m, front);
+    else if (status == 200 && endpoints[m->route - routes].needs & HELD)
+        ask_begin(r, m, d);
     else
         error_reply(r, 404, "not_found", "here are only GET /v1/grant, POST /v1/grant/call and /mcp/services/NAME",
                     NULL);
     return true;
 }
 
-static bool dispatch(struct front *front, struct http_request *r)
+static bool dispatch(struct open_door *d, struct http_request *r)
 {
-    struct http_match *m = arena_alloc(&r->arena, sizeof *m);
-    int status = m ? http_router_find(front->router, &r->arena, r->head.method, r->head.path, m) : 500;
-
-    if (status == 200) {
-        m->route->handle(r, m, front);
-    } else if (status == 405 && http_reply_header(r, "Allow", m->allow) == 0) {
-        error_reply(r, 405, "method_not_allowed", "this path has other methods; see the field Allow", NULL);
-    } else if (status == 404) {
+    if (!door_route(d, r))
         error_reply(r, 404, "not_found", "there is nothing at this path; /openapi.json describes what there is", NULL);
-    } else {
-        http_request_abort(r);
-    }
     return true;
 }
 
-static int open_door(struct front *front, struct err *e)
+static int open_native(struct open_door *d, struct err *e)
 {
-    int r = http_router_new(routes, sizeof routes / sizeof *routes, &front->router);
+    d->state = calloc(1, sizeof(struct native));
+    return d->state ? 0 : err_at(e, ENOMEM, STEP_MEMORY, 0, "the native door");
+}
 
-    return r < 0 ? err_at(e, -r, STEP_HOST, 0, "the native door's routes") : 0;
+static void close_native(struct open_door *d)
+{
+    if (d->state)
+        shown_free(d->state);
+    free(d->state);
 }
 
 const struct door native_door = {
-    .name = "native", .open = open_door, .dispatch = dispatch, .dispatch_inlet = dispatch_inlet
+    .name = "native",
+    .routes = routes,
+    .n_routes = sizeof routes / sizeof *routes,
+    .open = open_native,
+    .dispatch = dispatch,
+    .dispatch_inlet = dispatch_inlet,
+    .close = close_native,
 };

@@ -25,8 +25,6 @@ struct call {
     struct limits limits;
 };
 
-static struct call *calls;      /* in flight, of the one front of this process */
-
 static struct call *call_new(struct box *b, box_callback *done, void *arg)
 {
     struct call *c = calloc(1, sizeof *c);
@@ -37,7 +35,7 @@ static struct call *call_new(struct box *b, box_callback *done, void *arg)
     c->done = done;
     c->arg = arg;
     c->phase = PHASE_COUNT;
-    LIST_ADD(calls, c);
+    LIST_ADD(b->front->boxes.calls, c);
     return c;
 }
 
@@ -49,17 +47,22 @@ static void call_free(struct call *c)
 
 void box_calls_cancel(struct front *front, void *arg)
 {
-    (void)front;
-    for (struct call *c = calls; c; c = c->next)
+    for (struct call *c = front->boxes.calls; c; c = c->next)
         if (c->arg == arg) {
             c->done = NULL;
             c->usage = NULL;
         }
 }
 
+void box_calls_free(struct front *front)
+{
+    while (front->boxes.calls)
+        call_free(front->boxes.calls);
+}
+
 bool box_has_calls(const struct box *b)
 {
-    for (struct call *c = calls; c; c = c->next)
+    for (const struct call *c = b->front->boxes.calls; c; c = c->next)
         if (c->box == b)
             return true;
     return false;
@@ -98,7 +101,7 @@ static struct limits limits_to_come(const struct box *b)
 {
     struct limits most = b->settings.limits;
 
-    for (const struct call *c = calls; c; c = c->next)
+    for (const struct call *c = b->front->boxes.calls; c; c = c->next)
         if (c->box == b) {
             most.memory_bytes = c->limits.memory_bytes > most.memory_bytes ? c->limits.memory_bytes : most.memory_bytes;
             most.cpu_milli = c->limits.cpu_milli > most.cpu_milli ? c->limits.cpu_milli : most.cpu_milli;

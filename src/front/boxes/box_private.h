@@ -42,6 +42,7 @@ void        box_create_frame(const struct front *front, const struct box_setting
 /* box_ops.c: forgets the calls in flight that have this arg. */
 void        box_calls_cancel(struct front *front, void *arg);
 bool        box_has_calls(const struct box *b);
+void        box_calls_free(struct front *front);      /* unanswered, when nobody can answer any more */
 
 /* box_ops.c: may the box have a place among the running ones, and which? */
 MUST_CHECK int box_admit_again(struct box *b, uint32_t *ret_slot, struct err *e);

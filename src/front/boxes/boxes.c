@@ -455,6 +455,7 @@ void box_free(struct box *b)
 void boxes_free(struct front *front)
 {
     loop_timer_cancel(front->loop, &front->boxes.sweep);
+    box_calls_free(front);
     for (struct box *b = front->boxes.first, *next; b; b = next) {
         next = b->next;
         box_free(b);

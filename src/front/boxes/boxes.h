@@ -13,6 +13,7 @@
 #include "proto/create.h"
 
 struct front;
+struct call;
 struct exec;
 struct kernel;
 
@@ -125,7 +126,8 @@ struct boxes {
     uint64_t            slot_used[KEEPER_BOXES / 64];
     uint32_t            next_slot;      /* where the search for a free one begins */
     struct box_watcher *watchers;
-    struct limits requested;      /* sum over living boxes */
+    struct call        *calls;          /* of the keeper, in flight (box_ops.c) */
+    struct limits       requested;      /* sum over living boxes */
     uint32_t            n_templates;    /* that the keeper knows */
     bool                can_store;      /* the keeper has stores; else why_no_store says why not */
     struct err          why_no_store;

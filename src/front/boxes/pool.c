@@ -285,6 +285,5 @@ void pool_on_keeper_event(struct front *front, const struct event *event)
 
 void pool_free(struct front *front)
 {
-    loop_timer_cancel(front->loop, &pool.fill);
-    loop_timer_cancel(front->loop, &pool.idle);
+    pool_on_lost(front);
 }

@@ -1,6 +1,6 @@
-/* Every setting is a row of one table: its key, how its text is read, where it goes. The file (config_file.c) and the
- * flags both end in config_set(), so that they cannot differ. What can be judged from one value is judged there; what
- * needs several values, or the whole, in config_check(). */
+/* Every setting is a row of a table: of the one here, or of one that a door brings for a section of its own. The file
+ * (config_file.c) and the flags both end in config_set(), so that they cannot differ. What can be judged from one value
+ * is judged there; what needs several values, or the whole, in config_check(). */
 #include "front/config/config.h"
 
 #include <ctype.h>
@@ -20,23 +20,12 @@
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
 
-enum kind { KIND_LISTEN, KIND_PATH, KIND_USER, KIND_BOOL, KIND_LEVEL, KIND_SIZE, KIND_CPUS, KIND_COUNT, KIND_SECONDS,
-            KIND_ORIGINS, KIND_ROOTS, KIND_NAMES, KIND_DEVICES };
-
-struct key {
-    const char *name;
-    enum kind   kind;
-    size_t      offset, size;
-    uint64_t    least, most;    /* sizes: least; counts: both */
-    const char *zero;           /* the word for 0; NULL: there must be a value */
-};
-
-#define AT(member) offsetof(struct config, member), sizeof((struct config *)0)->member
+#define AT(member) CONFIG_AT(struct config, member)
 #define DEFAULT_KEY(field, type, name, kind, least, most, run, server, server_most, flags, ...) \
     { "defaults." name, KIND_##kind, AT(defaults.field), least, most, (flags) & LIMIT_AUTO ? "auto" : NULL },
 #define MOST_KEY(field, type, name, kind, least, most_of_all, ...) \
     { "limits." name, KIND_##kind, AT(most.field), least, most_of_all, "none" },
-static const struct key keys[] = {
+static const struct config_key keys[] = {
     { "listen", KIND_LISTEN, AT(listen), 0, 0, NULL },
     { "socket", KIND_PATH, AT(socket), 0, 0, NULL },
     { "state", KIND_PATH, AT(state), 0, 0, NULL },
@@ -59,39 +48,78 @@ static const struct key keys[] = {
     { "quota.memory", KIND_SIZE, AT(quota.memory_bytes), 1 * MIB, 0, "none" },
     { "quota.cpus", KIND_CPUS, AT(quota.cpu_milli), 0, 0, "none" },
     { "quota.buffers", KIND_SIZE, AT(quota.buffer_bytes), 1 * MIB, 0, "none" },
-    { "jupyter.cull_idle", KIND_SECONDS, AT(jupyter.cull_idle_s), 0, 0, "none" },
-    { "jupyter.cull_interval", KIND_SECONDS, AT(jupyter.cull_interval_s), 0, 0, NULL },
-    { "jupyter.cull_connected", KIND_BOOL, AT(jupyter.cull_connected), 0, 0, NULL },
-    { "jupyter.cull_busy", KIND_BOOL, AT(jupyter.cull_busy), 0, 0, NULL },
-    { "jupyter.max_kernels", KIND_COUNT, AT(jupyter.max_kernels), 1, 1000000, "none" },
     { "devices.allow", KIND_DEVICES, AT(device_kinds), 0, 0, NULL },
-    { "jupyter.client_envs", KIND_NAMES, AT(jupyter.client_envs), 0, 0, NULL },
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
-static const char *const sections[] = { "defaults", "limits", "host",    "pool",
-                                        "quota",    "devices", "jupyter", "templates" };
+static const char *const sections[] = { "defaults", "limits", "host", "pool", "quota", "devices", "templates" };
 enum { N_SECTIONS = sizeof sections / sizeof sections[0] };
 static const char roots_prefix[] = "roots.";
 
 /* ---- keys ---- */
 
-static const struct key *find_key(const char *name)
+/* *ret_base: the struct that its offset is in. */
+static const struct config_key *find_key(const struct config *c, const char *name, size_t *ret_base)
 {
     for (size_t i = 0; i < N_KEYS; i++)
-        if (!strcmp(keys[i].name, name))
+        if (!strcmp(keys[i].name, name)) {
+            *ret_base = 0;
             return &keys[i];
+        }
+    for (uint32_t i = 0; i < c->n_sections; i++) {
+        const struct config_section *s = c->section[i].about;
+        for (size_t k = 0; k < s->n_keys; k++)
+            if (!strcmp(s->keys[k].name, name)) {
+                *ret_base = offsetof(struct config, section_bytes) + c->section[i].offset;
+                return &s->keys[k];
+            }
+    }
     return NULL;
 }
 
-enum config_shape config_shape(const char *name)
+static bool is_section(const struct config *c, const char *name)
 {
-    const struct key *key = find_key(name);
+    for (size_t i = 0; i < N_SECTIONS; i++)
+        if (!strcmp(sections[i], name))
+            return true;
+    for (uint32_t i = 0; i < c->n_sections; i++)
+        if (!strcmp(c->section[i].about->name, name))
+            return true;
+    return false;
+}
+
+int config_add_section(struct config *c, const struct config_section *section, struct err *e)
+{
+    const size_t last = c->n_sections ? c->n_sections - 1 : 0;
+    size_t offset = c->n_sections ? c->section[last].offset + c->section[last].about->size : 0;
+
+    offset = (offset + 15) & ~(size_t)15;
+    if (is_section(c, section->name))
+        return err_set(e, EEXIST, STEP_USAGE, "there are two sections '%s' of settings", section->name);
+    if (c->n_sections == CONFIG_SECTIONS || offset + section->size > sizeof c->section_bytes)
+        return err_set(e, ENOSPC, STEP_USAGE, "there is no room for the settings of '%s'", section->name);
+    memcpy(c->section_bytes + offset, section->defaults, section->size);
+    c->section[c->n_sections].about = section;
+    c->section[c->n_sections++].offset = offset;
+    return 0;
+}
+
+const void *config_section_values(const struct config *c, const struct config_section *section)
+{
+    for (uint32_t i = 0; i < c->n_sections; i++)
+        if (c->section[i].about == section)
+            return c->section_bytes + c->section[i].offset;
+    return NULL;
+}
+
+enum config_shape config_shape(const struct config *c, const char *name)
+{
+    size_t base;
+    const struct config_key *key = find_key(c, name, &base);
 
     if (config_template_owns(name))
         return config_template_shape(name);
-    for (size_t i = 0; i < N_SECTIONS; i++)
-        if (!strcmp(sections[i], name))
-            return CONFIG_SECTION;
+    if (is_section(c, name))
+        return CONFIG_SECTION;
     if (!key)
         return CONFIG_UNKNOWN;
     switch (key->kind) {
@@ -142,26 +170,40 @@ static void consider(const char *word, const char *candidate, const char *answer
     }
 }
 
-const char *config_suggest(const char *name, char *text, size_t size)
-{
-    const char *word = strrchr(name, '.') ? strrchr(name, '.') + 1 : name, *nearest = NULL;
-    unsigned best = (unsigned)strlen(word) / 3 + 2;     /* must be nearer than that */
+struct suggestion {
+    const char *name, *word, *nearest;
+    unsigned    best;
+};
 
-    for (size_t i = 0; i < N_KEYS; i++) {
-        const char *dot = strrchr(keys[i].name, '.');
-        consider(name, keys[i].name, keys[i].name, &best, &nearest);
+static void consider_keys(struct suggestion *s, const struct config_key *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const char *dot = strrchr(list[i].name, '.');
+        consider(s->name, list[i].name, list[i].name, &s->best, &s->nearest);
         if (dot)    /* somebody may know the word but not its section; the full name wins a tie */
-            consider(word, dot + 1, keys[i].name, &best, &nearest);
+            consider(s->word, dot + 1, list[i].name, &s->best, &s->nearest);
     }
+}
+
+const char *config_suggest(const struct config *c, const char *name, char *text, size_t size)
+{
+    struct suggestion s = { .name = name, .word = strrchr(name, '.') ? strrchr(name, '.') + 1 : name };
+
+    s.best = (unsigned)strlen(s.word) / 3 + 2;      /* must be nearer than that */
+    consider_keys(&s, keys, N_KEYS);
+    for (uint32_t i = 0; i < c->n_sections; i++)
+        consider_keys(&s, c->section[i].about->keys, c->section[i].about->n_keys);
     for (size_t i = 0; i < N_SECTIONS; i++)
-        consider(name, sections[i], sections[i], &best, &nearest);
-    snprintf(text, size, nearest ? "; did you mean '%s'?" : "%s", nearest ? nearest : "");
+        consider(name, sections[i], sections[i], &s.best, &s.nearest);
+    for (uint32_t i = 0; i < c->n_sections; i++)
+        consider(name, c->section[i].about->name, c->section[i].about->name, &s.best, &s.nearest);
+    snprintf(text, size, s.nearest ? "; did you mean '%s'?" : "%s", s.nearest ? s.nearest : "");
     return text;
 }
 
 /* ---- values ---- */
 
-static int set_text(const struct key *key, const char *value, char *to, struct err *e)
+static int set_text(const struct config_key *key, const char *value, char *to, struct err *e)
 {
     size_t length = strlen(value);
 
@@ -203,7 +245,7 @@ static int check_user(const char *value, struct err *e)
     return value[0] == '-' ? err_set(e, EINVAL, STEP_USAGE, "user must not begin with '-'") : 0;
 }
 
-static int set_bool(const struct key *key, const char *value, bool *to, struct err *e)
+static int set_bool(const struct config_key *key, const char *value, bool *to, struct err *e)
 {
     if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0)
         return err_set(e, EINVAL, STEP_USAGE, "%s '%s' must be true or false", key->name, parse_quote(value).text);
@@ -223,7 +265,7 @@ static int check_level(const char *value, struct err *e)
 }
 
 /* to is a uint64_t for a size, else a uint32_t. */
-static int set_number(const struct key *key, const char *value, void *to, struct err *e)
+static int set_number(const struct config_key *key, const char *value, void *to, struct err *e)
 {
     uint64_t bytes = 0, ms = 0;
     uint32_t number = 0;
@@ -282,7 +324,7 @@ int config_check_name(const char *section, const char *name, struct err *e)
     return 0;
 }
 
-static int add_word(const struct key *key, const char *value, char *to, struct err *e)
+static int add_word(const struct config_key *key, const char *value, char *to, struct err *e)
 {
     size_t n = strlen(to), length = strlen(value);
 
@@ -293,7 +335,7 @@ static int add_word(const struct key *key, const char *value, char *to, struct e
 }
 
 /* A kind of device, or one of any vendor's. */
-static int add_kind(const struct key *key, const char *value, char *to, struct err *e)
+static int add_kind(const struct config_key *key, const char *value, char *to, struct err *e)
 {
     char as_kind[256];
 
@@ -305,7 +347,7 @@ static int add_kind(const struct key *key, const char *value, char *to, struct e
 }
 
 /* Names of variables, with commas between them. */
-static int add_name(const struct key *key, const char *value, char *to, struct err *e)
+static int add_name(const struct config_key *key, const char *value, char *to, struct err *e)
 {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
     size_t length = strlen(value);
@@ -344,7 +386,8 @@ static int set_root(struct config *c, const char *name, const char *path, struct
 
 int config_set(struct config *c, const char *name, const char *value, struct err *e)
 {
-    const struct key *key = find_key(name);
+    size_t base = 0;
+    const struct config_key *key = find_key(c, name, &base);
     struct host host;
     char hint[80], address[300];
     int r = 0;
@@ -355,8 +398,8 @@ int config_set(struct config *c, const char *name, const char *value, struct err
         return config_template_set(c, name, value, e);
     if (!key)
         return err_set(e, EINVAL, STEP_USAGE, "unknown setting '%s'%s", parse_quote(name).text,
-                       config_suggest(name, hint, sizeof hint));
-    void *to = (char *)c + key->offset;
+                       config_suggest(c, name, hint, sizeof hint));
+    void *to = (char *)c + base + key->offset;
     switch (key->kind) {
     case KIND_ROOTS:
         return err_set(e, EINVAL, STEP_USAGE, "roots needs a name, as in roots.NAME=/path");
@@ -430,7 +473,6 @@ void config_defaults(struct config *c, bool is_root)
         .quota.buffer_bytes = 256 * MIB,
         .pool_size = 2,
         .log_level = "info",
-        .jupyter.cull_interval_s = 300,
     };
     for (size_t i = 0; i < LIMITS; i++) {
         limit_set(&c->defaults, &limit_table[i], limit_table[i].server_usual);

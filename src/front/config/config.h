@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "front/config/config_key.h"
 #include "proto/limits.h"
 
 struct config_quota {
@@ -15,7 +16,7 @@ struct config_quota {
     uint64_t buffer_bytes;      /* of the front's memory */
 };
 
-enum { CONFIG_ROOTS = 64, CONFIG_ORIGINS = 16, CONFIG_POOL = 128, CONFIG_TEMPLATES = 32 };
+enum { CONFIG_ROOTS = 64, CONFIG_ORIGINS = 16, CONFIG_POOL = 128, CONFIG_TEMPLATES = 32, CONFIG_SECTIONS = 8 };
 
 /* What kernels are made from: an interpreter, and what it has imported before it is asked. Those of the keeper have the
  * same numbers: 1 is the first. */
@@ -32,14 +33,6 @@ struct config_template {
     char     kernel[512];               /* command of a stock kernel, words with spaces between them; "": our own */
     bool     interrupt_by_message;      /* what that kernel wants instead of a signal */
     char     language[32];              /* of the kernel, as Jupyter's programs are told */
-};
-
-/* The Jupyter door. */
-struct config_jupyter {
-    uint32_t cull_idle_s, cull_interval_s;  /* kernels that nobody used for so long are ended; 0: never */
-    bool     cull_connected, cull_busy;     /* even if a client is connected, or a cell runs */
-    uint32_t max_kernels;               /* of each identity; 0: no limit */
-    char     client_envs[1024];         /* comma list: what a client may hand to its kernel besides KERNEL_*, or "*" */
 };
 
 struct config {
@@ -64,10 +57,15 @@ struct config {
     char     origin[CONFIG_ORIGINS][256];   /* browsers may come from these pages */
     char     log_level[16];
     char     guest[256];                /* directory of what runs in boxes (guest/); "" = not found. Not a key */
-    struct config_jupyter jupyter;
     char     device_kinds[512];         /* comma list: kinds of devices that boxes may have (devices/cdi.h); "": none */
     uint32_t n_templates;               /* at least one, "python" */
     struct config_template template[CONFIG_TEMPLATES];
+    uint32_t n_sections;                /* that doors have brought; see config_section_values() */
+    struct {
+        const struct config_section *about;
+        size_t                       offset;
+    } section[CONFIG_SECTIONS];
+    _Alignas(16) unsigned char section_bytes[8192];
 };
 
 void           config_defaults(struct config *c, bool is_root);

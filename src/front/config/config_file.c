@@ -83,7 +83,7 @@ static int set_value(struct reader *r, const char *key, const yaml_node_t *node)
 
     if (error < 0)
         return error;
-    if (config_shape(key) == CONFIG_BOOL && node->data.scalar.style != YAML_PLAIN_SCALAR_STYLE)
+    if (config_shape(r->config, key) == CONFIG_BOOL && node->data.scalar.style != YAML_PLAIN_SCALAR_STYLE)
         return fail(r, node, "%s must be true or false without quotes", key);
     error = config_set(r->config, key, text, &inner);
     if (error < 0) {
@@ -143,10 +143,10 @@ static int walk_pair(struct reader *r, const char *section, const yaml_node_t *m
 
     if (error < 0)
         return error;
-    if (config_shape(section) == CONFIG_MAP)
+    if (config_shape(r->config, section) == CONFIG_MAP)
         return set_value(r, key, value);
     const char *dot = strchr(key, '.');     /* "defaults.memory:" at the top is not how the file is written */
-    switch (section[0] || !dot ? config_shape(key) : CONFIG_UNKNOWN) {
+    switch (section[0] || !dot ? config_shape(r->config, key) : CONFIG_UNKNOWN) {
     case CONFIG_SECTION:
     case CONFIG_MAP:
         return walk_map(r, key, value);
@@ -157,7 +157,7 @@ static int walk_pair(struct reader *r, const char *section, const yaml_node_t *m
         return set_value(r, key, value);
     default:
         return fail(r, node_of(r, pair->key), "unknown setting '%s'%s", parse_quote(key).text,
-                    config_suggest(key, hint, sizeof hint));
+                    config_suggest(r->config, key, hint, sizeof hint));
     }
 }
 

@@ -8,7 +8,7 @@ enum config_shape { CONFIG_UNKNOWN, CONFIG_SCALAR, CONFIG_BOOL, CONFIG_LIST, CON
 
 /* What kind of thing stands behind a key: "listen", "defaults" (a section), "defaults.memory", "roots" (a map with free
  * names). */
-enum config_shape config_shape(const char *key);
+enum config_shape config_shape(const struct config *c, const char *key);
 
 /* Of config.c, for the file of the templates. */
 MUST_CHECK int config_check_path(const char *name, const char *value, struct err *e);
@@ -21,6 +21,6 @@ MUST_CHECK int config_template_set(struct config *c, const char *key, const char
 void           config_template_defaults(struct config *c);
 
 /* ": did you mean X?" in the caller's storage, or "". */
-const char *config_suggest(const char *key, char *text, size_t size);
+const char *config_suggest(const struct config *c, const char *key, char *text, size_t size);
 
 #endif

@@ -17,7 +17,9 @@ static const char prefix[] = "templates";
 static const char language_letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+#-_. ";
 static const char imports_default[] = "IPython,numpy,pandas,matplotlib";
 
-enum kind { KIND_PATH, KIND_MODULES, KIND_PATHS, KIND_POOL, KIND_COMMAND, KIND_WORD, KIND_LANGUAGE };
+enum kind {
+    TEMPLATE_PATH, TEMPLATE_MODULES, TEMPLATE_PATHS, TEMPLATE_POOL, TEMPLATE_COMMAND, TEMPLATE_WORD, TEMPLATE_LANGUAGE
+};
 
 static const struct key {
     const char *name;
@@ -25,11 +27,11 @@ static const struct key {
     size_t      offset, size;
 } keys[] = {
 #define AT(member) offsetof(struct config_template, member), sizeof((struct config_template *)0)->member
-    { "python", KIND_PATH, AT(python) },      { "imports", KIND_MODULES, AT(imports) },
-    { "startup", KIND_PATH, AT(startup) },    { "layers", KIND_PATHS, AT(layers) },
-    { "pool", KIND_POOL, AT(pool) },          { "kernel", KIND_COMMAND, AT(kernel) },
-    { "interrupt", KIND_WORD, AT(interrupt_by_message) }, { "zygote", KIND_WORD, AT(zygote_late) },
-    { "language", KIND_LANGUAGE, AT(language) },
+    { "python", TEMPLATE_PATH, AT(python) },      { "imports", TEMPLATE_MODULES, AT(imports) },
+    { "startup", TEMPLATE_PATH, AT(startup) },    { "layers", TEMPLATE_PATHS, AT(layers) },
+    { "pool", TEMPLATE_POOL, AT(pool) },          { "kernel", TEMPLATE_COMMAND, AT(kernel) },
+    { "interrupt", TEMPLATE_WORD, AT(interrupt_by_message) }, { "zygote", TEMPLATE_WORD, AT(zygote_late) },
+    { "language", TEMPLATE_LANGUAGE, AT(language) },
 };
 
 bool config_template_owns(const char *key)
@@ -109,29 +111,29 @@ static int set_value(struct config_template *t, const struct key *key, const cha
     char *to = (char *)t + key->offset;
     int r = 0;
 
-    if (key->kind == KIND_POOL) {
+    if (key->kind == TEMPLATE_POOL) {
         t->pool = 0;
         t->no_zygote = strcmp(value, "off") == 0;
         return t->no_zygote || strcmp(value, "0") == 0 ? 0 : parse_count(name, value, 1, CONFIG_POOL, &t->pool, e);
     }
-    if (key->kind == KIND_WORD)
+    if (key->kind == TEMPLATE_WORD)
         return to == (char *)&t->zygote_late ? set_word(name, value, "early", "late", &t->zygote_late, e)
                                              : set_word(name, value, "signal", "message", &t->interrupt_by_message, e);
-    if (key->kind == KIND_COMMAND)
+    if (key->kind == TEMPLATE_COMMAND)
         r = !value[0] || strstr(value, "{connection_file}")
                 ? 0
                 : err_set(e, EINVAL, STEP_USAGE, "%s needs the word {connection_file}, as a kernelspec's argv has it",
                           name);
-    else if (key->kind == KIND_LANGUAGE)
+    else if (key->kind == TEMPLATE_LANGUAGE)
         r = value[0] && strspn(value, language_letters) == strlen(value)
                 ? 0
                 : err_set(e, EINVAL, STEP_USAGE, "%s '%s' is not the name of a language; write for example bash", name,
                           parse_quote(value).text);
-    else if (key->kind == KIND_PATH)
+    else if (key->kind == TEMPLATE_PATH)
         r = value[0] || to == t->startup ? config_check_path(name, value[0] ? value : "/", e)
                                          : err_set(e, EINVAL, STEP_USAGE, "%s is empty", name);
     else
-        r = key->kind == KIND_PATHS ? check_paths(name, value, e) : check_modules(name, value, e);
+        r = key->kind == TEMPLATE_PATHS ? check_paths(name, value, e) : check_modules(name, value, e);
     if (r == 0 && strlen(value) >= key->size)
         r = err_set(e, EINVAL, STEP_USAGE, "%s is too long; the most is %zu bytes", name, key->size - 1);
     if (r == 0)

@@ -46,6 +46,7 @@ static const char schema_1[] =
     " created_ms INTEGER NOT NULL, expires_ms INTEGER NOT NULL, used_ms INTEGER NOT NULL, revoked INTEGER NOT NULL) "
     "STRICT;";
 
+/* The Jupyter door's; it has tables of its own by now (db_tables.h), but a released script never changes. */
 static const char schema_2[] =
     "CREATE TABLE sessions (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL,"
     " kernel TEXT NOT NULL, path TEXT NOT NULL, name TEXT NOT NULL, type TEXT NOT NULL) STRICT;";
@@ -96,10 +97,6 @@ static const char *const queries[QUERY_COUNT] = {
     [QUERY_TOKENS_SWEEP] = "DELETE FROM tokens WHERE scopes = 'grant' AND "
                            "(revoked = 1 OR (expires_ms > 0 AND expires_ms <= ?1))",
     [QUERY_TOKENS] = "SELECT " TOKEN_COLUMNS " FROM tokens ORDER BY created_ms, id",
-    [QUERY_SESSION_PUT] = "INSERT INTO sessions (id, owner, kernel, path, name, type) VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
-                          " ON CONFLICT (id) DO UPDATE SET kernel = ?3, path = ?4, name = ?5, type = ?6",
-    [QUERY_SESSION_DELETE] = "DELETE FROM sessions WHERE id = ?1",
-    [QUERY_SESSIONS] = "SELECT id, owner, kernel, path, name, type FROM sessions ORDER BY number",
     [QUERY_SERVICE_PUT] = "INSERT INTO services (id, owner, name, box, body) VALUES (?1, ?2, ?3, ?4, ?5)"
                           " ON CONFLICT (id) DO UPDATE SET body = ?5",
     [QUERY_SERVICE_DELETE] = "DELETE FROM services WHERE id = ?1",
@@ -194,15 +191,10 @@ static int bind(sqlite3_stmt *q, const char *types, va_list args)
     return r;
 }
 
-int db_change(struct db *db, enum db_query query, struct err *e, const char *types, ...)
+int db_run(struct db *db, sqlite3_stmt *q, struct err *e, const char *types, va_list args)
 {
-    sqlite3_stmt *q = db->query[query];
-    va_list args;
-    int r;
+    int r = bind(q, types, args);
 
-    va_start(args, types);
-    r = bind(q, types, args);
-    va_end(args);
     if (r == SQLITE_OK)
         r = sqlite3_step(q);
     r = r == SQLITE_DONE ? 0 : db_fail(db, r, e);
@@ -213,19 +205,25 @@ int db_change(struct db *db, enum db_query query, struct err *e, const char *typ
     return sqlite3_changes(db->sqlite) ? 0 : err_set(e, ENOENT, STEP_USAGE, "there is no such entry in the database");
 }
 
-int db_each(struct db *db, enum db_query query, int (*row)(sqlite3_stmt *, void *), void *arg, struct err *e,
-               const char *types, ...)
+int db_change(struct db *db, enum db_query query, struct err *e, const char *types, ...)
 {
-    sqlite3_stmt *q = db->query[query];
-    bool is_spare = sqlite3_stmt_busy(q);   /* a callback asks the same again */
-    int r = is_spare ? sqlite3_prepare_v2(db->sqlite, queries[query], -1, &q, NULL) : SQLITE_OK, stop = 0;
     va_list args;
+
+    va_start(args, types);
+    int r = db_run(db, db->query[query], e, types, args);
+    va_end(args);
+    return r;
+}
+
+int db_list(struct db *db, sqlite3_stmt *q, int (*row)(sqlite3_stmt *, void *), void *arg, struct err *e,
+            const char *types, va_list args)
+{
+    bool is_spare = sqlite3_stmt_busy(q);   /* a callback asks the same again */
+    int r = is_spare ? sqlite3_prepare_v2(db->sqlite, sqlite3_sql(q), -1, &q, NULL) : SQLITE_OK, stop = 0;
 
     if (r != SQLITE_OK)
         return db_fail(db, r, e);
-    va_start(args, types);
     r = bind(q, types, args);
-    va_end(args);
     while (r == SQLITE_OK || r == SQLITE_ROW) {
         r = sqlite3_step(q);
         if (r == SQLITE_ROW)
@@ -240,6 +238,17 @@ int db_each(struct db *db, enum db_query query, int (*row)(sqlite3_stmt *, void 
     if (is_spare)
         sqlite3_finalize(q);
     return stop < 0 ? stop : 0;
+}
+
+int db_each(struct db *db, enum db_query query, int (*row)(sqlite3_stmt *, void *), void *arg, struct err *e,
+               const char *types, ...)
+{
+    va_list args;
+
+    va_start(args, types);
+    int r = db_list(db, db->query[query], row, arg, e, types, args);
+    va_end(args);
+    return r;
 }
 
 void db_begin(struct db *db)
@@ -269,7 +278,7 @@ int db_end(struct db *db, struct err *e)
 
 /* ---- open and close ---- */
 
-static int run_script(struct db *db, const char *script, struct err *e)
+int db_script(struct db *db, const char *script, struct err *e)
 {
     int r = sqlite3_exec(db->sqlite, script, NULL, NULL, NULL);
 
@@ -294,14 +303,14 @@ static int migrate_step(struct db *db, const char *script, int version, struct e
 {
     char mark[96];
     struct err ignored;
-    int r = run_script(db, script, e);
+    int r = db_script(db, script, e);
 
     snprintf(mark, sizeof mark, "PRAGMA application_id = %d; PRAGMA user_version = %d; COMMIT", APPLICATION_ID,
              version);
     if (r == 0)
-        r = run_script(db, mark, e);
+        r = db_script(db, mark, e);
     if (r < 0 && !sqlite3_get_autocommit(db->sqlite))
-        (void)!run_script(db, "ROLLBACK", &ignored);
+        (void)!db_script(db, "ROLLBACK", &ignored);
     return r;
 }
 
@@ -311,7 +320,7 @@ int db_migrate(struct db *db, const char *const *list, int n, struct err *e)
     int r;
 
     for (;;) {
-        r = run_script(db, "BEGIN IMMEDIATE", e);    /* two servers that start at once */
+        r = db_script(db, "BEGIN IMMEDIATE", e);    /* two servers that start at once */
         if (r == 0)
             r = ask_number(db, "PRAGMA user_version", &version, e);
         if (r == 0)
@@ -368,7 +377,7 @@ static int configure(struct db *db, struct err *e)
     sqlite3_finalize(q);
     if (r == 0 && !is_wal)
         r = err_set(e, ENOTSUP, STEP_USAGE, "the filesystem of %s cannot hold a database with a log (WAL)", db->path);
-    return r < 0 ? r : run_script(db, settings, e);
+    return r < 0 ? r : db_script(db, settings, e);
 }
 
 static int open_all(struct db *db, const char *state, struct err *e)

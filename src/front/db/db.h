@@ -1,4 +1,4 @@
-/* What outlives the front: boxes, execs, tokens, events, sessions, in one SQLite database with one connection. A box's
+/* What outlives the front: boxes, execs, tokens, events, services, in one SQLite database with one connection. A box's
  * or exec's body is the JSON object that the API shows; the columns beside it are what is searched by. Nothing here
  * waits for the disk on the path of a create (WAL, synchronous=NORMAL); a crash of the machine may lose the last
  * moments, a crash of the front nothing.
@@ -46,12 +46,6 @@ struct db_token {
     unsigned char hash[32];                 /* SHA-256 of the secret */
     int64_t       created_ms, expires_ms, used_ms;      /* expires 0: never */
     bool          revoked;
-};
-
-/* A document that has a kernel; all are texts. */
-struct db_session {
-    const char *id, *owner, *kernel;        /* kernel: its id */
-    const char *path, *name, *type;
 };
 
 struct db_service {
@@ -120,9 +114,6 @@ MUST_CHECK int  db_tokens_sweep(struct db *db, int64_t now_ms, struct err *e);
 MUST_CHECK int  db_tokens(struct db *db, int (*each)(const struct db_token *, void *), void *arg,
                              struct err *e);
 
-/* Inserts it, or changes all but its owner. */
-MUST_CHECK int  db_session_put(struct db *db, const struct db_session *session, struct err *e);
-MUST_CHECK int  db_session_delete(struct db *db, const char *id, struct err *e);   /* -ENOENT */
 /* Inserts it, or changes its body. -ENOENT: no such box. With the box go its services, with a service its grants. */
 MUST_CHECK int  db_service_put(struct db *db, const struct db_service *service, struct err *e);
 MUST_CHECK int  db_service_delete(struct db *db, const char *id, struct err *e);   /* -ENOENT */
@@ -133,9 +124,5 @@ MUST_CHECK int  db_grant_used(struct db *db, const char *id, int64_t used, struc
 MUST_CHECK int  db_grant_delete(struct db *db, const char *id, struct err *e);     /* -ENOENT */
 MUST_CHECK int  db_grants(struct db *db, int (*each)(const struct db_grant *, void *), void *arg,
                              struct err *e);
-
-/* The oldest first. */
-MUST_CHECK int  db_sessions(struct db *db, int (*each)(const struct db_session *, void *), void *arg,
-                               struct err *e);
 
 #endif

@@ -1,9 +1,10 @@
-/* Shared by db.c (the database as a whole) and by db_box.c, db_token.c, db_session.c and db_service.c
- * (what is in it). */
+/* Shared by db.c (the database as a whole) and by db_box.c, db_token.c, db_service.c and db_tables.c (what is in it).
+ */
 #ifndef CARREL_FRONT_DB_DB_PRIVATE_H
 #define CARREL_FRONT_DB_DB_PRIVATE_H
 
 #include <sqlite3.h>
+#include <stdarg.h>
 
 #include "front/db/db.h"
 
@@ -15,7 +16,6 @@ enum db_query {
     QUERY_EVENT_INSERT, QUERY_EVENTS, QUERY_EVENTS_ALL,
     QUERY_BEGIN, QUERY_COMMIT,
     QUERY_TOKEN_INSERT, QUERY_TOKEN_BY_HASH, QUERY_TOKEN_REVOKE, QUERY_TOKEN_USED, QUERY_TOKENS, QUERY_TOKENS_SWEEP,
-    QUERY_SESSION_PUT, QUERY_SESSION_DELETE, QUERY_SESSIONS,
     QUERY_SERVICE_PUT, QUERY_SERVICE_DELETE, QUERY_SERVICES,
     QUERY_GRANT_INSERT, QUERY_GRANT_USED, QUERY_GRANT_DELETE, QUERY_GRANTS,
     QUERY_COUNT
@@ -33,6 +33,13 @@ MUST_CHECK int db_change(struct db *db, enum db_query query, struct err *e, cons
 /* Calls row for each row until it returns non-zero; returns that if it is negative. No row is no error. */
 MUST_CHECK int db_each(struct db *db, enum db_query query, int (*row)(sqlite3_stmt *, void *), void *arg,
                           struct err *e, const char *types, ...);
+
+/* The same with any statement of this database. */
+MUST_CHECK int db_run(struct db *db, sqlite3_stmt *q, struct err *e, const char *types, va_list args);
+MUST_CHECK int db_list(struct db *db, sqlite3_stmt *q, int (*row)(sqlite3_stmt *, void *), void *arg, struct err *e,
+                       const char *types, va_list args);
+/* Statements with semicolons between them. */
+MUST_CHECK int db_script(struct db *db, const char *script, struct err *e);
 
 /* An open database's last failure as errno and sentence. */
 int db_fail(struct db *db, int code, struct err *e);

@@ -53,22 +53,6 @@ int kernel_send(struct kernel *k, enum kernel_channel channel, const struct iove
     return r < 0 ? r : hand_over(k, m, e);
 }
 
-int kernel_send_v1(struct kernel *k, const void *data, size_t size, struct err *e)
-{
-    if (size > KERNEL_MESSAGE_MOST)
-        return err_set(e, EMSGSIZE, STEP_USAGE, "a message may have %d bytes", KERNEL_MESSAGE_MOST);
-    struct kernel_message *m = kernel_message_new(size);
-    if (!m)
-        return err_at(e, ENOMEM, STEP_MEMORY, 0, "message");
-    memcpy(m->data, data, size);
-    const char *wrong = kernel_message_read(m);
-    if (wrong) {
-        kernel_message_unref(m);
-        return err_set(e, EINVAL, STEP_USAGE, "this is %s", wrong);
-    }
-    return hand_over(k, m, e);
-}
-
 int kernel_answer_input(struct kernel *k, const char *text, struct err *e)
 {
     struct kernel_private *p = kernel_private(k);

@@ -13,7 +13,6 @@
 #include "front/execs/execs.h"
 #include "front/front.h"
 #include "front/kernels/kernel_private.h"
-#include "proto/defaults.h"
 
 /* Variables that an interpreter reads when it starts: one that is forked would not heed them. */
 static bool is_early(const char *variable)

@@ -30,7 +30,6 @@ const char *const kernel_way_names[] = { "cold", "forked", "parked" };
 enum { CLOSE_PATIENCE_MS = 1000, RING_SMALL = 64 << 10 };
 #define RING_ALL_MOST (UINT64_C(256) << 20)     /* of all kernels together: beyond it each keeps only a little */
 
-static uint64_t ring_all;
 
 /* ---- clients ---- */
 
@@ -105,7 +104,7 @@ static void ring_drop(struct kernel_private *p, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         p->ring_bytes -= p->ring[i]->size;
-        ring_all -= p->ring[i]->size;
+        p->kernel->front->ring_bytes -= p->ring[i]->size;
         kernel_message_unref(p->ring[i]);
     }
     p->n_ring -= n;
@@ -115,7 +114,8 @@ static void ring_drop(struct kernel_private *p, size_t n)
 
 static void ring_add(struct kernel_private *p, struct kernel_message *m)
 {
-    size_t most = ring_all > RING_ALL_MOST ? RING_SMALL : KERNEL_RING_BYTES, drop = 0, bytes = p->ring_bytes;
+    struct front *front = p->kernel->front;
+    size_t most = front->ring_bytes > RING_ALL_MOST ? RING_SMALL : KERNEL_RING_BYTES, drop = 0, bytes = p->ring_bytes;
 
     if (p->n_ring == p->ring_room) {
         size_t room = p->ring_room ? p->ring_room * 2 : 32;
@@ -136,7 +136,7 @@ static void ring_add(struct kernel_private *p, struct kernel_message *m)
     kernel_message_ref(m);
     p->ring[p->n_ring++] = m;
     p->ring_bytes += m->size;
-    ring_all += m->size;
+    front->ring_bytes += m->size;
 }
 
 void kernel_tell(struct kernel *k, struct kernel_message *m)

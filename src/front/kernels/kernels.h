@@ -121,8 +121,6 @@ void           kernel_resume(struct kernel *k, struct kernel_client *c);
  * -ENOBUFS: it does not read, and too much waits for it already; -EMSGSIZE, -EINVAL. */
 MUST_CHECK int kernel_send(struct kernel *k, enum kernel_channel channel, const struct iovec part[KERNEL_PARTS],
                            const struct iovec *buffer, unsigned n_buffers, struct err *e);
-/* A whole message in v1 layout, as it came over a WebSocket. */
-MUST_CHECK int kernel_send_v1(struct kernel *k, const void *data, size_t size, struct err *e);
 
 /* SIGINT to its process group. */
 MUST_CHECK int kernel_interrupt(struct kernel *k, struct err *e);

@@ -96,9 +96,10 @@ static void on_answer(const struct event *event, int *fds, size_t n_fds, void *a
 
 static void ask_keeper(struct box_port *p)
 {
-    struct request_connect q = { .head = { .type = REQUEST_CONNECT, .box = p->box->slot },
-                                 .port = p->port,
-                                 .ipv6 = p->ipv6 };
+    struct request_socket q = { .head = { .type = REQUEST_SOCKET, .box = p->box->slot },
+                                .use = SOCKET_CONNECT,
+                                .port = p->port,
+                                .ipv6 = p->ipv6 };
 
     p->serial = keeper_link_request(p->front->keeper, &q, sizeof q, NULL, 0, on_answer, p);
 }

@@ -12,15 +12,13 @@
 
 enum { INLET_TAG = 1 << 16 };       /* plus the box's slot; other listeners have small ones */
 
-struct opening {
-    struct opening *next, **back;
+struct inlet_opening {
+    struct inlet_opening *next, **back;
     struct front   *front;
     uint64_t        box;            /* its number: it may be forgotten meanwhile */
     inlet_callback *call;           /* NULL: nobody waits any more */
     void           *arg;
 };
-
-static struct opening *openings;
 
 static void serve(struct box *box, int *fd)
 {
@@ -33,7 +31,7 @@ static void serve(struct box *box, int *fd)
 
 static void on_answer(const struct event *event, int *fds, size_t n_fds, void *arg)
 {
-    struct opening *o = arg;
+    struct inlet_opening *o = arg;
     struct box *box = box_by_slot(o->front, event->box);
     struct err e = event->err;
 
@@ -56,27 +54,24 @@ static void on_answer(const struct event *event, int *fds, size_t n_fds, void *a
 
 int inlet_open(struct box *box, inlet_callback *call, void *arg)
 {
-    struct request_head q = { .type = REQUEST_INLET, .box = box->slot };
+    struct request_socket q = { .head = { .type = REQUEST_SOCKET, .box = box->slot },
+                                .use = SOCKET_LISTEN,
+                                .port = KEEPER_INLET_PORT };
 
     if (box->has_inlet)
         return 1;
-    struct opening *o = malloc(sizeof *o);
+    struct inlet_opening *o = malloc(sizeof *o);
     if (!o)
         abort();
-    *o = (struct opening){
-        .next = openings, .back = &openings, .front = box->front, .box = box->number, .call = call, .arg = arg
-    };
-    if (o->next)
-        o->next->back = &o->next;
-    openings = o;
+    *o = (struct inlet_opening){ .front = box->front, .box = box->number, .call = call, .arg = arg };
+    LIST_ADD(box->front->inlet_openings, o);
     keeper_link_request(box->front->keeper, &q, sizeof q, NULL, 0, on_answer, o);
     return 0;
 }
 
 void inlets_cancel(struct front *front, void *arg)
 {
-    (void)front;
-    for (struct opening *o = openings; o; o = o->next)
+    for (struct inlet_opening *o = front->inlet_openings; o; o = o->next)
         if (o->arg == arg)
             o->call = NULL;
 }

@@ -11,7 +11,6 @@
 #include "front/execs/execs.h"
 #include "front/front.h"
 #include "front/services/service_private.h"
-#include "proto/defaults.h"
 
 enum { LOAD_MS = 600000 };
 

@@ -15,7 +15,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from conftest import BUILD, free_port, wait_for
+from support import BUILD
+from support.ports import free_port
+from support.waiting import wait_for
 
 CELLS = ["print('hello from', 'the box'); x = 7", "import matplotlib.pyplot as plt\nplt.plot([1, 4, 9, 16]); plt.title('a plot in a box');",
          "print('spinning', flush=True)\nwhile True: pass", "print('x is', x)"]
@@ -44,7 +46,7 @@ def lab(server, alice, tmp_path):
             return False
 
     try:
-        assert wait_for(is_up, deadline_s=120), (tmp_path / "log").read_text()
+        wait_for(is_up, lambda: (tmp_path / "log").read_text())
         yield f"http://127.0.0.1:{port}/lab/tree/a.ipynb"
     finally:
         process.send_signal(signal.SIGTERM)

@@ -185,7 +185,7 @@ void ask_box_list(struct ask *a)
             more = true;
             break;
         }
-        const char *text = shown_box(b, &size);
+        const char *text = shown_box(a->native, b, &size);
         if (n++)
             buf_add_char(&out, ',');
         buf_add(&out, text ? text : "null", text ? size : 4);

@@ -10,18 +10,19 @@
 #include "base/list.h"
 #include "doors/native/door.h"
 #include "front/db/db.h"
+#include "front/request/event_stream.h"
 
-enum { PAGE_DEFAULT = 100, PAGE_MAX = 1000, BATCH = 64, KEEPALIVE_MS = 15000, PAGE_BYTES_MAX = 16 << 20 };
+enum { PAGE_DEFAULT = 100, PAGE_MAX = 1000, BATCH = 64, PAGE_BYTES_MAX = 16 << 20 };
 #define NOT_YET UINT64_MAX
 
 struct watch {
-    struct ask        *ask;
-    struct box_watcher watcher;
-    struct loop_task   task;
-    struct loop_timer  keepalive;
-    uint64_t           box;             /* number; 0: all that the caller may see */
-    uint64_t           last;            /* number of the last event sent or skipped */
-    bool               all;             /* of every owner */
+    struct ask         *ask;
+    struct box_watcher  watcher;
+    struct loop_task    task;
+    struct event_stream stream;
+    uint64_t            box;            /* number; 0: all that the caller may see */
+    uint64_t            last;           /* number of the last event sent or skipped */
+    bool                all;            /* of every owner */
 };
 
 static json_t *event_json(const char *box, uint64_t number, int64_t time_ms, const char *type, json_t *body)
@@ -101,22 +102,11 @@ static void reply_page(struct ask *a, uint64_t after, uint64_t limit)
 
 /* ---- a stream ---- */
 
-static bool send_event(struct watch *w, uint64_t number, const char *type, const char *text)
-{
-    char head[128];
-    int n = snprintf(head, sizeof head, "id: %llu\nevent: %.64s\ndata: ", (unsigned long long)number, type);
-    const struct iovec v[] = { { head, (size_t)n },
-                               { (void *)(uintptr_t)text, strlen(text) },
-                               { (void *)(uintptr_t) "\n\n", 2 } };
-
-    return http_reply_writev(w->ask->r, v, 3) == 0;
-}
-
 static int replay_one(const struct db_event *event, void *arg)
 {
     struct page *page = arg;
     char *text = event_text(page->watch, event);
-    bool sent = !text || send_event(page->watch, event->number, event->type, text);
+    bool sent = !text || event_stream_send(&page->watch->stream, event->number, event->type, text, strlen(text));
 
     free(text);
     if (!sent)
@@ -164,15 +154,6 @@ static void on_event(struct box_watcher *watcher, const struct box *box, uint64_
     loop_task_add(w->ask->r->loop, &w->task);
 }
 
-static void on_keepalive(struct loop_timer *t)
-{
-    struct watch *w = container_of(t, struct watch, keepalive);
-
-    if (http_reply_room(w->ask->r) > 0 && http_reply_write(w->ask->r, ":\n\n", 3) < 0)
-        return;
-    loop_timer_set(w->ask->r->loop, t, KEEPALIVE_MS);
-}
-
 static void on_end(struct ask *a, enum http_end how)
 {
     struct watch *w = a->work;
@@ -180,7 +161,7 @@ static void on_end(struct ask *a, enum http_end how)
     (void)how;
     boxes_unwatch(&w->watcher);
     loop_task_cancel(a->r->loop, &w->task);
-    loop_timer_cancel(a->r->loop, &w->keepalive);
+    event_stream_done(&w->stream);
 }
 
 /* Where to begin: what the client says, else at the start of a box's log, or, for all boxes, with what comes next. */
@@ -208,9 +189,7 @@ static void stream(struct ask *a, bool all)
 
     if (!find_start(a, &after))
         return;
-    if (!w || http_reply_header(a->r, "Content-Type", "text/event-stream") < 0
-        || http_reply_header(a->r, "Cache-Control", "no-store") < 0 || http_reply_start(a->r, 200, HTTP_CHUNKED) < 0
-        || http_reply_write(a->r, ":\n\n", 3) < 0) {
+    if (!w) {
         http_request_abort(a->r);
         return;
     }
@@ -219,14 +198,14 @@ static void stream(struct ask *a, bool all)
                          .last = after,
                          .all = all,
                          .watcher.on_event = on_event,
-                         .task.on_run = on_task,
-                         .keepalive.on_expire = on_keepalive };
+                         .task.on_run = on_task };
+    if (!event_stream_start(&w->stream, a->r))
+        return;
     a->work = w;
     a->on_end = on_end;
     a->r->on_writable = on_writable;
     w->watcher.owner = all || a->box ? NULL : a->who.name;
     boxes_watch(a->front, &w->watcher);
-    loop_timer_set(a->r->loop, &w->keepalive, KEEPALIVE_MS);
     replay(w);
 }
 

@@ -18,14 +18,23 @@ struct look {
     const json_t       *labels;
 };
 
-static struct shown {
+struct shown {
     struct look look;
     json_t     *labels;     /* owned, so that another object cannot get its address */
     char       *text;       /* owned */
     size_t      size;
-} *table;
+};
 
-const char *shown_box(const struct box *b, size_t *ret_size)
+void shown_free(struct native *n)
+{
+    for (size_t i = 0; n->shown && i < SHOWN; i++) {
+        free(n->shown[i].text);
+        json_decref(n->shown[i].labels);
+    }
+    free(n->shown);
+}
+
+const char *shown_box(struct native *n, const struct box *b, size_t *ret_size)
 {
     const struct box_settings *s = &b->settings;
     struct look look;
@@ -41,9 +50,9 @@ const char *shown_box(const struct box *b, size_t *ret_size)
     look.idle_s = s->idle_s;
     look.running = b->running;
     look.labels = s->labels;
-    if (!table && !(table = calloc(SHOWN, sizeof *table)))
+    if (!n->shown && !(n->shown = calloc(SHOWN, sizeof *n->shown)))
         return NULL;
-    struct shown *entry = &table[b->number % SHOWN];
+    struct shown *entry = &n->shown[b->number % SHOWN];
     if (entry->text && memcmp(&entry->look, &look, sizeof look) == 0) {
         *ret_size = entry->size;
         return entry->text;
@@ -63,7 +72,7 @@ const char *shown_box(const struct box *b, size_t *ret_size)
 void reply_box(struct ask *a, int status, const struct box *b)
 {
     size_t size;
-    const char *text = shown_box(b, &size);
+    const char *text = shown_box(a->native, b, &size);
 
     if (text)
         reply_data(a, status, text, size);

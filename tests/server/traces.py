@@ -1,25 +1,16 @@
 """A private server, and what it leaves behind: every process, cgroup, mount and loop device of it can be told from a stranger's."""
 import contextlib
 import ctypes
-import http.client
 import os
 import pathlib
 import re
-import shutil
-import signal
-import socket
 import sqlite3
-import subprocess
-import sys
-import tempfile
-import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "api"))
+from support import IS_LONG
+from support.client import Client, UnixConnection, lines
+from support.processes import processes, status_of
+from support.server import Server as Plain
 
-from client import Client, UnixConnection, WebSocket, events, lines  # noqa: E402,F401
-
-BUILD = pathlib.Path(os.environ.get("CARREL_BUILD", pathlib.Path(__file__).parents[2] / "build"))
-IS_LONG = os.environ.get("CARREL_LONG") == "1"
 OTHER_UID = 1001        # an ordinary user; needs no entry in /etc/passwd
 PR_SET_CHILD_SUBREAPER = 36
 SMALL = {"memory": "64M", "disk": "32M", "pids": 32}
@@ -32,32 +23,9 @@ def amount(quick, long):
     return long if IS_LONG else quick
 
 
-def wait_for(what, deadline_s=60, every_s=0.02):
-    """Asks again until it is true; what it was is the result."""
-    end = time.monotonic() + deadline_s
-    while True:
-        result = what()
-        if result or time.monotonic() > end:
-            return result
-        time.sleep(every_s)
-
-
 def become_reaper():
     """Orphans below us become our children, so that whatever a server leaves is found among our descendants."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def processes():
-    """Of the whole machine: pid -> (parent, state)."""
-    found = {}
-    for folder in pathlib.Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                rest = (folder / "stat").read_text().rsplit(")", 1)[1].split()
-            except (OSError, IndexError):
-                continue
-            found[int(folder.name)] = (int(rest[1]), rest[0])
-    return found
 
 
 own_children = set()        # started by us and waited for elsewhere
@@ -80,26 +48,6 @@ def descendants(pid, everything=None):
     return {p for p in found if everything[p][1] not in "ZX"}
 
 
-def status_of(pid):
-    text = pathlib.Path(f"/proc/{pid}/status").read_text()
-    return dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
-
-
-def resident_bytes(pid):
-    return int(status_of(pid)["VmRSS"].split()[0]) * 1024
-
-
-def descriptors(pid):
-    """What they lead to; one that is closed meanwhile is left out."""
-    found = []
-    for n in os.listdir(f"/proc/{pid}/fd"):
-        try:
-            found.append(os.readlink(f"/proc/{pid}/fd/{n}"))
-        except FileNotFoundError:
-            pass
-    return found
-
-
 class UserClient(Client):
     """Over the unix socket, as an ordinary user: the kernel notes who connects, and that is the effective user."""
     def __init__(self, where, uid):
@@ -120,74 +68,28 @@ class UserClient(Client):
         return c
 
 
-class Server:
-    def __init__(self, *options, state=None, expect_ready=True, program="carrel-server", env=None, user=None, prepare=None):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="carrel-server-"))
-        self.folder.chmod(0o755)
-        self.state = pathlib.Path(state) if state else self.folder / "state"
-        self.socket = str(self.folder / "api.sock")
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            self.port = s.getsockname()[1]
-        self.tcp = ("127.0.0.1", self.port)
-        self.admin = Client(self.socket)
-        self.keepers = set()
-        self.options = options
-        self.program = program
-        self.env = env
-        self.who = {} if user is None else {"user": user, "group": user, "extra_groups": []}
-        self.prepare = prepare
-        if user is not None:
-            os.chown(self.folder, user, user)
-        self.start(expect_ready)
+class Server(Plain):
+    """Root's, with the system's Python and without a layer for kernels, which would be seen in boxes where the build lies, perhaps in /tmp."""
 
-    def start(self, expect_ready=True):
-        self.log = open(self.folder / "log", "ab")
-        self.process = subprocess.Popen(
-            [BUILD / self.program, "serve", "--listen", "%s:%d" % self.tcp, "--socket", self.socket, "--state", self.state, "--run",
-             self.folder / "run", "--set", "templates.python.python=/usr/bin/python3",
-             "--set", "templates.python.pool=off", *self.options], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, start_new_session=True,
-            preexec_fn=self.prepare, **self.who,
-            # No layer for kernels: it would be seen in boxes where the build lies, perhaps in /tmp.
-            env={**os.environ, **({"HOME": str(self.folder)} if self.who else {}), "CARREL_GUEST": "", "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:symbolize=0:quarantine_size_mb=4", **(self.env or {})})
-        own_children.add(self.process.pid)
-        if not expect_ready:
-            return
+    def __init__(self, *options, variables=None, **more):
+        self.keepers = set()
+        super().__init__("--set", "templates.python.python=/usr/bin/python3", *options, variables={"CARREL_GUEST": "", **(variables or {})}, **more)
+
+    def start(self, ready=True):
         try:
-            assert wait_for(self.is_ready), self.log_text()
-        except BaseException:
-            self.stop()
-            raise
+            super().start(ready)
+        finally:
+            own_children.add(self.process.pid)
 
     def is_ready(self):
-        assert self.process.poll() is None, self.log_text()
         self.note_keeper()
-        try:
-            return self.admin.get("/readyz").status == 200
-        except (OSError, http.client.HTTPException):        # it ends, perhaps in the middle of its answer
-            return False
-
-    def log_text(self):
-        return (self.folder / "log").read_text(errors="replace")
-
-    def _child(self, word):
-        """What a dead keeper left behind is a child of the supervisor too, and may look like it: only the real one serves, in our pid namespace."""
-        # Not .../children: that list may miss some while others end.
-        for pid, (parent, state) in processes().items():
-            try:
-                if (parent == self.process.pid and word in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:2]
-                        and len(status_of(pid)["NSpid"].split()) == len(status_of("self")["NSpid"].split())
-                        and "anon_inode:[signalfd]" in descriptors(pid)):
-                    return pid
-            except OSError:
-                pass
-        return None
+        return super().is_ready()
 
     def front(self):
-        return self._child(b"front")
+        return self.child("front")
 
     def keeper(self):
-        return self._child(b"keeper")
+        return self.child("keeper")
 
     def note_keeper(self):
         pid = self.keeper()
@@ -196,22 +98,10 @@ class Server:
         return pid
 
     def kill(self, *who):
-        """kill -9 of "front", "keeper" or both, and waits until others have taken their places and are ready."""
-        victims = [wait_for({"front": self.front, "keeper": self.note_keeper}[w]) for w in who]
-        for pid in victims:
-            os.kill(pid, signal.SIGKILL)
-        assert wait_for(lambda: all(self._child(w.encode()) not in (None, *victims) for w in who)), self.log_text()
-        assert wait_for(self.is_ready), self.log_text()
-        return victims
+        self.note_keeper()
+        return super().kill(*who)
 
-    def token(self, identity, **more):
-        made = self.admin.post("/v1/tokens", {"identity": identity, **more})
-        assert made.status == 201, made.body
-        client = Client(self.tcp, made.json["token"])
-        client.token_id = made.json["id"]
-        return client
-
-    def user(self, uid=OTHER_UID):
+    def as_uid(self, uid=OTHER_UID):
         return UserClient(self.socket, uid)
 
     # ---- what it leaves ----
@@ -282,19 +172,6 @@ class Server:
             return db.execute(query).fetchall()
         finally:
             db.close()
-
-    def stop(self):
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(60)
-        finally:
-            self.process.kill()
-            self.process.wait()
-            self.log.close()
-            text = self.log_text()
-            shutil.rmtree(self.folder, ignore_errors=True)
-        assert "Sanitizer" not in text and "runtime error" not in text, text[-20000:]
 
 
 def all_boxes(client):

@@ -6,7 +6,7 @@ import os
 import socket
 import struct
 
-TIMEOUT_S = 60
+TIMEOUT_S = 120         # the first import of IPython on a slow machine takes its time
 
 
 class UnixConnection(http.client.HTTPConnection):

@@ -1,0 +1,52 @@
+/* A key of the configuration as a row of a table: its name, how its text is read, where it goes. Doors bring tables of
+ * their own, each for a section. */
+#ifndef CARREL_FRONT_CONFIG_CONFIG_KEY_H
+#define CARREL_FRONT_CONFIG_CONFIG_KEY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum config_kind {
+    KIND_LISTEN,        /* char[]: ADDRESS:PORT, or "" */
+    KIND_PATH,          /* char[]: absolute */
+    KIND_USER,          /* char[] */
+    KIND_BOOL,          /* bool */
+    KIND_LEVEL,         /* char[] */
+    KIND_SIZE,          /* uint64_t: bytes */
+    KIND_CPUS,          /* uint32_t: thousandths */
+    KIND_COUNT,         /* uint32_t */
+    KIND_SECONDS,       /* uint32_t: a duration */
+    KIND_ORIGINS,
+    KIND_ROOTS,
+    KIND_NAMES,         /* char[]: names of variables with commas between them */
+    KIND_DEVICES,       /* char[]: kinds of devices, the same */
+};
+
+struct config_key {
+    const char      *name;          /* "jupyter.cull_idle" */
+    enum config_kind kind;
+    size_t           offset, size;
+    uint64_t         least, most;   /* sizes: least; counts: both */
+    const char      *zero;          /* the word for 0; NULL: there must be a value */
+};
+#define CONFIG_AT(type, member) offsetof(type, member), sizeof((type *)0)->member
+
+/* The keys of a section that somebody else than the front brings, and the struct that they go into. */
+struct config_section {
+    const char              *name;          /* "jupyter": what stands before the dot */
+    const struct config_key *keys;
+    size_t                   n_keys;
+    const void              *defaults;      /* a whole struct */
+    size_t                   size;          /* of it */
+};
+
+struct config;
+
+/* After config_defaults(), before anything is read. */
+MUST_CHECK int config_add_section(struct config *c, const struct config_section *section, struct err *e);
+/* The struct with what was read; valid as long as c is. */
+const void    *config_section_values(const struct config *c, const struct config_section *section);
+
+#endif

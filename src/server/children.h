@@ -1,0 +1,43 @@
+/* The processes that `carrel serve` keeps running: a table, and one way to start, watch, restart and end them. */
+#ifndef CARREL_SERVER_CHILDREN_H
+#define CARREL_SERVER_CHILDREN_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum { CHILD_WORDS = 256, CHILD_FDS = 16, CHILD_TEXT = 4096 };
+
+/* A command line in the making. */
+struct child_command {
+    char  *argv[CHILD_WORDS + 1];
+    size_t argc;
+    int    keep[CHILD_FDS];         /* borrowed: what stays open across exec */
+    size_t n_keep;
+    char   text[CHILD_TEXT];        /* of words that were made */
+    size_t text_used;
+};
+
+/* Adds a word, which must live until the child was started; or a made one; or a descriptor that the child gets. A
+ * command that became too long is not started, and the child counts as one that ended at once. */
+void child_word(struct child_command *c, const char *word);
+void child_format(struct child_command *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void child_keep(struct child_command *c, int fd);
+
+struct child {
+    const char *name;               /* for the log: "keeper" */
+    /* How to start it; asked anew each time. */
+    void (*describe)(const void *owner, struct child_command *c);
+    /* Of children.c: */
+    pid_t       pid;                /* 0: it does not run */
+    unsigned    early_deaths;       /* in a row */
+    uint64_t    started_us, start_at_us;
+};
+
+/* Starts them in their order and starts again who ends, the later the more often one ended at once. Returns when a
+ * signal asks for the end. Children get SIGTERM if this process dies. */
+void children_run(struct child *child, size_t n, const void *owner);
+/* Ends them, the last first, and waits for each. */
+void children_end(struct child *child, size_t n);
+
+#endif

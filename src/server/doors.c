@@ -1,0 +1,13 @@
+#include "server/doors.h"
+
+#include "doors/jupyter/jupyter.h"
+#include "doors/mcp/mcp.h"
+#include "doors/native/native.h"
+
+/* Asked in this order. */
+const struct door *const server_doors[] = {
+    &mcp_door,
+    &jupyter_door,
+    &native_door,       /* the last: it answers whatever is left */
+    NULL
+};

@@ -1,0 +1,315 @@
+/* The front's loop and the keeper take turns, one frame at a time, in one thread. */
+#define _GNU_SOURCE
+#include "front/stage.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "front/boxes/families.h"
+#include "front/boxes/pool.h"
+#include "front/db/db.h"
+#include "front/keeper_link.h"
+#include "front/services/grants.h"
+#include "front/services/services.h"
+#include "unit/unit.h"
+
+enum { QUIET_TURNS = 6, TURN_MS = 12, STUCK_MS = 20000 };
+
+struct fake_keeper keeper;
+struct front front;
+char state_path[64];
+unsigned generation;
+const char *playing;
+struct wish wishes[64];
+unsigned n_wishes;
+
+static struct wish *waiting;    /* the one that the scene waits for */
+
+/* ---- the front ---- */
+
+static void on_event(const struct event *event, int *fds, size_t n_fds, void *arg)
+{
+    boxes_on_keeper_event(arg, event, fds, n_fds);
+}
+
+static void on_synced(void *arg)
+{
+    boxes_on_synced(arg);
+}
+
+static void on_lost(void *arg)
+{
+    boxes_on_lost(arg);
+}
+
+void open_front(void)
+{
+    const struct keeper_handlers handlers = {
+        .on_event = on_event, .on_synced = on_synced, .on_lost = on_lost, .arg = &front
+    };
+    struct err e = { 0 };
+    char path[80];
+
+    front = (struct front){ .started_ms = front_now_ms(), .owner_uid = geteuid() };
+    config_defaults(&front.config, true);
+    snprintf(front.config.state, sizeof front.config.state, "%s", state_path);
+    snprintf(front.config.guest, sizeof front.config.guest, "/nonexistent");
+    assert_int_equal(config_set(&front.config, "pool.size", strcmp(playing, "pool") == 0 ? "1" : "off", &e), 0);
+    assert_int_equal(config_set(&front.config, "templates.python.pool", "0", &e), 0);
+    assert_int_equal(config_set(&front.config, "defaults.disk", "64M", &e), 0);
+    front.config.host_memory_bytes = UINT64_C(1) << 40;
+    front.config.host_cpu_milli = 1000000;
+    snprintf(path, sizeof path, "%s/execs", state_path);
+    assert_true(mkdir(path, 0700) == 0 || errno == EEXIST);
+    front.execs_dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(front.execs_dir >= 0);
+    assert_int_equal(db_open(state_path, &front.db, &e), 0);
+    assert_int_equal(loop_new(&front.loop), 0);
+    front.memory.most = front.partials.most = UINT64_C(1) << 30;
+    boxes_init(&front);
+    assert_int_equal(boxes_load(&front, &e), 0);
+    assert_int_equal(services_load(&front, &e), 0);
+    assert_int_equal(grants_load(&front, &e), 0);
+    int r = keeper_link_new(front.loop, fake_dial(&keeper), "fake", geteuid(), &handlers, &front.keeper, &e);
+    assert_int_equal(r, 0);
+    generation++;
+}
+
+void close_front(void)
+{
+    families_free(&front);
+    pool_free(&front);
+    keeper_link_free(front.keeper);
+    grants_free(&front);
+    services_free(&front);
+    boxes_free(&front);
+    assert_true(budgets_are_empty(&front.memory) && budgets_are_empty(&front.partials));
+    db_close(front.db);
+    loop_free(front.loop);
+    fd_close(front.execs_dir);
+}
+
+/* ---- time ---- */
+
+/* True: something happened. */
+static bool turn(int wait_ms)
+{
+    bool did = fake_turn(&keeper);
+
+    if (keeper.struck && keeper.fault == FAULT_CLIENT_GOES && waiting && !waiting->is_gone && !waiting->answers) {
+        boxes_cancel(&front, waiting);
+        waiting->is_gone = true;
+    }
+    if (keeper.struck && keeper.fault == FAULT_FRONT_DIES) {
+        keeper.struck = false;
+        close_front();
+        open_front();
+        return true;
+    }
+    assert_int_equal(loop_turn(front.loop, did ? 0 : wait_ms), 0);
+    return did;
+}
+
+static bool is_over(const struct wish *w)
+{
+    return w->answers || w->is_gone || w->generation != generation;
+}
+
+static bool is_calm(void)
+{
+    unsigned n = front.config.pool_size;
+
+    if (!front.ready || fake_has_work(&keeper))
+        return false;
+    for (const struct box *b = front.boxes.first; b; b = b->next) {
+        if (b->phase == PHASE_CREATING || b->phase == PHASE_STARTING || b->phase == PHASE_STOPPING ||
+            b->phase == PHASE_DELETING || box_has_calls(b))
+            return false;
+        n += b->phase == PHASE_RUNNING || b->phase == PHASE_PAUSED;
+    }
+    return fake_count_boxes(&keeper) == n;      /* the pool is filled by and by */
+}
+
+void settle(void)
+{
+    uint64_t end = loop_now_ms() + STUCK_MS;
+
+    for (unsigned quiet = 0; quiet < QUIET_TURNS;) {
+        quiet = turn(1) || !is_calm() ? 0 : quiet + 1;
+        if (loop_now_ms() > end)
+            fail_msg("%s: stuck after fault %d at frame %u", playing, keeper.fault, keeper.fault_at);
+    }
+}
+
+/* 0 or the errno that was answered; ECANCELED if nobody was left to be answered. */
+static int await(struct wish *w)
+{
+    uint64_t end = loop_now_ms() + STUCK_MS;
+
+    waiting = w;
+    w->is_asked = true;
+    while (!is_over(w)) {
+        turn(TURN_MS);
+        if (loop_now_ms() > end)
+            fail_msg("%s: no answer after fault %d at frame %u", playing, keeper.fault, keeper.fault_at);
+    }
+    waiting = NULL;
+    if (w->answers)
+        return w->code;
+    settle();
+    return ECANCELED;
+}
+
+static void on_answer(struct box *b, const struct err *e, void *arg)
+{
+    struct wish *w = arg;
+
+    (void)b;
+    assert_false(w->is_gone);
+    assert_int_equal(w->generation, generation);
+    assert_int_equal(++w->answers, 1);
+    w->code = e ? e->code : 0;
+}
+
+/* 0, or the errno of a refusal; of one in a scene that nothing disturbs, why. */
+static int refusal(int r, const struct err *e)
+{
+    char text[256];
+
+    if (r < 0 && keeper.fault == FAULT_NONE) {
+        err_text(e, text, sizeof text);
+        print_message("front: %s: %s\n", playing, text);
+    }
+    return r < 0 ? -r : 0;
+}
+
+/* ---- what scenes do ---- */
+
+static struct wish *wish(void)
+{
+    assert_true(n_wishes < COUNT(wishes));
+    wishes[n_wishes] = (struct wish){ .generation = generation };
+    return &wishes[n_wishes++];
+}
+
+struct box *find(const char *id)
+{
+    return id[0] ? boxes_find(&front, NULL, id) : NULL;
+}
+
+int create(char id[16], bool on_disk, uint32_t template)
+{
+    struct box_settings s;
+    struct err e = { 0 };
+    struct box *b;
+    bool existed;
+    struct wish *w = wish();
+
+    id[0] = '\0';
+    while (!front.ready)
+        turn(TURN_MS);
+    w->generation = generation;
+    box_settings_init(&s);
+    s.on_disk = on_disk;
+    s.template = template;
+    int r = boxes_create(&front, "uid:0", 0, 0, NULL, NULL, &s, on_answer, w, &b, &existed, &e);
+    if (r < 0)
+        return refusal(r, &e);
+    snprintf(id, 16, "%s", b->id);
+    return await(w);
+}
+
+int act_pause(struct box *b, struct wish *w, struct err *e)
+{
+    return box_pause(b, true, on_answer, w, e);
+}
+
+int act_resume(struct box *b, struct wish *w, struct err *e)
+{
+    return box_pause(b, false, on_answer, w, e);
+}
+
+int act_stop(struct box *b, struct wish *w, struct err *e)
+{
+    return box_stop(b, "asked", on_answer, w, e);
+}
+
+int act_start(struct box *b, struct wish *w, struct err *e)
+{
+    struct box_settings none;
+
+    box_settings_init(&none);
+    return box_start(b, &none, on_answer, w, e);
+}
+
+int act_delete(struct box *b, struct wish *w, struct err *e)
+{
+    return box_delete(b, "asked", on_answer, w, e);
+}
+
+int act_limits(struct box *b, struct wish *w, struct err *e)
+{
+    const struct limits limits = { .memory_bytes = UINT64_C(1) << 30 };
+    return box_update(b, &limits, NULL, NULL, NULL, on_answer, w, e);
+}
+
+int doing(act *what, const char *id)
+{
+    struct wish *w = wish();
+    struct box *b = find(id);
+    struct err e = { 0 };
+
+    if (!b)
+        return ENOENT;
+    int r = what(b, w, &e);
+    return r < 0 ? refusal(r, &e) : await(w);
+}
+
+int command(const char *id, bool fork)
+{
+    char *argv[] = { "/bin/echo", "hi", NULL }, *env[] = { "A=b", NULL };
+    struct exec_options o = { .argv = argv, .env = env, .background = true, .fork = fork };
+    struct box *b = find(id);
+    struct exec *x;
+    struct err e = { 0 };
+    unsigned born = generation;
+    uint64_t end = loop_now_ms() + STUCK_MS;
+    char name[16];
+
+    if (!b)
+        return ENOENT;
+    o.fork = fork && family_can_fork(b);
+    int r = exec_start(b, &o, &x, &e);
+    if (r < 0)
+        return refusal(r, &e);
+    snprintf(name, sizeof name, "%s", x->id);
+    for (;;) {
+        if (generation != born && (!(b = find(id)) || !(x = exec_find(b, name))))
+            return ENOENT;
+        born = generation;
+        if (x->state == EXEC_ENDED || (keeper.endless && x->state == EXEC_RUNNING))
+            break;
+        turn(TURN_MS);
+        if (loop_now_ms() > end)
+            fail_msg("%s: a command is stuck after fault %d at frame %u", playing, keeper.fault, keeper.fault_at);
+    }
+    if (x->state != EXEC_ENDED)
+        return 0;
+    return x->failure.code ? x->failure.code : x->outcome == OUTCOME_OK ? 0 : EINTR;
+}
+
+int kill_all(const char *id)
+{
+    struct box *b = find(id);
+    struct err e = { 0 };
+    int r = ENOENT;
+
+    for (struct exec *x = b ? b->execs : NULL; x; x = x->next)
+        r = x->state == EXEC_ENDED ? 0 : -exec_signal(x, SIGKILL, &e);
+    settle();
+    return r;
+}

@@ -1,0 +1,45 @@
+/* Where the scenes of test_machines.c are played: a real front, a keeper that is a table, and what can be asked. */
+#ifndef CARREL_TESTS_FRONT_STAGE_H
+#define CARREL_TESTS_FRONT_STAGE_H
+
+#include "front/boxes/box_private.h"
+#include "front/fake_keeper.h"
+#include "front/front.h"
+
+/* Somebody who has asked for something. */
+struct wish {
+    unsigned answers;
+    int      code;              /* 0 or an errno, of the answer */
+    bool     is_asked;          /* and not refused at once */
+    bool     is_gone;           /* who asked is; nobody may answer */
+    unsigned generation;
+};
+
+extern struct fake_keeper keeper;
+extern struct front front;
+extern char state_path[64];
+extern unsigned generation;     /* of fronts */
+extern const char *playing;     /* the scene's name; it also says whether there is a pool */
+/* Wishes outlive their scene: an answer that comes too late, or twice, must still find who it is for. */
+extern struct wish wishes[64];
+extern unsigned n_wishes;
+
+void open_front(void);
+/* What it knew is gone with it; what it stored stays. */
+void close_front(void);
+/* Until nothing has moved for a while, and all is where it can stay. */
+void settle(void);
+
+/* A front that has died is another one now, and so is its box. NULL: there is none. */
+struct box *find(const char *id);
+
+/* Each gives 0, or the errno of a refusal or an answer; ECANCELED if nobody was left to be answered. */
+typedef int act(struct box *b, struct wish *w, struct err *e);
+act act_pause, act_resume, act_stop, act_start, act_delete, act_limits;
+int doing(act *what, const char *id);
+int create(char id[16], bool on_disk, uint32_t template);
+/* Until it has ended, or with the keeper's endless ones until it runs. */
+int command(const char *id, bool fork);
+int kill_all(const char *id);
+
+#endif

@@ -1,0 +1,40 @@
+"""Processes, as /proc shows them."""
+import os
+import pathlib
+
+
+def processes():
+    """Of the whole machine: pid -> (parent, state)."""
+    found = {}
+    for folder in pathlib.Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                rest = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+            except (OSError, IndexError):
+                continue
+            found[int(folder.name)] = (int(rest[1]), rest[0])
+    return found
+
+
+def children(pid):
+    return [int(p) for p in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def status_of(pid):
+    text = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+
+
+def resident_bytes(pid):
+    return int(status_of(pid)["VmRSS"].split()[0]) * 1024
+
+
+def descriptors(pid):
+    """What they lead to; one that is closed meanwhile is left out."""
+    found = []
+    for n in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            found.append(os.readlink(f"/proc/{pid}/fd/{n}"))
+        except FileNotFoundError:
+            pass
+    return found
