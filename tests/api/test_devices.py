@@ -5,8 +5,9 @@ import signal
 
 import pytest
 
-from client import Client
-from conftest import Server, wait_for
+from support.client import Client
+from support.server import Server
+from support.waiting import wait_for
 
 SPECIFICATION = """{"cdiVersion": "0.6.0", "kind": "carrel-api.test/gpu", "containerEdits": {"env": ["GPUS=all"]}, "devices": [
  {"name": "0", "containerEdits": {"deviceNodes": [{"path": "/dev/gpu/0", "hostPath": "/dev/zero", "type": "c"}], "env": ["GPU=0"],
