@@ -269,9 +269,9 @@ int box_begin(struct box_host *host, const struct plan *plan, struct box *ret, s
     box->can_setgroups = host->can_setgroups;
     box->keep_own = host->ids.size == 1;
     for (size_t i = 0; i < plan->n_mounts; i++)
-        if (plan->mount[i].source == FROM_CALLER) {
+        if (plan->mount[i].source == FROM_CALLER || plan->mount[i].source == FROM_NODE) {
             box->keep_own |= host->rootless;
-            box->shares |= !(plan->mount[i].flags & TREE_READONLY);
+            box->shares |= plan->mount[i].source == FROM_CALLER && !(plan->mount[i].flags & TREE_READONLY);
         }
 
     int r = take_rules(box, plan, e);

@@ -67,6 +67,7 @@ static int attach(const struct plan *plan, const struct trees *trees, size_t i)
     case FROM_DEVICE:
     case FROM_CALLER:
     case FROM_LAYER:
+    case FROM_NODE:
     case FROM_MEMORY:
         return mountfd_attach(trees->mount[i], point, "");
     case FROM_OVERLAY:

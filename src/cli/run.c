@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "base/outfile.h"
 #include "box/box.h"
+#include "box/device.h"
 #include "cli/commands.h"
 #include "cli/doctor/container.h"
 #include "cli/forkway.h"
@@ -29,6 +30,8 @@ enum { CAPTURE_MAX = 256 << 20, REPORT_MAX = 1 << 30, TRACE_STEPS = 8 };
 struct run {
     struct run_options options;
     struct sources     sources;
+    struct devices     devices;
+    struct device_files device_files;
     struct box_host    host;
     struct plan        plan;
     struct box         box;
@@ -50,6 +53,53 @@ static void mark(struct run *run, const char *name)
 
 extern char **environ;
 
+static bool has_variable(char *const *env, const char *variable)
+{
+    size_t n = strcspn(variable, "=") + 1;
+
+    for (; *env; env++)
+        if (strncmp(*env, variable, n) == 0)
+            return true;
+    return false;
+}
+
+/* What a device wants in the environment, unless the caller says otherwise. */
+static int add_variables(struct command_spec *command, const struct cdi_edits *edits, struct err *e)
+{
+    size_t n = 0;
+
+    while (command->env[n])
+        n++;
+    char **env = reallocarray(command->env, n + edits->n_env + 1, sizeof *env);
+    if (!env)
+        return err_at(e, ENOMEM, STEP_MEMORY, 0, "environment");
+    command->env = env;
+    for (size_t i = 0; i < edits->n_env; i++)
+        if (!has_variable(env, edits->env[i])) {
+            env[n++] = (char *)(uintptr_t)edits->env[i];
+            env[n] = NULL;
+        }
+    return 0;
+}
+
+static int add_devices(struct run *run, struct err *e)
+{
+    const struct run_options *o = &run->options;
+    const struct cdi_file *file;
+    const struct cdi_device *device;
+    int r = 0;
+
+    if (o->n_devices)
+        devices_read(run->host.rootless, &run->devices);
+    for (size_t i = 0; i < o->n_devices && r == 0; i++) {
+        r = device_add(&run->options.box, &run->host.facts, &run->devices, o->device[i], &run->device_files, e);
+        if (r == 0 && (r = devices_find(&run->devices, o->device[i], &file, &device, e)) == 0
+            && (r = add_variables(&run->options.command, &device->edits, e)) == 0)
+            r = add_variables(&run->options.command, &file->edits, e);
+    }
+    return r;
+}
+
 static int prepare(struct run *run, struct err *e)
 {
     int r = box_host_open(&run->host, e);
@@ -58,6 +108,8 @@ static int prepare(struct run *run, struct err *e)
      * the same one. */
     if (r == 0)
         r = sources_open(&run->options.box, &run->sources, e);
+    if (r == 0)
+        r = add_devices(run, e);
     if (r == 0)
         r = forkway_open(&run->way, &run->options, e);
     mark(run, "host");
@@ -223,6 +275,7 @@ int run_main(int argc, char **argv)
     if (r == 0)
         r = carry_out(&run, &e);
     sources_close(&run.sources);
+    device_close(&run.device_files);
     int written = deliver(&run, r < 0 ? &e : NULL, &late);
     box_host_close(&run.host);
     mark(&run, "end");
@@ -270,6 +323,7 @@ int plan_main(int argc, char **argv)
     else
         plan_print(&run.plan, stdout);
     sources_close(&run.sources);
+    device_close(&run.device_files);
     box_host_close(&run.host);
     return r < 0 ? EXIT_CARREL : 0;
 }

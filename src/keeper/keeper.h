@@ -114,6 +114,7 @@ struct keeper {
     const char      *root[KEEPER_ROOTS];        /* root number i+1 */
     size_t           n_templates;
     struct kept_template template[KEEPER_TEMPLATES];    /* template number i+1 */
+    const char      *device_kinds;              /* comma list: what boxes may have; NULL: none (devices/cdi.h) */
     struct opener    opener[KEEPER_OPENERS];
     struct kept_family *families;
     struct kept_family *family[KEEPER_FAMILIES];

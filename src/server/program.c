@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "front/boxes/box_devices.h"
 #include "base/guest.h"
 #include "base/list.h"
 #include "base/parse.h"
@@ -284,6 +285,7 @@ static int open_all(struct server *server, const struct front_options *o, struct
     measure_host(&front->config);
     guest_find_files(front->config.guest, sizeof front->config.guest);
     config_template_fill(&front->config, o->python ? o->python : "/usr/bin/python3");
+    box_devices_open(front);        /* later its own wall would be in the way */
     int r = config_check(&front->config, e);
     if (r == 0)
         r = doors_check(server_doors, &front->config, e);
@@ -366,6 +368,7 @@ int front_main(int argc, char **argv)
     grants_free(&server.front);
     services_free(&server.front);
     boxes_free(&server.front);
+    box_devices_free(&server.front);
 #ifdef __SANITIZE_ADDRESS__
     if (!budgets_are_empty(&server.front.memory) || !budgets_are_empty(&server.front.partials))
         front_log("error", "runtime error: memory is still charged to somebody at the end", NULL);  /* tests look */

@@ -10,6 +10,7 @@
 #include "keeper/keeper.c"
 #undef STATE
 #include "keeper/create.c"
+#include "keeper/memory.c"
 #include "keeper/deadlines.c"
 #include "keeper/families.c"
 #include "keeper/later.c"
@@ -57,6 +58,8 @@ void procfile_cpuinfo(unsigned cpus, char *text, size_t size)
     (void)cpus;
     text[size - 1] = text[0] = 0;
 }
+
+#include "pretend.h"
 
 static void check_inside(const char *path)
 {
@@ -448,6 +451,8 @@ static bool send_frame(struct keeper *keeper, const uint8_t *data, size_t size)
             for (uint32_t i = 0; i < q->n_mounts; i++) {
                 q->mount[i].target[0] = '/';
                 memcpy(q->mount[i].target + 1, data + 2, given < 24 ? given : 24);
+                if (q->mount[i].kind == MOUNT_DEVICE && given % 2)
+                    memcpy(q->mount[i].target, "a.b/c=d", 8);
             }
         } else if (head->type == REQUEST_FAMILY) {
             struct request_family *q = (struct request_family *)frame;

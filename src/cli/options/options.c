@@ -16,6 +16,7 @@
 #include "cli/options/exec_limits.h"
 #include "cli/options/mountarg.h"
 #include "cli/options/suggest.h"
+#include "devices/cdi.h"
 #include "proto/checks.h"
 #include "proto/defaults.h"
 
@@ -95,6 +96,19 @@ static int read_pass_env(struct reader *r, const char *value, struct err *e)
 static int read_mount(struct reader *r, const char *value, struct err *e)
 {
     return mountarg_add(&r->options->box, value, &r->options->arena, e);
+}
+
+static int read_device(struct reader *r, const char *value, struct err *e)
+{
+    struct run_options *o = r->options;
+
+    if (!cdi_name_is_valid(value))
+        return err_set(e, EINVAL, STEP_USAGE, "--device %s: name it like vendor.com/class=device; 'carrel doctor' "
+                       "shows those of this host", parse_quote(value).text);
+    if (o->n_devices == KEEPER_DEVICES)
+        return err_set(e, EINVAL, STEP_USAGE, "more than %d devices", KEEPER_DEVICES);
+    o->device[o->n_devices++] = value;
+    return 0;
 }
 
 static int read_workdir(struct reader *r, const char *value, struct err *e)
@@ -238,6 +252,7 @@ static const struct rule rules[] = {
     { "--env-file", "secrets.env", read_env_file },
     { "--pass-env", "NAME,NAME", read_pass_env },
     { "--mount", "/data:/data:ro", read_mount },
+    { "--device", "vendor.com/gpu=0", read_device },
     { "--workdir", "/tmp", read_workdir },
     { "--hostname", "box", read_hostname },
     { "--user", "1000:1000", read_user },
@@ -376,6 +391,9 @@ static int settle_command(struct reader *reader, const char *word, char **argv, 
         return err_set(e, EINVAL, STEP_USAGE,
                        "the command is an empty word; use carrel %s [OPTIONS] -- COMMAND [ARGUMENTS]",
                        parse_quote(word).text);
+    if (options->zygote && options->n_devices)
+        return err_set(e, ENOTSUP, STEP_USAGE, "--device and --zygote exclude each other: a zygote would reach every "
+                       "device of its boxes");
     int r = settle_terminal(reader, e);
     if (r < 0)
         return r;

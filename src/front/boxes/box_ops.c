@@ -280,6 +280,10 @@ void box_create_frame(const struct front *front, const struct box_settings *s, u
     frame_mount_add(ret, s->on_disk ? MOUNT_STORE : MOUNT_TMPFS, s->on_disk ? number : 0);
     for (uint32_t i = 0; i < s->n_mounts; i++)
         ret->mount[ret->n_mounts++] = s->mount[i];
+    for (size_t i = 0; i < json_array_size(s->devices) && i < KEEPER_DEVICES; i++) {
+        struct frame_mount *device = frame_mount_add(ret, MOUNT_DEVICE, 0);
+        snprintf(device->target, sizeof device->target, "%s", json_string_value(json_array_get(s->devices, i)));
+    }
 }
 
 void box_ask_keeper(struct box *b, const int *mount_fd)

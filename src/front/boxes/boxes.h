@@ -48,6 +48,7 @@ struct box_settings {
     bool                pause_when_idle;    /* else it is deleted */
     json_t             *env;            /* owned: object of strings */
     json_t             *labels;         /* owned: object of strings */
+    json_t             *devices;        /* owned: list of names; NULL: none */
     uint32_t            n_mounts;
     struct frame_mount  mount[KEEPER_MOUNTS];
     char               *mount_source[KEEPER_MOUNTS];    /* owned; as the caller wrote it, for show */

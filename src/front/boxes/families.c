@@ -398,7 +398,7 @@ static bool has_family(const struct front *front, const struct box_settings *s)
     const struct config_template *t = config_template(&front->config, s->template);
 
     return t && !t->no_zygote && !t->kernel[0] && front->config.guest[0] && s->template <= front->boxes.n_templates &&
-           !s->root && !s->writable_root && !s->on_disk;
+           !s->root && !s->writable_root && !s->on_disk && json_array_size(s->devices) == 0;
 }
 
 bool families_hold(struct front *front, const char *owner, const struct box_settings *s)

@@ -57,6 +57,7 @@ struct config {
     char     origin[CONFIG_ORIGINS][256];   /* browsers may come from these pages */
     char     log_level[16];
     char     guest[256];                /* directory of what runs in boxes (guest/); "" = not found. Not a key */
+    char     device_kinds[512];         /* comma list: kinds of devices that boxes may have (devices/cdi.h); "": none */
     uint32_t n_templates;               /* at least one, "python" */
     struct config_template template[CONFIG_TEMPLATES];
     uint32_t n_sections;                /* that doors have brought; see config_section_values() */
