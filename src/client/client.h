@@ -19,7 +19,7 @@ struct client {
     const char   *url;          /* --url, or NULL */
     bool          json;         /* --json */
     bool          may_lack_server;      /* the command itself looks for one, or starts its own */
-    struct server server;
+    struct server_address server;
 };
 
 /* --- options.c --- */

@@ -38,7 +38,7 @@ static const char usage[] =
     "  --service NAME   the functions of this service instead (with CARREL_TOKEN, those that its grant names)\n"
     "  --url URL\n";
 
-struct call {
+struct stdio_call {
     pid_t   pid;        /* 0: free */
     json_t *id;         /* owned */
 };
@@ -48,7 +48,7 @@ struct relay {
     const char   *service;
     char          target[256];
     int           lock;             /* a file whose lock says who may write to standard output */
-    struct call   calls[CALLS_MAX];
+    struct stdio_call   calls[CALLS_MAX];
 };
 
 static int set_service(void *into, const char *value, struct err *e)
@@ -251,12 +251,12 @@ static void reap(struct relay *relay)
         for (size_t i = 0; i < CALLS_MAX; i++)
             if (relay->calls[i].pid == pid) {
                 json_decref(relay->calls[i].id);
-                relay->calls[i] = (struct call){ 0 };
+                relay->calls[i] = (struct stdio_call){ 0 };
             }
 }
 
 /* NULL: as many run as may. Waiting for one would mean not to hear who wants to cancel, or to leave. */
-static struct call *free_call(struct relay *relay)
+static struct stdio_call *free_call(struct relay *relay)
 {
     for (size_t i = 0; i < CALLS_MAX; i++)
         if (!relay->calls[i].pid)
@@ -276,7 +276,7 @@ static void cancel(struct relay *relay, json_t *id)
             kill(relay->calls[i].pid, SIGKILL);
             (void)!waitpid(relay->calls[i].pid, NULL, 0);
             json_decref(relay->calls[i].id);
-            relay->calls[i] = (struct call){ 0 };
+            relay->calls[i] = (struct stdio_call){ 0 };
             lock.l_type = F_UNLCK;
             (void)!fcntl(relay->lock, F_SETLK, &lock);
             return;
@@ -286,7 +286,7 @@ static void cancel(struct relay *relay, json_t *id)
 static void start_call(struct relay *relay, json_t *root, const char *line, size_t size)
 {
     json_t *id = json_object_get(root, "id");
-    struct call *call = free_call(relay);
+    struct stdio_call *call = free_call(relay);
 
     if (!call) {
         char text[80];
@@ -300,7 +300,7 @@ static void start_call(struct relay *relay, json_t *root, const char *line, size
     if (pid < 0)
         put_failure(relay, id, FAILED, strerror(errno));
     else
-        *call = (struct call){ .pid = pid, .id = json_incref(id) };
+        *call = (struct stdio_call){ .pid = pid, .id = json_incref(id) };
 }
 
 static void take_line(struct relay *relay, const char *line, size_t size)

@@ -13,7 +13,7 @@
 #include "proto/create.h"
 
 struct front;
-struct call;
+struct box_call;
 struct exec;
 struct kernel;
 
@@ -125,7 +125,7 @@ struct boxes {
     uint64_t            slot_used[KEEPER_BOXES / 64];
     uint32_t            next_slot;      /* where the search for a free one begins */
     struct box_watcher *watchers;
-    struct call        *calls;          /* of the keeper, in flight (box_ops.c) */
+    struct box_call    *calls;          /* of the keeper, in flight (box_ops.c) */
     struct limits       requested;      /* sum over living boxes */
     uint32_t            n_templates;    /* that the keeper knows */
     struct walls_host   walls;          /* what the keeper's host can do */
