@@ -75,8 +75,7 @@ struct engine_box {
     bool                  keep_own;     /* the box's user is the caller's own id */
     struct file_limit     files;        /* of each process in it */
     int                   scratch;      /* owned: an fd on the scratch, for its usage */
-    bool on_store; /* the scratch is a store: whoever closes it last writes all of it to the disk, so that must not be
-                      us */
+    bool                  on_store;     /* the scratch is a store: its last holder writes it all to the disk; not us */
     uint64_t              disk_bytes;   /* what was used when it was closed */
     bool                  disk_full;
     dev_t                 root_device;  /* of the root tmpfs: where every payload must find itself */

@@ -358,8 +358,8 @@ static void plan_scratch(struct maker *m, const struct box_spec *spec)
         link_to(m, "var/run", "/run");
 }
 
-/* The folder of the scratch tmpfs that a path in the box lies in, and the rest of the path; NULL if it lies elsewhere.
- */
+/* The folder of the scratch tmpfs that a path in the box lies in, and the rest of the path; NULL if it
+ * lies elsewhere. */
 static const char *scratch_part(const char *path, const char **ret_folder)
 {
     static const char *const prefixes[][2] = {

@@ -1,8 +1,8 @@
 /* carrel mcp: an MCP server on standard input and output, for programs that start their servers themselves. It knows
  * nothing of the protocol but its envelope: each line that comes in is a POST to the server's /mcp, made by a child of
  * its own, which writes what comes back as lines; so calls run side by side, and a call is cancelled by ending its
- * child (for the server, a client that goes). The handshake's requests and those of the stateless revision pass alike.
- */
+ * child (for the server, a client that goes). The handshake's requests and those of the stateless revision
+ * pass alike. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -35,9 +35,10 @@ enum { BOX_NO_SLOT = UINT32_MAX };
 
 /* What a caller may ask for. Sizes 0: the configured default. */
 struct box_settings {
-    struct limits limits;
-    struct limits requests; /* memory and cpu that are guaranteed; at most the limits; counted against the host */
-    uint32_t            profile;        /* 0 strict, 1 standard, 2 system */
+    struct limits       limits;
+    /* Memory and cpu that are guaranteed; at most the limits; counted against the host. */
+    struct limits       requests;
+    uint32_t            profile;        /* enum profile */
     uint32_t            root;           /* 0: host; else number of a configured root */
     uint32_t            template;       /* 0: none; else config_template(): its layers are there, and kernels of it */
     bool                writable_root;

@@ -53,8 +53,8 @@ static const char *kind_name(const yaml_node_t *node)
     return node->type == YAML_MAPPING_NODE ? "a mapping" : node->type == YAML_SEQUENCE_NODE ? "a list" : "a value";
 }
 
-/* A scalar's text. Nothing at all ("key:") and null are no text; a tag other than YAML's own would be ignored silently.
- */
+/* A scalar's text. Nothing at all ("key:") and null are no text; a tag other than YAML's own would be
+ * ignored silently. */
 static int scalar_text(struct yaml_reader *r, const yaml_node_t *node, const char *key, const char **ret)
 {
     static const char *const nulls[] = { "", "~", "null", "Null", "NULL" };
@@ -99,8 +99,8 @@ static yaml_node_t *node_of(struct yaml_reader *r, int index)
     return yaml_document_get_node(&r->document, index);
 }
 
-/* The name of a pair, with the section before it. Also refuses what stands twice: pairs before this one are searched.
- */
+/* The name of a pair, with the section before it. Also refuses what stands twice: pairs before this one
+ * are searched. */
 static int pair_name(struct yaml_reader *r, const char *section, const yaml_node_t *map, const yaml_node_pair_t *pair,
                      char *ret)
 {

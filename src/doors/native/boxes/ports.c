@@ -1,6 +1,6 @@
 /* Ports of a box: HTTP and WebSockets through the proxy, and any bytes at all through a tunnel. The connection is made
- * first, so that a failure is told as every other error is. What identifies the caller to us is not handed to the box.
- */
+ * first, so that a failure is told as every other error is. What identifies the caller to us is not handed to
+ * the box. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
