@@ -190,8 +190,8 @@ int init_build_early(const struct plan *plan, struct trees *trees, struct err *e
     }
     if (r == 0 && (r = hide_sources(trees->root)) < 0)
         return err_at(e, -r, STEP_ROOT, 0, "/");
-    /* The kernel lets init mount a /proc only where it sees a whole one already. This one is of the family's processes.
-     */
+    /* The kernel lets init mount a /proc only where it sees a whole one already. This one is of the
+     * family's processes. */
     if (r == 0) {
         FD proc = -1;
         r = mountfd_new("proc", NULL, TREE_NOSUID | TREE_NODEV | TREE_NOEXEC, &proc);

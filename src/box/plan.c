@@ -31,8 +31,8 @@ static const char *keep(struct maker *m, const char *format, ...) PRINTF_LIKE(2,
 static const char *keep(struct maker *m, const char *format, ...)
 {
     struct plan *p = m->plan;
-    size_t room = sizeof p->pool - p->pool_used;
-    char *text = p->pool + p->pool_used;
+    size_t room = sizeof p->text - p->text_used;
+    char *text = p->text + p->text_used;
     va_list args;
 
     va_start(args, format);
@@ -42,7 +42,7 @@ static const char *keep(struct maker *m, const char *format, ...)
         m->failed = err_set(m->e, E2BIG, STEP_USAGE, "the box's layout has too many or too long paths");
         return "";
     }
-    p->pool_used += (size_t)length + 1;
+    p->text_used += (size_t)length + 1;
     return text;
 }
 
@@ -360,8 +360,8 @@ static void plan_scratch(struct maker *m, const struct box_spec *spec)
         link_to(m, "var/run", "/run");
 }
 
-/* The folder of the scratch tmpfs that a path in the box lies in, and the rest of the path; NULL if it lies elsewhere.
- */
+/* The folder of the scratch tmpfs that a path in the box lies in, and the rest of the path; NULL if it
+ * lies elsewhere. */
 static const char *scratch_part(const char *path, const char **ret_folder)
 {
     static const char *const prefixes[][2] = {
@@ -469,7 +469,7 @@ int plan_make(const struct box_spec *spec, const struct host_facts *facts, struc
     p->on_store = store;
     p->store = store ? store->fd : -1;
     p->landlock_abi = facts->landlock_abi;
-    p->n_entries = p->n_mounts = p->n_rules = p->pool_used = 0;
+    p->n_entries = p->n_mounts = p->n_rules = p->text_used = 0;
 
     /* A copy: init blanks the arguments that it was started with. */
     p->hostname = keep(&m, "%s", spec->hostname ? spec->hostname : "box");

@@ -11,7 +11,7 @@
 #include "box/spec.h"
 #include "sys/landlock.h"
 
-enum { PLAN_ENTRIES = 384, PLAN_MOUNTS = 160, PLAN_RULES = 80, PLAN_POOL = 32768, FACTS_TREES = 64,
+enum { PLAN_ENTRIES = 384, PLAN_MOUNTS = 160, PLAN_RULES = 80, PLAN_TEXT = 32768, FACTS_TREES = 64,
        FACTS_ETC = 96, FACTS_TEXT = 65536 };
 
 
@@ -106,8 +106,8 @@ struct plan {
     struct plan_entry entry[PLAN_ENTRIES];
     struct plan_mount mount[PLAN_MOUNTS];
     struct plan_rule  rule[PLAN_RULES];
-    size_t            pool_used;
-    char              pool[PLAN_POOL];
+    size_t            text_used;
+    char              text[PLAN_TEXT];
 };
 
 /* Reads the facts for a root (NULL: the host's own). The keeper's part (can_*, landlock_abi) is filled by

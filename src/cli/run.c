@@ -21,23 +21,23 @@
 #include "cli/options/options.h"
 #include "cli/options/sources.h"
 #include "cli/report.h"
-#include "cli/session.h"
+#include "cli/foreground.h"
 #include "cli/viaserver.h"
 
 enum { CAPTURE_MAX = 256 << 20, REPORT_MAX = 1 << 30, TRACE_STEPS = 8 };
 
 /* Everything of one run. It is big and lives as long as the process. */
-struct run {
+struct local_run {
     struct run_options options;
     struct sources     sources;
     struct devices     devices;
     struct device_files device_files;
     struct box_host    host;
     struct plan        plan;
-    struct box         box;
+    struct engine_box  box;
     struct forkway     way;
     struct payload     payload;         /* forked from a zygote; else the command is box.first */
-    struct session     session;
+    struct foreground  session;
     struct buf         output, errors;
     struct report      report;
     int                report_fd;       /* owned; -1: none */
@@ -45,7 +45,7 @@ struct run {
     struct trace_step  trace[TRACE_STEPS];
 };
 
-static void mark(struct run *run, const char *name)
+static void mark(struct local_run *run, const char *name)
 {
     if (run->options.trace && run->n_trace < TRACE_STEPS)
         run->trace[run->n_trace++] = (struct trace_step){ name, clock_monotonic_us() };
@@ -82,7 +82,7 @@ static int add_variables(struct command_spec *command, const struct cdi_edits *e
     return 0;
 }
 
-static int add_devices(struct run *run, struct err *e)
+static int add_devices(struct local_run *run, struct err *e)
 {
     const struct run_options *o = &run->options;
     const struct cdi_file *file;
@@ -100,7 +100,7 @@ static int add_devices(struct run *run, struct err *e)
     return r;
 }
 
-static int prepare(struct run *run, struct err *e)
+static int prepare(struct local_run *run, struct err *e)
 {
     int r = box_host_open(&run->host, e);
 
@@ -126,14 +126,15 @@ static int prepare(struct run *run, struct err *e)
     return r;
 }
 
-static int carry_out(struct run *run, struct err *e)
+static int carry_out(struct local_run *run, struct err *e)
 {
     bool capture = run->options.json;
     struct process_end init_end = { 0 };
 
     buf_init(&run->output, CAPTURE_MAX);
     buf_init(&run->errors, CAPTURE_MAX);
-    int r = session_open(&run->session, &run->options, capture ? &run->output : NULL, capture ? &run->errors : NULL, e);
+    int r =
+        foreground_open(&run->session, &run->options, capture ? &run->output : NULL, capture ? &run->errors : NULL, e);
     if (r < 0)
         return r;
     struct winsize size;
@@ -141,7 +142,7 @@ static int carry_out(struct run *run, struct err *e)
         run->options.command.rows = size.ws_row;
         run->options.command.columns = size.ws_col;
     }
-    struct session *s = &run->session;
+    struct foreground *s = &run->session;
     struct start start = { .command = &run->options.command, .stdio = { s->stdio[0], s->stdio[1], s->stdio[2] } };
     struct payload *payload = run->options.zygote ? &run->payload : &run->box.first;
     if (run->options.zygote)
@@ -150,14 +151,14 @@ static int carry_out(struct run *run, struct err *e)
         r = box_create(&run->host, &run->plan, &start, false, &run->box, e);
     mark(run, "create");
     if (r == 0) {
-        r = session_run(s, &run->box, payload, e);
+        r = foreground_run(s, &run->box, payload, e);
         mark(run, "command");
         box_usage_read(&run->box, &run->report.usage);
         box_destroy(&run->host, &run->box, &init_end);
         forkway_close(&run->way, &run->host);
         mark(run, "destroy");
     }
-    session_close(s);
+    foreground_close(s);
     if (r < 0)
         return r;
     /* Init ends by our signal and in no other way; if it did, a step of its own sealing failed, and it took the command
@@ -181,7 +182,7 @@ static int carry_out(struct run *run, struct err *e)
 }
 
 /* Writes the report or the error where it was asked for. */
-static int deliver(struct run *run, const struct err *failure, struct err *e)
+static int deliver(struct local_run *run, const struct err *failure, struct err *e)
 {
     struct buf text;
     int r = 0;
@@ -205,7 +206,7 @@ static int deliver(struct run *run, const struct err *failure, struct err *e)
     return r;
 }
 
-static void print_trace(const struct run *run)
+static void print_trace(const struct local_run *run)
 {
     for (size_t i = 1; i < run->n_trace; i++)
         fprintf(stderr, "carrel: %8.3f ms  %s\n", (double)(run->trace[i].at_us - run->trace[i - 1].at_us) / 1000,
@@ -219,7 +220,7 @@ static int status_of_failure(const struct err *e)
     return e->code == ENOENT || e->code == ENOTDIR ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN;
 }
 
-static int status_of(const struct run *run)
+static int status_of(const struct local_run *run)
 {
     const struct process_end *end = &run->report.end;
 
@@ -249,7 +250,7 @@ static void complain(const struct err *e)
 
 int run_main(int argc, char **argv)
 {
-    static struct run run;
+    static struct local_run run;
     struct err e = { 0 }, late = { 0 };
 
     int r = options_parse(argc, argv, environ, &run.options, &e);
@@ -306,7 +307,7 @@ static int refuse_for_plan(const struct run_options *options, struct err *e)
 
 int plan_main(int argc, char **argv)
 {
-    static struct run run;
+    static struct local_run run;
     struct err e = { 0 };
 
     int r = options_parse(argc, argv, environ, &run.options, &e);

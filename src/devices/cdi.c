@@ -9,12 +9,12 @@
 
 #include "base/parse.h"
 
-struct maker {
+struct cdi_maker {
     const char *name;           /* of the file */
     struct err *e;
 };
 
-static int refuse(const struct maker *m, const struct notation *at, const char *before, const char *what,
+static int refuse(const struct cdi_maker *m, const struct notation *at, const char *before, const char *what,
                   const char *after)
 {
     return err_set(m->e, EINVAL, STEP_USAGE, "%s:%u: %s%s%s", parse_quote_path(m->name).text, at->line, before,
@@ -70,7 +70,7 @@ bool cdi_kind_is_allowed(const char *list, const char *kind)
 
 /* ---- members ---- */
 
-static int check_members(const struct maker *m, const struct notation *map, const char *const *known)
+static int check_members(const struct cdi_maker *m, const struct notation *map, const char *const *known)
 {
     if (map->kind != NOTATION_MAP)
         return refuse(m, map, "", map->key ? map->key : "an entry", " must be an object");
@@ -84,7 +84,7 @@ static int check_members(const struct maker *m, const struct notation *map, cons
     return 0;
 }
 
-static int get_text(const struct maker *m, const struct notation *map, const char *key, bool must, const char **ret)
+static int get_text(const struct cdi_maker *m, const struct notation *map, const char *key, bool must, const char **ret)
 {
     const struct notation *one = notation_get(map, key);
 
@@ -96,7 +96,7 @@ static int get_text(const struct maker *m, const struct notation *map, const cha
     return 0;
 }
 
-static int get_list(const struct maker *m, const struct notation *map, const char *key, const struct notation **ret,
+static int get_list(const struct cdi_maker *m, const struct notation *map, const char *key, const struct notation **ret,
                     size_t *ret_n)
 {
     const struct notation *one = notation_get(map, key);
@@ -126,7 +126,7 @@ static bool is_plain_path(const char *path)
     return true;
 }
 
-static int get_number(const struct maker *m, const struct notation *map, const char *key, bool *ret_has, uint32_t *ret)
+static int get_number(const struct cdi_maker *m, const struct notation *map, const char *key, bool *ret_has, uint32_t *ret)
 {
     const struct notation *one = notation_get(map, key);
     struct err ignored = { 0 };
@@ -139,7 +139,7 @@ static int get_number(const struct maker *m, const struct notation *map, const c
     return 0;
 }
 
-static int read_node(const struct maker *m, const struct notation *from, struct cdi_node *node)
+static int read_node(const struct cdi_maker *m, const struct notation *from, struct cdi_node *node)
 {
     static const char *const known[] = { "path", "hostPath", "type",        "major", "minor",
                                          "fileMode", "uid",  "gid", "permissions", NULL };
@@ -180,7 +180,7 @@ static int read_node(const struct maker *m, const struct notation *from, struct 
     return node->read ? 0 : refuse(m, from, "", node->path, " cannot be given without the right to read it");
 }
 
-static int read_mount(const struct maker *m, const struct notation *from, struct cdi_mount *mount, char *refused,
+static int read_mount(const struct cdi_maker *m, const struct notation *from, struct cdi_mount *mount, char *refused,
                       size_t size)
 {
     static const char *const known[] = { "hostPath", "containerPath", "options", "type", NULL };
@@ -220,7 +220,7 @@ static void *make_list(size_t n, size_t size)
     return calloc(n ? n : 1, size);
 }
 
-static int read_env(const struct maker *m, const struct notation *from, struct cdi_edits *edits)
+static int read_env(const struct cdi_maker *m, const struct notation *from, struct cdi_edits *edits)
 {
     for (const struct notation *c = from; c; c = c->next) {
         const char *equals = c->kind == NOTATION_TEXT ? strchr(c->text, '=') : NULL;
@@ -234,7 +234,7 @@ static int read_env(const struct maker *m, const struct notation *from, struct c
     return 0;
 }
 
-static int read_edits(const struct maker *m, const struct notation *from, struct cdi_edits *edits)
+static int read_edits(const struct cdi_maker *m, const struct notation *from, struct cdi_edits *edits)
 {
     static const char *const known[] = { "env",        "deviceNodes", "mounts",         "hooks",
                                          "netDevices", "intelRdt",    "additionalGids", "additionalGIDs", NULL };
@@ -267,7 +267,7 @@ static int read_edits(const struct maker *m, const struct notation *from, struct
     return r;
 }
 
-static int check_version(const struct maker *m, const struct notation *root)
+static int check_version(const struct cdi_maker *m, const struct notation *root)
 {
     static const char *const versions[] = { "0.3.", "0.4.", "0.5.", "0.6.", "0.7.", "0.8.", NULL };
     const char *version;
@@ -279,7 +279,7 @@ static int check_version(const struct maker *m, const struct notation *root)
     return r < 0 ? r : refuse(m, root, "cdiVersion '", version, "' is not understood; 0.3.0 to 0.8.0 are");
 }
 
-static int read_devices(const struct maker *m, const struct notation *from, struct cdi_file *file)
+static int read_devices(const struct cdi_maker *m, const struct notation *from, struct cdi_file *file)
 {
     static const char *const known[] = { "name", "annotations", "containerEdits", NULL };
 
@@ -305,7 +305,7 @@ static int read_devices(const struct maker *m, const struct notation *from, stru
 int cdi_parse(const char *name, const char *text, size_t size, struct cdi_file *ret, struct err *e)
 {
     static const char *const known[] = { "cdiVersion", "kind", "annotations", "devices", "containerEdits", NULL };
-    struct maker m = { name, e };
+    struct cdi_maker m = { name, e };
     struct cdi_file file = { 0 };
     const struct notation *devices = NULL;
     size_t n = 0;

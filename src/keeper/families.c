@@ -376,7 +376,7 @@ int keeper_fork(struct kept_box *box, struct kept_payload *p, const struct start
     if (family && box->box.first.waiting) {
         p->way = WAY_PARKED;
         (void)cgroup_cpu_read(&box->box.leaf, &p->cpu_before_us);
-        int started = box_start(&box->box, start, &p->payload, e);
+        int started = box_start_payload(&box->box, start, &p->payload, e);
         /* Killed in this very moment? The zygote can give another. */
         if (started != -EPIPE && started != -ECONNRESET)
             return started;

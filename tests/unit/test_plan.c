@@ -350,7 +350,7 @@ static void test_too_many_mounts_are_told(void **state)
     }
     int r = plan_make(&spec, &host, &plan, &e);
     assert_true(r == 0 || r == -E2BIG);
-    assert_true(plan.pool_used <= sizeof plan.pool && plan.n_mounts <= PLAN_MOUNTS && plan.n_entries <= PLAN_ENTRIES);
+    assert_true(plan.text_used <= sizeof plan.text && plan.n_mounts <= PLAN_MOUNTS && plan.n_entries <= PLAN_ENTRIES);
 }
 
 int main(void)

@@ -25,7 +25,7 @@ enum { KINDS = KEEPER_FAMILIES + 1 };
 /* The numbers of boxes are counted up from 1 and never come here; JSON has 63 bits. */
 #define TOKEN_MARK (UINT64_C(1) << 62)
 
-enum state { MAKING, READY, DYING };
+enum pool_phase { MAKING, READY, DYING };
 
 static struct {                 /* of the one front of this process */
     struct front     *front;
@@ -37,7 +37,7 @@ static struct {                 /* of the one front of this process */
     } kind[KINDS];
     unsigned          n;
     struct ready_box {
-        enum state state;
+        enum pool_phase state;
         uint32_t   slot, serial, kind;
         uint64_t   token;
     } box[POOL_MOST];
