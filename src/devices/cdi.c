@@ -126,7 +126,8 @@ static bool is_plain_path(const char *path)
     return true;
 }
 
-static int get_number(const struct cdi_maker *m, const struct notation *map, const char *key, bool *ret_has, uint32_t *ret)
+static int get_number(const struct cdi_maker *m, const struct notation *map, const char *key, bool *ret_has,
+                      uint32_t *ret)
 {
     const struct notation *one = notation_get(map, key);
     struct err ignored = { 0 };
