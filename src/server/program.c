@@ -288,6 +288,8 @@ static int open_all(struct server *server, const struct front_options *o, struct
     box_devices_open(front);        /* later its own wall would be in the way */
     int r = config_check(&front->config, e);
     if (r == 0)
+        r = doors_check(server_doors, &front->config, e);
+    if (r == 0)
         r = confine_network("front", e);
     if (r == 0)
         r = confine_user(o->uid, o->gid, e);

@@ -5,9 +5,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "base/err.h"
 #include "box/spec.h"
-#include "cli/options/strings.h"
 #include "proto/create.h"
 
 struct run_options {
@@ -23,7 +23,7 @@ struct run_options {
     const char         *zygote;         /* NULL: none */
     size_t              n_devices;
     const char         *device[KEEPER_DEVICES];     /* names of CDI */
-    struct pool         pool;           /* owns the strings; command.env is owned too */
+    struct arena        arena;          /* owns the strings; command.env is owned too */
 };
 
 /* argv[0] is the word of the command ("run"), environment that of the caller, NULL-terminated. Strings of argv are kept
