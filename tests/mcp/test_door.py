@@ -1,5 +1,6 @@
 """The door by hand: what the protocol says, and what a hostile client may try."""
 import base64
+import http.client
 import json
 import socket
 import threading
@@ -68,7 +69,7 @@ def test_a_client_may_have_fewer_tools(server, box):
 
 
 def test_commands_in_one_box_run_where_its_kernel_does(server, box):
-    connection = Connection(server.socket)
+    connection = UnixConnection(server.socket)
     body = json.dumps({"cwd": "/tmp", "env": {"COLOUR": "blue"}})
     connection.request("POST", f"/v1/boxes/{box}/kernels", body=body, headers={"Content-Type": "application/json"})
     assert connection.getresponse().status == 201
@@ -280,6 +281,30 @@ def test_functions_of_a_service_are_tools_for_its_owner(server, service):
     wrong = door.call("add", a="x")
     assert wrong["isError"] and "a" in wrong["content"][0]["text"]
     assert door.ask("tools/call", {"name": "run_code", "arguments": {"code": "1"}})[1]["error"]["code"] == -32602
+
+
+def test_a_box_is_no_way_around_a_grant_or_an_owner(server, service, box):
+    grant = server.request("POST", "/v1/grants", {"service": service, "functions": ["add"]}, {"Content-Type": "application/json"})[1]
+    other = server.request("POST", "/v1/tokens", {"identity": "somebody"}, {"Content-Type": "application/json"})[1]
+    reader = server.request("POST", "/v1/tokens", {"identity": "viewer", "scopes": ["boxes:read"]}, {"Content-Type": "application/json"})[1]
+
+    def listed(path, token):        # over TCP: who comes over the socket is who it is
+        connection = http.client.HTTPConnection("127.0.0.1", int(server.port), timeout=30)
+        connection.request("POST", path, json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
+                           {"Content-Type": "application/json", "Authorization": "Bearer " + token})
+        status = connection.getresponse().status
+        connection.close()
+        return status
+    for path in (f"/mcp/boxes/{box}", f"/mcp/boxes/{box}?tools=run_code", "/mcp"):
+        assert listed(path, grant["token"]) == 403
+    assert listed(f"/mcp/services/{service}", grant["token"]) == 200
+    for token in (other["token"], reader["token"]):
+        assert listed(f"/mcp/boxes/{box}", token) == 404
+    for path in (f"/mcp/boxes/{box}/", f"/mcp/boxes/{box}/x", f"/mcp/boxes/%2e%2e", f"/mcp/boxes/{box}%00", "/mcp/boxes/x/../" + box, f"/mcp/services/{box}"):
+        assert Door(server, path).ask("tools/list")[0] in (400, 404), path
+    inside = Door(server).call("run_command", box=box, command="python3 -c 'import http.client; c = http.client.HTTPConnection(\"127.0.0.1\", 807, timeout=5); "
+                               f"c.request(\"POST\", \"/mcp/boxes/{box}\", \"x\"); print(c.getresponse().status)'; true")
+    assert "200" not in inside["structuredContent"]["stdout"]
 
 
 def test_a_grant_shows_and_allows_what_it_names(server, service):

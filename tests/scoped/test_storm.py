@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from conftest import REPOSITORY
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 
 KILLS = int(os.environ.get("CARREL_KILLS", 60 if os.environ.get("CARREL_LONG") else 3))
 SEED = int(os.environ.get("CARREL_SEED", time.time_ns()))
