@@ -12,8 +12,8 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "base/arena.h"
 #include "base/budget.h"
-#include "http/arena.h"
 #include "http/loop.h"
 #include "http/parse.h"
 
