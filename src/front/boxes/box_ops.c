@@ -56,8 +56,10 @@ void box_calls_cancel(struct front *front, void *arg)
 
 void box_calls_free(struct front *front)
 {
-    while (front->boxes.calls)
-        call_free(front->boxes.calls);
+    for (struct call *c = front->boxes.calls, *next; c; c = next) {
+        next = c->next;
+        call_free(c);
+    }
 }
 
 bool box_has_calls(const struct box *b)

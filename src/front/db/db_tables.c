@@ -20,7 +20,7 @@ struct db_row {
     sqlite3_stmt *statement;
 };
 
-/* One statement with the schema's name and a number; *ret is what it says, if it says something. */
+/* One statement with the schema's name and a number; *ret (may be NULL) is what it says, if it says something. */
 static int ask(struct db *db, const char *text, const char *name, int number, int *ret, struct err *e)
 {
     sqlite3_stmt *q = NULL;
@@ -32,7 +32,7 @@ static int ask(struct db *db, const char *text, const char *name, int number, in
         r = sqlite3_bind_int(q, 2, number);
     if (r == SQLITE_OK)
         r = sqlite3_step(q);
-    if (r == SQLITE_ROW)
+    if (r == SQLITE_ROW && ret)
         *ret = sqlite3_column_int(q, 0);
     r = r == SQLITE_ROW || r == SQLITE_DONE ? 0 : db_fail(db, sqlite3_extended_errcode(db->sqlite), e);
     sqlite3_finalize(q);
