@@ -5,7 +5,7 @@ TEST_PARTS         += controller-fuzz
 PROOF_TARGETS      += controller-proof
 
 CONTROLLER         := $(BUILD)/carrel-controller
-CONTROLLER_BASE    := $(addprefix src/base/,budget.c buf.c err.c fd.c fdpass.c jsonout.c jsonscan.c parse.c)
+CONTROLLER_BASE    := $(addprefix src/base/,arena.c budget.c buf.c err.c fd.c fdpass.c jsonout.c jsonscan.c parse.c)
 CONTROLLER_SOURCES := $(sort $(wildcard src/kube/*.c src/cluster/*.c src/http/*.c) $(CONTROLLER_BASE))
 CONTROLLER_OBJECTS := $(CONTROLLER_SOURCES:src/%.c=$(BUILD)/server/obj/%.o)
 CONTROLLER_LIBS    := -lssl -lcrypto -lyaml

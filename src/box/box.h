@@ -18,6 +18,7 @@
 #include "box/host/ids.h"
 #include "box/plan.h"
 #include "box/spec.h"
+#include "proto/walls.h"
 #include "sys/cgroup.h"
 #include "sys/process.h"
 #include "sys/rights.h"
@@ -164,6 +165,8 @@ MUST_CHECK int box_update_limits(struct box_host *host, struct box *box, const s
 void           box_usage_read(const struct box *box, struct box_usage *ret);
 /* What the end of a payload is judged and billed by: peaks, refusals and the disk. */
 void           box_peaks_read(const struct box *box, struct box_usage *ret);
+/* What this host can do, as reports and fronts are told. */
+struct walls_host box_host_walls(const struct box_host *host);
 /* Classifies how a payload ended, given why it was ended (OUTCOME_NONE: it was not) and what the box has met. */
 enum outcome   box_outcome(const struct process_end *end, enum outcome cause, const struct box_usage *usage);
 

@@ -5,45 +5,23 @@
 
 #include "base/jsonout.h"
 #include "base/parse.h"
+#include "proto/walls.h"
 
-static void write_enforced(struct jsonout *j, const struct report *report)
+static void write_walls(struct jsonout *j, const struct report *report)
 {
-    const struct limits *limits = &report->plan->limits;
-    const struct cgroup_host *cgroups = &report->host->cgroups;
-    char text[96];
+    static const enum cgroup_controller controller[WALL_LIMITS] = { CG_MEMORY, CG_PIDS, CG_CPU };
+    const struct plan *plan = report->plan;
+    struct walls walls = {
+        .host = box_host_walls(report->host),
+        .limits = plan->limits,
+        .profile = plan->profile,
+        .writable_root = plan->writable_root,
+        .no_proc = plan->no_proc,
+    };
 
-    jsonout_open_object(j, "enforced");
-    if (limits->memory_bytes)
-        jsonout_string(j, "memory", cgroup_means(cgroups, CG_MEMORY));
-    if (limits->pids)
-        jsonout_string(j, "pids", cgroup_means(cgroups, CG_PIDS));
-    if (limits->cpu_milli)
-        jsonout_string(j, "cpus", cgroup_means(cgroups, CG_CPU));
-    jsonout_string(j, "disk", "tmpfs size");
-    snprintf(text, sizeof text, "landlock abi %d", report->plan->landlock_abi);
-    jsonout_string(j, "files", report->plan->landlock_abi ? text : "mount namespace");
-    snprintf(text, sizeof text, "seccomp %s", profile_name(report->plan->profile));
-    jsonout_string(j, "syscalls", text);
-    snprintf(text, sizeof text, "user namespace with %u ids", report->host->ids.size);
-    jsonout_string(j, "users", text);
-    jsonout_string(j, "processes", "pid namespace");
-    jsonout_string(j, "network", "network namespace, loopback only");
-    jsonout_string(j, "root", report->plan->writable_root ? "overlay" : "read-only mounts");
-    jsonout_string(j, "nesting", "user.max_user_namespaces");
-    jsonout_close(j);
-
-    jsonout_open_object(j, "not_enforced");
-    if (!limits->memory_bytes)
-        jsonout_string(j, "memory", cgroups->can[CG_MEMORY] ? "not asked for" : cgroups->why[CG_MEMORY]);
-    if (!limits->pids)
-        jsonout_string(j, "pids", cgroups->can[CG_PIDS] ? "not asked for" : cgroups->why[CG_PIDS]);
-    if (!limits->cpu_milli)
-        jsonout_string(j, "cpus", cgroups->can[CG_CPU] ? "not asked for" : cgroups->why[CG_CPU]);
-    if (report->plan->no_proc)
-        jsonout_string(j, "proc", "--no-proc: /proc is empty");
-    if (!report->plan->landlock_abi)
-        jsonout_string(j, "landlock", "this kernel has none");
-    jsonout_close(j);
+    for (enum wall_limit i = 0; i < WALL_LIMITS; i++)
+        walls.why[i] = report->host->cgroups.why[controller[i]];
+    walls_write(j, &walls);
 }
 
 static void write_trace(struct jsonout *j, const struct report *report)
@@ -82,7 +60,7 @@ int report_json(const struct report *report, struct buf *out)
         jsonout_unsigned(&j, "pids_peak", cgroup->pids_peak);
     else
         jsonout_null(&j, "pids_peak");
-    write_enforced(&j, report);
+    write_walls(&j, report);
     if (report->n_trace > 0)
         write_trace(&j, report);
     if (report->output) {

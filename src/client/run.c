@@ -27,6 +27,7 @@ struct run {
     struct session *session;
     json_t         *request;        /* owned */
     json_t         *box;            /* owned: as it was made */
+    json_t         *walls;          /* owned: what holds it, if there is to be a report */
     bool            json;
     const char     *report_path;    /* NULL: none */
     int             report_fd;      /* owned; opened before the box is there */
@@ -45,32 +46,19 @@ static uint64_t us_of(const json_t *object, const char *key)
     return (uint64_t)(json_number_value(json_object_get(object, key)) * 1000 + 0.5);
 }
 
-static void write_enforced(struct jsonout *j, const json_t *box)
+/* What holds the box, in the server's words; see cli/report.c. */
+static void write_enforced(struct jsonout *j, const json_t *walls)
 {
-    static const char *const limited[] = { "memory", "pids", "cpus" };
-    const json_t *limits = json_object_get(box, "limits");
-    char text[64];
+    static const char *const parts[] = { "enforced", "not_enforced" };
+    const char *name;
+    json_t *means;
 
-    jsonout_open_object(j, "enforced");
-    for (size_t i = 0; i < 3; i++)
-        if (json_number_value(json_object_get(limits, limited[i])) > 0)
-            jsonout_string(j, limited[i], "cgroup of the server's keeper");
-    jsonout_string(j, "disk", "tmpfs size");
-    jsonout_string(j, "files", "mount namespace");
-    snprintf(text, sizeof text, "seccomp %s", text_of(box, "profile"));
-    jsonout_string(j, "syscalls", text);
-    jsonout_string(j, "users", "user namespace");
-    jsonout_string(j, "processes", "pid namespace");
-    jsonout_string(j, "network", "network namespace, loopback only");
-    jsonout_string(j, "root", json_is_true(json_object_get(box, "writable_root")) ? "overlay" : "read-only mounts");
-    jsonout_string(j, "nesting", "user.max_user_namespaces");
-    jsonout_close(j);
-
-    jsonout_open_object(j, "not_enforced");
-    for (size_t i = 0; i < 3; i++)
-        if (json_number_value(json_object_get(limits, limited[i])) <= 0)
-            jsonout_string(j, limited[i], "the server has no such limit");
-    jsonout_close(j);
+    for (size_t i = 0; i < 2; i++) {
+        jsonout_open_object(j, parts[i]);
+        json_object_foreach(json_object_get(walls, parts[i]), name, means)
+            jsonout_string(j, name, json_string_value(means));
+        jsonout_close(j);
+    }
 }
 
 /* As cli/report.c writes it. */
@@ -100,7 +88,7 @@ static int write_report(const struct run *run, const json_t *end, struct buf *ou
         jsonout_unsigned(&j, "pids_peak", pids);
     else
         jsonout_null(&j, "pids_peak");
-    write_enforced(&j, run->box);
+    write_enforced(&j, run->walls);
     if (run->json) {
         jsonout_bool(&j, "truncated", buf_error(&run->capture[0]) < 0 || buf_error(&run->capture[1]) < 0);
         jsonout_bytes(&j, "stdout", buf_string(&run->capture[0]), run->capture[0].length);
@@ -280,6 +268,23 @@ static int make_box(struct run *run)
     return 0;
 }
 
+/* Asked while the box is there: it ends with its command. */
+static int ask_walls(struct run *run)
+{
+    json_t *answer = NULL;
+    struct err e = { 0 };
+    int status = client_ask(&run->session->client, "GET", target_box(text_of(run->box, "id"), "/enforced"), NULL,
+                            &answer, &e);
+
+    if (status < 200 || status >= 300) {
+        status = tell_refusal(run, status, answer, &e);
+        json_decref(answer);
+        return status;
+    }
+    run->walls = answer;
+    return 0;
+}
+
 /* It is going already if the command has run; then this waits until it is gone. */
 static void end_box(const struct run *run)
 {
@@ -339,9 +344,12 @@ int client_run(int argc, char **argv)
         return session_finish(run.session, client_complain(&e));
     int status = make_box(&run);
     if (status == 0) {
-        status = carry_out(&run);
+        status = wants_report(&run) ? ask_walls(&run) : 0;
+        if (status == 0)
+            status = carry_out(&run);
         end_box(&run);
     }
+    json_decref(run.walls);
     json_decref(run.box);
     json_decref(run.request);
     return session_finish(run.session, status);

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "http/arena.h"
+#include "base/arena.h"
 
 #define HTTP_HEAD_MAX_BYTES    32768
 #define HTTP_FIELDS_MAX        100

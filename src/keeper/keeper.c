@@ -329,8 +329,7 @@ void keeper_tell_all(struct keeper *keeper)
                            .err = keeper->stores.why };
 
     hello.n_held = (uint32_t)keeper->n_templates;
-    for (int c = 0; c < CG_FREEZER; c++)
-        hello.code |= keeper->host.cgroups.can[c] << c;
+    hello.walls = box_host_walls(&keeper->host);
     keeper_tell(keeper, &hello, NULL, 0);
     stores_each(&keeper->stores, tell_store, keeper);
     keeper_tell_families(keeper);

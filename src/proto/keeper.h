@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "proto/walls.h"
 #include "proto/limits.h"
 
 enum {
@@ -115,8 +116,8 @@ enum meter {
 };
 
 enum event_type {
-    /* First on a new connection. result: version; state 1: there can be stores, else err says why not; code: which
-     * limits can be held (bit 0 memory, 1 processes, 2 processors); n_held: how many templates there are. */
+    /* First on a new connection. result: version; state 1: there can be stores, else err says why not; walls: what
+     * this host can do; n_held: how many templates there are. */
     EVENT_HELLO = 1,
     EVENT_BOX,         /* after HELLO, for each box that is alive; fd: its inlet, if it has one */
     EVENT_PAYLOAD,     /* after its BOX; fds: what is held for the front */
@@ -156,6 +157,7 @@ struct event {
     uint32_t           state;           /* enum box_state of a BOX, or 1 for a PAYLOAD that has ended */
     uint32_t           n_held;
     uint32_t           reserved;
+    struct walls_host  walls;           /* of HELLO */
     struct frame_usage usage;
     struct err         err;
 };

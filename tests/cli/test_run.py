@@ -82,6 +82,7 @@ def test_the_same_report(server, tmp_path):
     for key in ("outcome", "exit_code", "signal", "stdout", "stderr", "truncated"):
         assert here[key] == there[key], key
     assert set(here["enforced"]) - set(there["enforced"]) == set()
+    assert {name: there["enforced"][name] for name in here["enforced"]} == here["enforced"]     # one host, the same means
     assert there["memory_peak_bytes"] > 0
 
 

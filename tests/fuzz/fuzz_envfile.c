@@ -4,14 +4,14 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct pool pool = { 0 };
+    struct arena arena = { 0 };
     struct envlist list;
     struct err e = { 0 };
     char **env = NULL, *text = malloc(size ? size : 1);
 
     HOLDS(text);
     memcpy(text, data, size);
-    envlist_init(&list, &pool);
+    envlist_init(&list, &arena);
     int r = envfile_parse("fuzz.env", text, size, &list, &e);
     if (r < 0)
         fuzz_check_refusal(r, &e);
@@ -23,6 +23,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     free(env);
     free(text);
     envlist_done(&list);
-    pool_done(&pool);
+    arena_reset(&arena);
     return 0;
 }

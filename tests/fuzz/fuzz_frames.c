@@ -13,6 +13,8 @@
 #include "keeper/deadlines.c"
 #include "keeper/families.c"
 #include "keeper/later.c"
+#include "keeper/memory.c"
+#include "keeper/network.c"
 #include "keeper/ops.c"
 
 static uint8_t whim;        /* of the pretended box layer, from the input */
@@ -28,6 +30,12 @@ int box_check_limits(const struct box_host *host, const struct limits *limits, s
 {
     (void)host;
     return limits->pids == 13 ? err_at(e, ENOTSUP, STEP_USAGE, 0, "pids") : 0;
+}
+
+struct walls_host box_host_walls(const struct box_host *host)
+{
+    (void)host;
+    return (struct walls_host){ .can = whim };
 }
 
 int facts_read_root(struct host_facts *facts, const char *root, struct err *e)
@@ -72,7 +80,7 @@ int box_create(struct box_host *host, const struct plan *plan, const struct star
             HOLDS(fcntl(plan->mount[i].fd, F_GETFD) >= 0);
     }
     memset(ret, 0, sizeof *ret);
-    ret->oom = ret->abandoned.pidfd = -1;
+    ret->oom = ret->inlet = ret->abandoned.pidfd = -1;
     if (whim % 8 == 7)
         return err_at(e, EMFILE, STEP_CLONE, 0, "namespaces");
     ret->state = BOX_MAKING;
@@ -82,123 +90,11 @@ int box_create(struct box_host *host, const struct plan *plan, const struct star
     return 0;
 }
 
-void family_plan(struct plan *plan)
-{
-    (void)plan;
-}
-
-int family_create(struct box_host *host, const struct plan *plan, const struct start *zygote, struct family *ret,
-                  struct err *e)
-{
-    (void)host;
-    HOLDS(!zygote->command && fcntl(zygote->packed, F_GETFD) >= 0);
-    if (whim % 8 == 7)
-        return err_at(e, EMFILE, STEP_CLONE, 0, "namespaces");
-    *ret = (struct family){ .box = { .state = BOX_READY, .profile = plan->profile, .init.pidfd = new_fd() },
-                            .zygote = { .pid = 2, .pidfd = new_fd() }, .zygote_link = new_fd(), .control = new_fd() };
-    return 0;
-}
-
-int family_ready(struct family *family, int timeout_ms, struct err *e)
-{
-    HOLDS(timeout_ms == 0 && family->control >= 0);
-    if (whim % 4 == 1)
-        return err_at(e, ECHILD, STEP_CLONE, 0, "the zygote");
-    return whim % 4 == 2;
-}
-
-int family_box_create(struct box_host *host, struct family *family, const struct plan *plan, bool freezer,
-                      struct box *ret, struct err *e)
-{
-    HOLDS(family->control >= 0);
-    int r = box_create(host, plan, NULL, freezer, ret, e);
-    if (r < 0)
-        return r;
-    ret->first.process.pidfd = fd_close(ret->first.process.pidfd);
-    ret->family = family;
-    return 0;
-}
-
-int family_fork(struct box *box, struct payload *ret, struct err *e)
-{
-    HOLDS(box->state == BOX_READY && box->family->control >= 0);
-    if (whim % 8 == 6)
-        return err_at(e, EAGAIN, STEP_CLONE, 0, "the zygote does not take requests");
-    *ret = (struct payload){ .process.pidfd = -1, .link = new_fd(), .terminal = -1, .waiting = true };
-    return 0;
-}
-
-static pid_t last_child = 1000;     /* each is another */
-
-int family_forked(struct box *box, struct payload *payload, int timeout_ms, struct err *e)
-{
-    HOLDS(box->family && timeout_ms == 0 && payload->process.pidfd < 0);
-    if (whim % 4 == 0)
-        return 0;
-    if (whim % 4 == 1)
-        return err_at(e, whim & 4 ? EPERM : EAGAIN, STEP_RIGHTS, 0, "the zygote's child");
-    payload->process = (struct process){ .pid = ++last_child, .pidfd = new_fd() };
-    return 1;
-}
-
-int family_order(const struct box *box, struct payload *payload, const struct start *start, struct err *e)
-{
-    HOLDS(box->family && payload->process.pidfd >= 0 && fcntl(start->packed, F_GETFD) >= 0);
-    if (whim % 8 == 7)
-        return err_at(e, EPIPE, STEP_CLONE, 0, "payload");
-    payload->waiting = false;
-    return 0;
-}
-
-void family_reap(struct family *family)
-{
-    if (family->zygote.pidfd >= 0 && (family->control < 0 || whim % 16 == 11)) {
-        family->zygote.pidfd = fd_close(family->zygote.pidfd);
-        family->zygote.pid = 0;
-    }
-}
-
-void family_stop(struct family *family)
-{
-    family->control = fd_close(family->control);
-    family->zygote_link = fd_close(family->zygote_link);
-}
-
-void family_kill(struct family *family)
-{
-    family_stop(family);
-}
-
-int family_release(struct box_host *host, struct family *family)
-{
-    (void)host;
-    if (whim % 4 == 3)
-        return 0;
-    family->box.init.pidfd = fd_close(family->box.init.pidfd);
-    HOLDS(family->zygote.pidfd < 0 && family->control < 0);
-    return 1;
-}
-
-void family_destroy(struct box_host *host, struct family *family)
-{
-    family_kill(family);
-    family_reap(family);
-    HOLDS(family_release(host, family) == 1);
-}
-
-void family_box_sweep(struct box *box)
-{
-    HOLDS(box->family);
-}
-
-void family_sweep_unknown(bool (*known)(pid_t pid, void *arg), void *arg)
-{
-    (void)known(1, arg);
-}
+#include "frames_family.h"
 
 void box_clear(struct box *ret)
 {
-    *ret = (struct box){ .init.pidfd = -1, .link = -1, .oom = -1, .abandoned.pidfd = -1,
+    *ret = (struct box){ .init.pidfd = -1, .link = -1, .oom = -1, .inlet = -1, .abandoned.pidfd = -1,
                          .first = { .process.pidfd = -1, .link = -1, .terminal = -1 } };
 }
 
@@ -366,6 +262,40 @@ void cgroup_kill_members(const struct cgroup *leaf)
     (void)leaf;
 }
 
+bool cgroup_is_empty(const struct cgroup *leaf)
+{
+    (void)leaf;
+    return whim & 1;
+}
+
+bool cgroup_kills_together(const struct cgroup *leaf)
+{
+    (void)leaf;
+    return whim & 2;
+}
+
+void cgroup_refusals_read(const struct cgroup *leaf, uint64_t *ret_oom_kills, uint64_t *ret_pids_refused)
+{
+    (void)leaf;
+    *ret_oom_kills = whim % 4;
+    *ret_pids_refused = 0;
+}
+
+void box_reap_init(struct box *box, struct process_end *ret)
+{
+    (void)!process_reap(&box->init, 1, ret);
+}
+
+int box_open_inlet(struct box *box, uint16_t port, struct err *e)
+{
+    HOLDS(box->state == BOX_READY && port == KEEPER_INLET_PORT);
+    if (whim % 8 == 7)
+        return err_at(e, EADDRINUSE, STEP_NETWORK, 0, "inlet");
+    if (box->inlet < 0)
+        box->inlet = new_fd();
+    return 0;
+}
+
 void box_usage_read(const struct box *box, struct box_usage *ret)
 {
     (void)box;
@@ -455,6 +385,7 @@ void box_release(struct box_host *host, struct box *box)
     HOLDS(box->init.pidfd < 0);
     payload_done(&box->first);
     box->link = fd_close(box->link);
+    box->inlet = fd_close(box->inlet);
     box->state = BOX_DEAD;
 }
 

@@ -50,7 +50,7 @@ static void on_message(struct kernel_link *l, struct kernel_message *m)
 
 static bool is_broken;
 
-static void on_broken(struct kernel_link *l, const char *outcome, const char *why)
+static void on_broken(struct kernel_link *l, enum outcome outcome, const char *why)
 {
     (void)l;
     (void)outcome;

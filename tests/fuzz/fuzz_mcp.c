@@ -6,7 +6,7 @@
 
 #include "base/jsonscan.h"
 #include "doors/mcp/envelope.c"
-#include "http/arena.c"
+#include "base/arena.c"
 #include "http/fault.c"
 #include "http/parse.c"
 #include "http/text.c"

@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct box_spec box;
     char *text = fuzz_string(data, size);
-    struct pool pool = { 0 };
+    struct arena arena = { 0 };
 
     box.n_mounts = 0;
     for (char *line = text, *next; line; line = next) {
@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         next = strchr(line, '\n');
         if (next)
             *next++ = 0;
-        int r = mountarg_add(&box, line, &pool, &e);
+        int r = mountarg_add(&box, line, &arena, &e);
         if (r < 0)
             fuzz_check_refusal(r, &e);
     }
@@ -36,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (size_t j = 0; j < i; j++)
             HOLDS(strcmp(box.mount[i].target, box.mount[j].target));
     }
-    pool_done(&pool);
+    arena_reset(&arena);
     free(text);
     return 0;
 }

@@ -98,7 +98,7 @@ const char *const phase_names[PHASE_COUNT] = { "" };
 
 static bool condemned;
 
-void service_condemn(struct service *s, const char *outcome, const char *why)
+void service_condemn(struct service *s, enum outcome outcome, const char *why)
 {
     HOLDS(outcome && why && why[0]);
     s->private->end_outcome = outcome;
@@ -209,7 +209,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_functions(&s);
     for (struct service_call *c = p.calls; c; c = c->next)
         c->options.on_end = NULL;
-    s.outcome = "error";
+    s.outcome = OUTCOME_ERROR;
     service_calls_end(&s, CALL_DIED, true);
     HOLDS(s.n_calls == 0 && p.queued_bytes == 0);
     kernel_link_close(&p.link);

@@ -3,7 +3,7 @@
 #include <errno.h>
 
 #include "base/buf.h"
-#include "cli/options/strings.h"
+#include "base/arena.h"
 
 static void test_a_buffer_grows_and_stays_a_string(void **state)
 {
@@ -64,29 +64,28 @@ static void test_fixed_storage_is_never_overrun(void **state)
     assert_string_equal(buf_string(&b), "");
 }
 
-static void test_pool_pieces_are_zeroed_aligned_and_apart(void **state)
+static void test_pieces_of_an_arena_are_aligned_and_apart(void **state)
 {
-    struct pool pool = { 0 };
+    struct arena arena = { 0 };
     char *large, *piece[1000];
     (void)state;
 
     for (size_t i = 0; i < COUNT(piece); i++) {
-        piece[i] = pool_alloc(&pool, i);
+        piece[i] = arena_alloc(&arena, i);
         assert_non_null(piece[i]);
         assert_int_equal((uintptr_t)piece[i] % _Alignof(max_align_t), 0);
-        for (size_t j = 0; j < i; j++)
-            assert_int_equal(piece[i][j], 0);
         memset(piece[i], (int)(i % 127) + 1, i);
     }
-    large = pool_alloc(&pool, 1 << 20);
+    large = arena_alloc(&arena, 1 << 20);
     assert_non_null(large);
     memset(large, 1, 1 << 20);
     for (size_t i = 1; i < COUNT(piece); i++)
         assert_int_equal(piece[i][i - 1], (int)(i % 127) + 1);
-    assert_string_equal(pool_copy(&pool, "abcdef", 3), "abc");
-    assert_null(pool_alloc(&pool, SIZE_MAX));
-    pool_done(&pool);
-    assert_null(pool.chunks);
+    assert_string_equal(arena_copy(&arena, "abcdef", 3), "abc");
+    assert_null(arena_alloc(&arena, SIZE_MAX));
+    assert_null(arena_copy(&arena, "", SIZE_MAX));
+    arena_reset(&arena);
+    assert_null(arena.blocks);
 }
 
 int main(void)
@@ -95,7 +94,7 @@ int main(void)
         cmocka_unit_test(test_a_buffer_grows_and_stays_a_string),
         cmocka_unit_test(test_what_exceeds_the_limit_is_refused_whole),
         cmocka_unit_test(test_fixed_storage_is_never_overrun),
-        cmocka_unit_test(test_pool_pieces_are_zeroed_aligned_and_apart),
+        cmocka_unit_test(test_pieces_of_an_arena_are_aligned_and_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,7 @@
 #include "cli/options/envfile.h"
 #include "cli/options/exec_limits.h"
 
-static struct pool pool;
+static struct arena arena;
 static struct envlist list;
 static struct err e;
 
@@ -17,7 +17,7 @@ static int start(void **state)
 {
     (void)state;
     e = (struct err){ 0 };
-    envlist_init(&list, &pool);
+    envlist_init(&list, &arena);
     return 0;
 }
 
@@ -25,7 +25,7 @@ static int stop(void **state)
 {
     (void)state;
     envlist_done(&list);
-    pool_done(&pool);
+    arena_reset(&arena);
     return 0;
 }
 

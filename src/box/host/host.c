@@ -126,3 +126,15 @@ void box_host_close(struct box_host *host)
         cgroup_host_close(&host->joining);
     host->joining_known = host->can_join = false;
 }
+
+struct walls_host box_host_walls(const struct box_host *host)
+{
+    static const enum cgroup_controller controller[WALL_LIMITS] = { CG_MEMORY, CG_PIDS, CG_CPU };
+    struct walls_host walls = { .landlock_abi = (uint32_t)host->facts.landlock_abi, .n_ids = host->ids.size };
+
+    for (enum wall_limit i = 0; i < WALL_LIMITS; i++) {
+        walls.can |= (uint32_t)host->cgroups.can[controller[i]] << i;
+        walls.is_v2 |= (uint32_t)(host->cgroups.v1[controller[i]] < 0) << i;
+    }
+    return walls;
+}

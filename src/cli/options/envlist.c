@@ -11,9 +11,9 @@
 #include "box/spec.h"
 #include "cli/options/exec_limits.h"
 
-void envlist_init(struct envlist *list, struct pool *pool)
+void envlist_init(struct envlist *list, struct arena *arena)
 {
-    *list = (struct envlist){ .pool = pool };
+    *list = (struct envlist){ .arena = arena };
 }
 
 void envlist_done(struct envlist *list)
@@ -92,13 +92,14 @@ int envlist_set(struct envlist *list, const char *name, size_t name_length, cons
     uint32_t *slot = find_slot(list, name, name_length);
     if (!*slot && list->count == SPEC_ENV_MAX)
         return -ENOSPC;
-    char *entry = pool_alloc(list->pool, name_length + 1 + value_length + 1);
+    char *entry = arena_alloc(list->arena, name_length + 1 + value_length + 1);
     if (!entry)
         return -ENOMEM;
     memcpy(entry, name, name_length);
     entry[name_length] = '=';
     if (value_length)
         memcpy(entry + name_length + 1, value, value_length);
+    entry[name_length + 1 + value_length] = '\0';
     if (!*slot)
         *slot = (uint32_t)++list->count;
     list->entry[*slot - 1] = entry;

@@ -6,11 +6,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "base/err.h"
-#include "cli/options/strings.h"
 
 struct envlist {
-    struct pool *pool;    /* borrowed: owns the strings; must live longer */
+    struct arena *arena;        /* borrowed: owns the strings; must live longer */
     char        **entry;    /* NULL-terminated once envlist_finish was called; owned */
     size_t        count;
     size_t        capacity;
@@ -18,7 +18,7 @@ struct envlist {
     size_t        n_slots;  /* power of two, at least twice count */
 };
 
-void envlist_init(struct envlist *list, struct pool *pool);
+void envlist_init(struct envlist *list, struct arena *arena);
 void envlist_done(struct envlist *list);
 
 /* A letter or '_', then letters, digits, '_', '.' and '-'. */

@@ -20,9 +20,9 @@ static bool is_within(const char *path, const char *directory)
 }
 
 /* Copies a target without empty and "." components; NULL if there is "..", too long a component, or no memory. */
-static const char *normalise_target(const char *target, struct pool *pool, const char **ret_why)
+static const char *normalise_target(const char *target, struct arena *arena, const char **ret_why)
 {
-    char *copy = pool_alloc(pool, strlen(target) + 2), *to = copy;
+    char *copy = arena_alloc(arena, strlen(target) + 2), *to = copy;
 
     *ret_why = NULL;
     if (!copy)
@@ -59,7 +59,7 @@ static int check_target(const char *text, const char *target, struct err *e)
     return 0;
 }
 
-int mountarg_parse(const char *text, struct pool *pool, struct mount_spec *ret, struct err *e)
+int mountarg_parse(const char *text, struct arena *arena, struct mount_spec *ret, struct err *e)
 {
     static const char form[] = "write SOURCE:TARGET, SOURCE:TARGET:ro or SOURCE:TARGET:rw";
     const char *first = strchr(text, ':');
@@ -74,15 +74,15 @@ int mountarg_parse(const char *text, struct pool *pool, struct mount_spec *ret, 
     else if (second && strcmp(second, ":ro"))
         return refuse(text, "the third part is ro or rw", e);
 
-    const char *source = pool_copy(pool, text, (size_t)(first - text));
-    const char *target = pool_copy(pool, first + 1, second ? (size_t)(second - first - 1) : strlen(first + 1));
+    const char *source = arena_copy(arena, text, (size_t)(first - text));
+    const char *target = arena_copy(arena, first + 1, second ? (size_t)(second - first - 1) : strlen(first + 1));
     if (!source || !target)
         return err_at(e, ENOMEM, STEP_MEMORY, 0, "--mount");
     if (target[0] != '/')
         return refuse(text, "the target must be an absolute path in the box, e.g. /data", e);
     if (strlen(source) >= PATH_MAX || strlen(target) >= PATH_MAX)
         return refuse(text, "a path is longer than 4095 bytes", e);
-    target = normalise_target(target, pool, &why);
+    target = normalise_target(target, arena, &why);
     if (!target)
         return why ? refuse(text, why, e) : err_at(e, ENOMEM, STEP_MEMORY, 0, "--mount");
     int r = check_target(text, target, e);
@@ -101,14 +101,14 @@ struct mount_spec *mountarg_root(struct box_spec *box)
     return &box->mount[box->n_mounts++];
 }
 
-int mountarg_add(struct box_spec *box, const char *text, struct pool *pool, struct err *e)
+int mountarg_add(struct box_spec *box, const char *text, struct arena *arena, struct err *e)
 {
     struct mount_spec mount;
 
     /* The root may come after it. */
     if (box->n_mounts + !spec_find(box, MOUNT_ROOT) == SPEC_LIST_MAX)
         return err_set(e, EINVAL, STEP_USAGE, "more than %d mounts", SPEC_MOUNTS_MAX);
-    int r = mountarg_parse(text, pool, &mount, e);
+    int r = mountarg_parse(text, arena, &mount, e);
     if (r < 0)
         return r;
     for (size_t i = 0; i < box->n_mounts; i++)

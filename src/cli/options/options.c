@@ -94,7 +94,7 @@ static int read_pass_env(struct reader *r, const char *value, struct err *e)
 
 static int read_mount(struct reader *r, const char *value, struct err *e)
 {
-    return mountarg_add(&r->options->box, value, &r->options->pool, e);
+    return mountarg_add(&r->options->box, value, &r->options->arena, e);
 }
 
 static int read_workdir(struct reader *r, const char *value, struct err *e)
@@ -420,7 +420,7 @@ int options_parse(int argc, char **argv, char *const *environment, struct run_op
     ret->box.profile = PROFILE_STANDARD;
     for (size_t i = 0; i < LIMITS; i++)
         limit_set(&ret->box.limits, &limit_table[i], limit_table[i].run_usual);
-    envlist_init(&reader.env, &ret->pool);
+    envlist_init(&reader.env, &ret->arena);
     int r = read_words(&reader, argc, argv, e);
     envlist_done(&reader.env);
     if (r < 0)
@@ -431,6 +431,6 @@ int options_parse(int argc, char **argv, char *const *environment, struct run_op
 void options_done(struct run_options *options)
 {
     free(options->command.env);
-    pool_done(&options->pool);
+    arena_reset(&options->arena);
     *options = (struct run_options){ 0 };
 }

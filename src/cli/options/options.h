@@ -5,9 +5,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "base/err.h"
 #include "box/spec.h"
-#include "cli/options/strings.h"
 
 struct run_options {
     struct box_spec     box;
@@ -20,7 +20,7 @@ struct run_options {
     enum { RUN_ANYWHERE, RUN_HERE, RUN_BY_SERVER } where;
     const char         *report_path;    /* NULL: none */
     const char         *zygote;         /* NULL: none */
-    struct pool         pool;           /* owns the strings; command.env is owned too */
+    struct arena        arena;          /* owns the strings; command.env is owned too */
 };
 
 /* argv[0] is the word of the command ("run"), environment that of the caller, NULL-terminated. Strings of argv are kept

@@ -33,14 +33,14 @@ int session_table_delete(struct db_tables *t, const char *id, struct err *e)
     return db_tables_change(t, DELETE, e, "s", id);
 }
 
-struct listing {
+struct session_listing {
     int (*each)(const struct session_row *, void *);
     void *arg;
 };
 
 static int give(const struct db_row *row, void *arg)
 {
-    const struct listing *l = arg;
+    const struct session_listing *l = arg;
     const struct session_row session = {
         .id = db_row_text(row, 0),
         .owner = db_row_text(row, 1),
@@ -55,5 +55,5 @@ static int give(const struct db_row *row, void *arg)
 
 int session_table_each(struct db_tables *t, int (*each)(const struct session_row *, void *), void *arg, struct err *e)
 {
-    return db_tables_each(t, EACH, give, &(struct listing){ each, arg }, e, "");
+    return db_tables_each(t, EACH, give, &(struct session_listing){ each, arg }, e, "");
 }

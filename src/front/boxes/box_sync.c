@@ -234,7 +234,8 @@ void boxes_on_keeper_event(struct front *front, const struct event *event, int *
         if (front->config.n_templates > event->n_held)  /* one that somebody else runs */
             front_log("warning", "the keeper knows fewer templates than the settings have: boxes of the others lack "
                       "their directories; start it with a --template for each, in the same order", NULL);
-        drop_defaults(&front->config, (unsigned)event->code);
+        front->boxes.walls = event->walls;
+        drop_defaults(&front->config, event->walls.can);
         return;
     }
     if (event->type == EVENT_STORE) {

@@ -128,6 +128,7 @@ struct boxes {
     struct call        *calls;          /* of the keeper, in flight (box_ops.c) */
     struct limits       requested;      /* sum over living boxes */
     uint32_t            n_templates;    /* that the keeper knows */
+    struct walls_host   walls;          /* what the keeper's host can do */
     bool                can_store;      /* the keeper has stores; else why_no_store says why not */
     struct err          why_no_store;
 };

@@ -416,3 +416,31 @@ void ask_box_usage(struct ask *a)
 
     finish(a, box_usage(a->box, on_usage, a, &e), &e);
 }
+
+void ask_box_enforced(struct ask *a)
+{
+    const struct box_settings *s = &a->box->settings;
+    const struct walls walls = {
+        .host = a->front->boxes.walls,
+        .limits = s->limits,
+        .profile = s->profile,
+        .writable_root = s->writable_root,
+        .on_disk = s->on_disk,
+    };
+    struct buf out;
+    struct jsonout j;
+
+    if (!a->front->was_ready) {
+        reply_fail(a, 503, "unavailable", "the keeper is not there yet");
+        return;
+    }
+    buf_init(&out, 4096);
+    jsonout_init(&j, &out);
+    jsonout_open_object(&j, NULL);
+    jsonout_string(&j, "box", a->box->id);
+    walls_write(&j, &walls);
+    jsonout_close(&j);
+    if (jsonout_finish(&j) < 0)
+        out.failure = ENOMEM;
+    reply_buf(a, 200, &out);
+}

@@ -1,6 +1,6 @@
 /* A bump allocator. The owner's own storage comes first, so that a small request needs no malloc at all; then come
  * heap blocks of at least BLOCK_BYTES, chained only to be freed. */
-#include "http/arena.h"
+#include "base/arena.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -56,7 +56,7 @@ void *arena_alloc(struct arena *a, size_t size)
 
 char *arena_copy(struct arena *a, const void *data, size_t size)
 {
-    char *copy = arena_alloc(a, size + 1);
+    char *copy = size < SIZE_MAX ? arena_alloc(a, size + 1) : NULL;
     if (!copy)
         return NULL;
     if (size)

@@ -1,6 +1,6 @@
-/* Memory that is freed all at once: everything a request needs lives here and goes with it. */
-#ifndef CARREL_HTTP_ARENA_H
-#define CARREL_HTTP_ARENA_H
+/* Memory that is freed all at once: what a request needs, the words of a command line. All zero is an empty arena. */
+#ifndef CARREL_BASE_ARENA_H
+#define CARREL_BASE_ARENA_H
 
 #include <stddef.h>
 
