@@ -56,7 +56,7 @@ void box_calls_cancel(struct front *front, void *arg)
 
 void box_calls_free(struct front *front)
 {
-    for (struct call *c = front->boxes.calls, *next; c; c = next) {
+    for (struct box_call *c = front->boxes.calls, *next; c; c = next) {
         next = c->next;
         call_free(c);
     }
