@@ -54,7 +54,7 @@ static int payload_finish(struct payload *payload, struct err *e)
     return r == 1 ? 0 : err_at(e, r < 0 ? -r : ETIMEDOUT, STEP_WAIT, 0, "/bin/true");
 }
 
-static int box_prepare(struct box *box, struct err *e)
+static int box_prepare(struct engine_box *box, struct err *e)
 {
     int r = box_create(&host, &plan, NULL, NULL, false, box, e);
     if (r < 0)
@@ -63,11 +63,11 @@ static int box_prepare(struct box *box, struct err *e)
     return r == 1 ? 0 : r < 0 ? r : err_at(e, EPROTO, STEP_WAIT, 0, "box");
 }
 
-static int exec_true(struct box *box, struct series *series, struct err *e)
+static int exec_true(struct engine_box *box, struct series *series, struct err *e)
 {
     struct payload payload;
     uint64_t start = clock_now_us();
-    int r = box_start(box, &true_start, &payload, e);
+    int r = box_start_payload(box, &true_start, &payload, e);
     if (r == 0)
         r = payload_finish(&payload, e);
     struct sample sample = { .wall_us = clock_now_us() - start };
@@ -96,7 +96,7 @@ struct latency {
 
 static int measure_latency(unsigned rounds, struct latency *ret, struct err *e)
 {
-    static struct box box;
+    static struct engine_box box;
     struct process_end end;
 
     for (unsigned i = 0; i < rounds; i++) {
@@ -124,7 +124,7 @@ static int measure_latency(unsigned rounds, struct latency *ret, struct err *e)
 /* Keeps `window` boxes under way until `count` have come and gone. */
 static int measure_throughput(unsigned count, unsigned window, double *ret_per_second, struct err *e)
 {
-    static struct box box[WINDOW_MAX];
+    static struct engine_box box[WINDOW_MAX];
     struct pollfd polls[WINDOW_MAX];
     unsigned started = 0, ended = 0;
     int r = 0;

@@ -4,7 +4,7 @@ PREFIX    ?= /usr/local
 CC        := musl-gcc
 HOSTCC    := gcc
 CLANG     := clang
-ENGINE_DIRS := base proto sys policy box box/family box/host files keeper cli cli/doctor cli/options
+ENGINE_DIRS := base proto sys policy devices box box/family box/host files keeper cli cli/doctor cli/options
 
 WARNINGS  := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wformat=2 -Wvla -Wconversion -Wno-sign-conversion -Werror
 # _GNU_SOURCE is defined as nothing, so that a file may say `#define _GNU_SOURCE` too.

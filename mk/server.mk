@@ -4,7 +4,7 @@ TEST_TARGETS   += front
 TEST_PARTS     += front-unit
 
 SERVER          := $(BUILD)/carrel-server
-SERVER_DIRS     := base proto http server front front/* doors/* doors/*/* client client/* files zmtp
+SERVER_DIRS     := base proto devices http server front front/* doors/* doors/*/* client client/* files zmtp
 # Of the engine only what the front and its dialer lock themselves in with.
 SERVER_SOURCES  := $(sort $(foreach d,$(SERVER_DIRS),$(wildcard src/$(d)/*.c)) src/policy/policy.c src/sys/landlock.c)
 SERVER_OBJECTS  := $(SERVER_SOURCES:src/%.c=$(BUILD)/server/obj/%.o) $(POLICY_GENERATED:$(BUILD)/gen/%.c=$(BUILD)/server/obj/gen/%.o)

@@ -11,11 +11,14 @@ user: $(BUILD)/carrel-server $(BUILD)/carrel | $(VENV)/bin/pytest
 	@$(AS_USER_PYTEST) tests/api/test_ports.py tests/api/test_user.py
 	@$(AS_USER_PYTEST) tests/cli/test_forward.py
 
+# Skips are bounded here, too: SUITE-as-user in tests/skips.
+as_user = SUITE=$(1)-as-user PYTEST_PLUGINS=bounds PYTHONPATH=$(abspath tests/plugins) $(AS_USER)
+
 # Of the command line only what is not about several users.
 ## user-proof: the API, commands, kernels, Jupyter's door and the SDK as whole suites, with servers of an ordinary user
 user-proof: all | $(VENV)/bin/pytest venv-kernel
-	@$(AS_USER_PYTEST) tests/api
-	@$(AS_USER_PYTEST) tests/cli/test_forward.py tests/cli/test_exec.py tests/cli/test_cp.py
-	@$(AS_USER_PYTEST) tests/sdk
-	@$(AS_USER_PYTEST) tests/kernels
-	@$(AS_USER) $(VENV_KERNEL)/bin/pytest -q --ignore=tests/jupyter/proof tests/jupyter
+	@$(call as_user,api) $(VENV)/bin/pytest -q tests/api
+	@$(call as_user,cli) $(VENV)/bin/pytest -q tests/cli/test_forward.py tests/cli/test_exec.py tests/cli/test_cp.py
+	@$(call as_user,sdk) $(VENV)/bin/pytest -q tests/sdk
+	@$(call as_user,kernels) $(VENV)/bin/pytest -q tests/kernels
+	@$(call as_user,jupyter) $(VENV_KERNEL)/bin/pytest -q --ignore=tests/jupyter/proof tests/jupyter

@@ -1,4 +1,4 @@
-"""For all suites: what an ordinary user's server cannot hold is left out where servers are an ordinary user's (CARREL_AS)."""
+"""For all suites: temporary folders of the run's own; what an ordinary user's server cannot hold is left out where servers are an ordinary user's (CARREL_AS)."""
 import os
 import pathlib
 import shutil
@@ -8,6 +8,16 @@ import pytest
 
 from support import BUILD, USER
 from support.users import make_user
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config):
+    """pytest closes the folder that all its runs of a user share to others whenever one begins, also under a test of another run whose boxes and users look into it."""
+    if not config.option.basetemp:
+        place = tempfile.mkdtemp(prefix="carrel-pytest-")
+        os.chmod(place, 0o755)
+        config.option.basetemp = place + "/t"
+        config.add_cleanup(lambda: shutil.rmtree(place, ignore_errors=True))
 
 
 def pytest_collection_modifyitems(config, items):

@@ -38,7 +38,7 @@ enum { STACK_BYTES = 256 << 10 };
 /* Of the request at hand. Static, because the child finds its copy here. */
 static struct zygote_request request;
 static int                   fds[ZYGOTE_FDS];
-static struct box            box;           /* as much of it as sealing needs */
+static struct engine_box     box;           /* as much of it as sealing needs */
 static struct command_spec   command;
 static jmp_buf               home;
 static int                   child_link = -1;
@@ -50,7 +50,7 @@ static int take_request(struct err *e)
     if (request.version != ZYGOTE_VERSION || request.profile >= PROFILE_COUNT || request.n_rules > ZYGOTE_RULES
         || request.n_tasks > ZYGOTE_CONTROLLERS || fds[ZYGOTE_LINK] < 0)
         return err_at(e, EPROTO, STEP_PROTOCOL, 0, "request to the zygote");
-    box = (struct box){
+    box = (struct engine_box){
         .profile = (enum profile)request.profile,
         .shares = request.shares != 0, .files = { request.files_usual, request.files_most },
         .uid = request.uid, .gid = request.gid, .n_rules = request.n_rules,

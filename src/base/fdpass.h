@@ -16,8 +16,8 @@ struct fdpass {
     bool   cut;                 /* bytes or descriptors did not fit, and are lost */
 };
 
-/* Sends data with n descriptors, which stay the caller's. flags: as of sendmsg(2); never a SIGPIPE. Bytes, or -errno.
- */
+/* Sends data with n descriptors, which stay the caller's. flags: as of sendmsg(2); never a SIGPIPE. Bytes,
+ * or -errno. */
 ssize_t fdpass_send(int socket, const void *data, size_t size, const int *fds, size_t n, int flags);
 
 /* Receives once. Bytes, 0 at the end, or -errno; only with 0 or more is *ret written. */

@@ -39,7 +39,7 @@
 #include "proto/command.h"
 #include "sys/mountfd.h"
 
-static const struct box empty_box = {
+static const struct engine_box empty_box = {
     .init.pidfd = -1,
     .first = { .process.pidfd = -1, .link = -1, .terminal = -1 },
     .abandoned.pidfd = -1,
@@ -53,12 +53,12 @@ static const struct box empty_box = {
     .zygote_tasks = CG_NONE,
 };
 
-void box_clear(struct box *ret)
+void box_clear(struct engine_box *ret)
 {
     *ret = empty_box;
 }
 
-static int take_rules(struct box *box, const struct plan *plan, struct err *e)
+static int take_rules(struct engine_box *box, const struct plan *plan, struct err *e)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < plan->n_rules; i++)
@@ -96,7 +96,7 @@ int box_open_namespaces(pid_t pid, struct box_namespaces *ns)
     return 0;
 }
 
-struct cgroup_limits box_leaf_limits(const struct box_host *host, const struct box *box, bool freezer)
+struct cgroup_limits box_leaf_limits(const struct box_host *host, const struct engine_box *box, bool freezer)
 {
     return (struct cgroup_limits){
         .memory_bytes = box->limits.memory_bytes,
@@ -106,12 +106,12 @@ struct cgroup_limits box_leaf_limits(const struct box_host *host, const struct b
     };
 }
 
-const struct cgroup_host *box_cgroups(const struct box_host *host, const struct box *box)
+const struct cgroup_host *box_cgroups(const struct box_host *host, const struct engine_box *box)
 {
     return box->family ? &box->family->cgroups : &host->cgroups;
 }
 
-int box_make_leaf(struct box_host *host, struct box *box, const struct cgroup_limits *limits, struct err *e)
+int box_make_leaf(struct box_host *host, struct engine_box *box, const struct cgroup_limits *limits, struct err *e)
 {
     if (host->cgroups.mode == CGROUP_NONE)
         return 0;
@@ -124,7 +124,7 @@ int box_make_leaf(struct box_host *host, struct box *box, const struct cgroup_li
 
 /* A program may open /dev/stdout, which is the pipe by name: it must belong to the box's user. Only pipes without a
  * name: nothing else is given away, and no FIFO of the host's. */
-void box_give_pipes(const struct box *box, const int stdio[3])
+void box_give_pipes(const struct engine_box *box, const int stdio[3])
 {
     struct statfs status;
 
@@ -135,7 +135,7 @@ void box_give_pipes(const struct box *box, const int stdio[3])
 }
 
 /* Clones a payload. On v1 the leaf may still be missing (wait_join); on v2 it must be there. */
-static int spawn(struct box *box, const struct start *start, int gate, bool make_net, bool wait_join,
+static int spawn(struct engine_box *box, const struct start *start, int gate, bool make_net, bool wait_join,
                  struct payload *ret, struct err *e)
 {
     int pair[2];
@@ -156,7 +156,7 @@ static int spawn(struct box *box, const struct start *start, int gate, bool make
     return 0;
 }
 
-static int map_ids(const struct box_host *host, const struct box *box, struct err *e)
+static int map_ids(const struct box_host *host, const struct engine_box *box, struct err *e)
 {
     char uids[IDS_MAP_TEXT], gids[IDS_MAP_TEXT];
 
@@ -166,7 +166,7 @@ static int map_ids(const struct box_host *host, const struct box *box, struct er
     return r < 0 ? err_at(e, -r, STEP_IDMAP, 0, uids) : 0;
 }
 
-static int send_leaf(struct box *box, struct err *e)
+static int send_leaf(struct engine_box *box, struct err *e)
 {
     struct order order = { .kind = ORDER_JOIN };
     int fds[CG_CONTROLLERS];
@@ -180,7 +180,7 @@ static int send_leaf(struct box *box, struct err *e)
 }
 
 /* Everything after init has been born. */
-static int raise_box(struct box_host *host, struct box *box, const struct start *start, bool freezer, int gate,
+static int raise_box(struct box_host *host, struct engine_box *box, const struct start *start, bool freezer, int gate,
                      struct err *e)
 {
     struct cgroup_limits limits = box_leaf_limits(host, box, freezer);
@@ -208,7 +208,7 @@ static int raise_box(struct box_host *host, struct box *box, const struct start 
 }
 
 /* Init's report: 1 ready, 0 nothing yet, -errno with the reason; -ECHILD if it ended without one. */
-int box_init_report(struct box *box, bool block, struct err *e)
+int box_init_report(struct engine_box *box, bool block, struct err *e)
 {
     struct note note;
     int r = link_receive(box->link, &note, sizeof note, NULL, 0, block);
@@ -227,7 +227,7 @@ int box_init_report(struct box *box, bool block, struct err *e)
  * usual, must be able to, however many a box of his has on their way: what it may, and one message of 253 beyond. */
 enum { FILES_USUAL = 1024, FILES_MOST = 4096, FILES_SHARED = 512 };
 
-void box_settle_files(struct box *box)
+void box_settle_files(struct engine_box *box)
 {
     bool is_shared = box_shares_user(box);
 
@@ -238,7 +238,7 @@ void box_settle_files(struct box *box)
 }
 
 /* Limits are only ever lowered: a box's processes come from this one. */
-static int check_files(const struct box *box, struct err *e)
+static int check_files(const struct engine_box *box, struct err *e)
 {
     struct rlimit own = { .rlim_max = 0 };
 
@@ -253,9 +253,9 @@ static int check_files(const struct box *box, struct err *e)
     return 0;
 }
 
-int box_begin(struct box_host *host, const struct plan *plan, struct box *ret, struct err *e)
+int box_begin(struct box_host *host, const struct plan *plan, struct engine_box *ret, struct err *e)
 {
-    struct box *box = ret;
+    struct engine_box *box = ret;
 
     *box = empty_box;
     box->state = BOX_MAKING;
@@ -269,9 +269,9 @@ int box_begin(struct box_host *host, const struct plan *plan, struct box *ret, s
     box->can_setgroups = host->can_setgroups;
     box->keep_own = host->ids.size == 1;
     for (size_t i = 0; i < plan->n_mounts; i++)
-        if (plan->mount[i].source == FROM_CALLER) {
+        if (plan->mount[i].source == FROM_CALLER || plan->mount[i].source == FROM_NODE) {
             box->keep_own |= host->rootless;
-            box->shares |= !(plan->mount[i].flags & TREE_READONLY);
+            box->shares |= plan->mount[i].source == FROM_CALLER && !(plan->mount[i].flags & TREE_READONLY);
         }
 
     int r = take_rules(box, plan, e);
@@ -296,7 +296,7 @@ int box_begin(struct box_host *host, const struct plan *plan, struct box *ret, s
 }
 
 /* If init or the first payload failed, what we met is only the echo: their own word says why. */
-static void find_cause(struct box *box, int *r, struct err *e)
+static void find_cause(struct engine_box *box, int *r, struct err *e)
 {
     struct err cause = { 0 };
     struct note note;
@@ -315,9 +315,9 @@ static void find_cause(struct box *box, int *r, struct err *e)
 }
 
 int box_create(struct box_host *host, const struct plan *plan, const struct start *start, bool freezer,
-               struct box *ret, struct err *e)
+               struct engine_box *ret, struct err *e)
 {
-    struct box *box = ret;
+    struct engine_box *box = ret;
     struct trees trees = { .root = -1, .scratch = -1 };
     int link[2] = { -1, -1 }, gate[2] = { -1, -1 };
     struct process_end end;
@@ -375,7 +375,7 @@ int box_create(struct box_host *host, const struct plan *plan, const struct star
     return r;
 }
 
-int box_check_making(struct box *box, struct err *e)
+int box_check_making(struct engine_box *box, struct err *e)
 {
     int r = box_init_report(box, false, e);
     if (r == -ECHILD) {
@@ -388,7 +388,7 @@ int box_check_making(struct box *box, struct err *e)
 }
 
 /* A link that closes without a word says only that init is about to be gone; its status says why. */
-static int init_ended(const struct box *box, bool block, struct err *e)
+static int init_ended(const struct engine_box *box, bool block, struct err *e)
 {
     enum { PATIENCE_MS = 1000, GLANCE_MS = 20 };    /* who must not wait still learns it if nobody holds init back */
     struct pollfd ended = { .fd = box->init.pidfd, .events = POLLIN };
@@ -402,7 +402,7 @@ static int init_ended(const struct box *box, bool block, struct err *e)
                    info.si_status);
 }
 
-int box_ready(struct box *box, bool block, struct err *e)
+int box_ready(struct engine_box *box, bool block, struct err *e)
 {
     struct note note;
     int r;
@@ -454,7 +454,7 @@ int box_order_start(struct payload *payload, const struct start *start, struct e
 }
 
 /* The box as a payload of another of its users sees it. */
-static int become_other(const struct box *box, const struct start *start, struct box *ret, struct err *e)
+static int become_other(const struct engine_box *box, const struct start *start, struct engine_box *ret, struct err *e)
 {
     bool is_known = box->ids.size > 1 ? ids_holds(&box->ids, start->uid) && ids_holds(&box->ids, start->gid)
                                       : start->uid == box->uid && start->gid == box->gid;
@@ -469,7 +469,7 @@ static int become_other(const struct box *box, const struct start *start, struct
 }
 
 /* Stops what did not get its command. It may take its time to end. */
-static void abandon(struct box *box, struct payload *payload)
+static void abandon(struct engine_box *box, struct payload *payload)
 {
     struct process_end end;
 
@@ -481,11 +481,11 @@ static void abandon(struct box *box, struct payload *payload)
     payload_done(payload);
 }
 
-int box_start(struct box *box, const struct start *start, struct payload *ret, struct err *e)
+int box_start_payload(struct engine_box *box, const struct start *start, struct payload *ret, struct err *e)
 {
     struct payload next = empty_box.first;
-    struct box other;
-    struct box *as = box;
+    struct engine_box other;
+    struct engine_box *as = box;
     int r = 0;
 
     if (box->state != BOX_READY)

@@ -1,11 +1,12 @@
 /* Boxes: make one, put payloads into it, limit, freeze, end it. The caller is the keeper of its boxes: their processes
  * are its children.
  *
- *   struct box_host host;      box_host_open()      once per process
- *   struct box box;            box_create()         namespaces, root, limits, init; a first payload already waits
- * inside, sealed struct payload p;          box_start()          gives a payload its command; more than one at a time
- * is fine payload_started()    when p.link is readable: did exec happen? payload_reap()       when p.process.pidfd is
- * readable box_destroy()        nothing is left
+ *   struct box_host host;      box_host_open()         once per process
+ *   struct engine_box box;     box_create()            namespaces, root, limits, init; a first payload waits, sealed
+ *   struct payload p;          box_start_payload()     gives a payload its command; more than one at a time is fine
+ *                              payload_started()       when p.link is readable: did exec happen?
+ *                              payload_reap()          when p.process.pidfd is readable
+ *                              box_destroy()           nothing is left
  *
  * No threads, no signals, no logging; every wait is on a descriptor that the caller can poll. */
 #ifndef CARREL_BOX_BOX_H
@@ -35,7 +36,7 @@ struct box_host {
     gid_t              caller_gid;
     uint32_t           next;            /* number of the next box */
     bool               is_open;
-    int self; /* owned: pidfd of this process, by which its children see whether it is still there */
+    int                self;            /* owned: our own pidfd, by which children see whether we are still there */
     int                janitor;         /* owned: the pipe whose closing wakes the janitor */
     struct process     janitor_process;
 };
@@ -58,12 +59,13 @@ struct family;
 
 enum box_state { BOX_NONE, BOX_MAKING, BOX_READY, BOX_FROZEN, BOX_DEAD };
 
-struct box {
+struct engine_box {
     enum box_state        state;
     struct process        init;
-    struct payload        first;        /* waits for the first command; taken by box_start */
-    struct process        abandoned;    /* killed, because box_start could not give it its command; reaped by the caller
-                                           or, at the latest, by box_destroy */
+    struct payload        first;        /* waits for the first command; taken by box_start_payload */
+    /* Killed, because box_start_payload could not give it its command; reaped by the caller or, at the latest, by
+     * box_destroy. */
+    struct process        abandoned;
     int                   link;         /* owned: init's report */
     struct box_namespaces ns;
     struct cgroup         leaf;
@@ -73,8 +75,7 @@ struct box {
     bool                  keep_own;     /* the box's user is the caller's own id */
     struct file_limit     files;        /* of each process in it */
     int                   scratch;      /* owned: an fd on the scratch, for its usage */
-    bool on_store; /* the scratch is a store: whoever closes it last writes all of it to the disk, so that must not be
-                      us */
+    bool                  on_store;     /* the scratch is a store: its last holder writes it all to the disk; not us */
     uint64_t              disk_bytes;   /* what was used when it was closed */
     bool                  disk_full;
     dev_t                 root_device;  /* of the root tmpfs: where every payload must find itself */
@@ -125,13 +126,13 @@ MUST_CHECK int box_host_open(struct box_host *ret, struct err *e);
 void           box_host_close(struct box_host *host);
 
 /* The box's user is the caller's own outside, so that the kernel counts what he has there for him. */
-static inline bool box_shares_user(const struct box *box)
+static inline bool box_shares_user(const struct engine_box *box)
 {
     return box->keep_own || box->ids.size == 1;
 }
 
 /* A box that is none: releasing it does nothing. */
-void           box_clear(struct box *ret);
+void           box_clear(struct engine_box *ret);
 
 /* Refuses, with the fix, a limit that this host cannot hold. */
 MUST_CHECK int box_check_limits(const struct box_host *host, const struct limits *limits, struct err *e);
@@ -139,17 +140,17 @@ MUST_CHECK int box_check_limits(const struct box_host *host, const struct limits
 /* With start, the first payload has its command from birth (box->first is then started). freezer: the box can be frozen
  * later. On failure nothing is left. */
 MUST_CHECK int box_create(struct box_host *host, const struct plan *plan, const struct start *start, bool freezer,
-                          struct box *ret, struct err *e);
+                          struct engine_box *ret, struct err *e);
 
 /* Without start: is the box complete? 1: yes; 0: not yet (never with block); -errno with the reason. Call it again when
  * box->link or box->first.link is readable. */
-MUST_CHECK int box_ready(struct box *box, bool block, struct err *e);
+MUST_CHECK int box_ready(struct engine_box *box, bool block, struct err *e);
 
 /* With start: call when box->link is readable. -errno: the making of the box has failed, e says where. */
-MUST_CHECK int box_check_making(struct box *box, struct err *e);
+MUST_CHECK int box_check_making(struct engine_box *box, struct err *e);
 
 /* Puts a command into a ready box. */
-MUST_CHECK int box_start(struct box *box, const struct start *start, struct payload *ret, struct err *e);
+MUST_CHECK int box_start_payload(struct engine_box *box, const struct start *start, struct payload *ret, struct err *e);
 
 /* Call when payload->link is readable. 1: the command runs; 0: not yet; -errno: it never ran, e says why (STEP_EXEC: as
  * a shell says 126, 127). */
@@ -159,12 +160,13 @@ MUST_CHECK int payload_reap(struct payload *payload, struct process_end *ret);
 void           payload_done(struct payload *payload);
 
 /* 1: all of the box stands still; 0: not yet after so long, call it again or thaw it. */
-MUST_CHECK int box_freeze(struct box *box, uint64_t wait_us, struct err *e);
-MUST_CHECK int box_thaw(struct box *box, struct err *e);
-MUST_CHECK int box_update_limits(struct box_host *host, struct box *box, const struct limits *limits, struct err *e);
-void           box_usage_read(const struct box *box, struct box_usage *ret);
+MUST_CHECK int box_freeze(struct engine_box *box, uint64_t wait_us, struct err *e);
+MUST_CHECK int box_thaw(struct engine_box *box, struct err *e);
+MUST_CHECK int box_update_limits(struct box_host *host, struct engine_box *box, const struct limits *limits,
+                                 struct err *e);
+void           box_usage_read(const struct engine_box *box, struct box_usage *ret);
 /* What the end of a payload is judged and billed by: peaks, refusals and the disk. */
-void           box_peaks_read(const struct box *box, struct box_usage *ret);
+void           box_peaks_read(const struct engine_box *box, struct box_usage *ret);
 /* What this host can do, as reports and fronts are told. */
 struct walls_host box_host_walls(const struct box_host *host);
 /* Classifies how a payload ended, given why it was ended (OUTCOME_NONE: it was not) and what the box has met. */
@@ -173,23 +175,24 @@ enum outcome   box_outcome(const struct process_end *end, enum outcome cause, co
 /* Starts a helper of ours in the box's user and mount namespaces and in its cgroup, but not in its pid namespace: under
  * the box's user, sealed like a payload, with `socket` as its only descriptor. It runs `serve` and ends when that
  * returns. It does not die with the box's init. */
-MUST_CHECK int box_help(struct box *box, int socket, void (*serve)(int socket), struct payload *ret, struct err *e);
+MUST_CHECK int box_help(struct engine_box *box, int socket, void (*serve)(int socket), struct payload *ret,
+                        struct err *e);
 
 /* A socket in the box's network namespace. Returns its fd. */
-MUST_CHECK int box_socket(const struct box *box, int family, int type, struct err *e);
+MUST_CHECK int box_socket(const struct engine_box *box, int family, int type, struct err *e);
 
 /* Makes box->inlet: a listener on this port of the box's 127.0.0.1. 0 also if it is there already. */
-MUST_CHECK int box_open_inlet(struct box *box, uint16_t port, struct err *e);
+MUST_CHECK int box_open_inlet(struct engine_box *box, uint16_t port, struct err *e);
 
 /* Ends everything in the box. Payloads that the caller still holds, the one that waits for a command and an abandoned
  * one must be reaped by it (before or after): init does not end before them. */
-void           box_kill(struct box *box);
+void           box_kill(struct engine_box *box);
 /* After init was reaped: removes the cgroup, releases the ids, closes everything. */
-void           box_release(struct box_host *host, struct box *box);
+void           box_release(struct box_host *host, struct engine_box *box);
 /* Of a killed box, whose payloads have been reaped: waits for init's end, and reaps whoever else keeps it waiting. */
-void           box_reap_init(struct box *box, struct process_end *ret);
+void           box_reap_init(struct engine_box *box, struct process_end *ret);
 /* Kills, waits for init's end, releases. Payloads that the caller holds must have been reaped: init's end waits for
  * theirs. */
-void           box_destroy(struct box_host *host, struct box *box, struct process_end *ret_init);
+void           box_destroy(struct box_host *host, struct engine_box *box, struct process_end *ret_init);
 
 #endif

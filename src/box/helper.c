@@ -14,7 +14,7 @@
 #include "box/init.h"
 #include "box/payload.h"
 
-static int become_helper(const struct box *box, int link, int socket, struct err *e)
+static int become_helper(const struct engine_box *box, int link, int socket, struct err *e)
 {
     int r;
 
@@ -30,7 +30,7 @@ static int become_helper(const struct box *box, int link, int socket, struct err
     return r < 0 ? r : payload_seal_files(box, e);
 }
 
-int box_help(struct box *box, int socket, void (*serve)(int socket), struct payload *ret, struct err *e)
+int box_help(struct engine_box *box, int socket, void (*serve)(int socket), struct payload *ret, struct err *e)
 {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)

@@ -67,6 +67,7 @@ static int attach(const struct plan *plan, const struct trees *trees, size_t i)
     case FROM_DEVICE:
     case FROM_CALLER:
     case FROM_LAYER:
+    case FROM_NODE:
     case FROM_MEMORY:
         return mountfd_attach(trees->mount[i], point, "");
     case FROM_OVERLAY:
@@ -189,8 +190,8 @@ int init_build_early(const struct plan *plan, struct trees *trees, struct err *e
     }
     if (r == 0 && (r = hide_sources(trees->root)) < 0)
         return err_at(e, -r, STEP_ROOT, 0, "/");
-    /* The kernel lets init mount a /proc only where it sees a whole one already. This one is of the family's processes.
-     */
+    /* The kernel lets init mount a /proc only where it sees a whole one already. This one is of the
+     * family's processes. */
     if (r == 0) {
         FD proc = -1;
         r = mountfd_new("proc", NULL, TREE_NOSUID | TREE_NODEV | TREE_NOEXEC, &proc);

@@ -15,7 +15,7 @@
 
 enum { BACKLOG = 128 };
 
-static int make_listener(const struct box *box, uint16_t port, int *ret, struct err *e)
+static int make_listener(const struct engine_box *box, uint16_t port, int *ret, struct err *e)
 {
     struct sockaddr_in here = { .sin_family = AF_INET,
                                 .sin_port = htons(port),
@@ -32,7 +32,7 @@ static int make_listener(const struct box *box, uint16_t port, int *ret, struct 
     return 0;
 }
 
-static _Noreturn void be_midwife(const struct box *box, uint16_t port, int link)
+static _Noreturn void be_midwife(const struct engine_box *box, uint16_t port, int link)
 {
     struct err e = { 0 };
     int fd = -1;
@@ -43,7 +43,7 @@ static _Noreturn void be_midwife(const struct box *box, uint16_t port, int link)
     _exit(0);
 }
 
-int box_open_inlet(struct box *box, uint16_t port, struct err *e)
+int box_open_inlet(struct engine_box *box, uint16_t port, struct err *e)
 {
     struct process child = { .pidfd = -1 };
     struct process_end end;

@@ -32,7 +32,7 @@ int box_check_limits(const struct box_host *host, const struct limits *limits, s
     return 0;
 }
 
-int box_freeze(struct box *box, uint64_t wait_us, struct err *e)
+int box_freeze(struct engine_box *box, uint64_t wait_us, struct err *e)
 {
     if (box->state != BOX_READY)
         return err_at(e, EBUSY, STEP_USAGE, 0, "only a running box can be frozen");
@@ -42,7 +42,7 @@ int box_freeze(struct box *box, uint64_t wait_us, struct err *e)
     return r;
 }
 
-int box_thaw(struct box *box, struct err *e)
+int box_thaw(struct engine_box *box, struct err *e)
 {
     int r = cgroup_freeze(&box->leaf, false, e);
     if (r == 0 && box->state == BOX_FROZEN)
@@ -50,7 +50,7 @@ int box_thaw(struct box *box, struct err *e)
     return r;
 }
 
-int box_update_limits(struct box_host *host, struct box *box, const struct limits *limits, struct err *e)
+int box_update_limits(struct box_host *host, struct engine_box *box, const struct limits *limits, struct err *e)
 {
     struct cgroup_limits change = { .memory_bytes = limits->memory_bytes,
                                     .pids = limits->pids,
@@ -70,7 +70,7 @@ int box_update_limits(struct box_host *host, struct box *box, const struct limit
     return family_bound_pids(box, box->limits.pids, e);
 }
 
-static void read_disk(const struct box *box, struct box_usage *ret)
+static void read_disk(const struct engine_box *box, struct box_usage *ret)
 {
     struct statfs fs;
 
@@ -85,7 +85,7 @@ static void read_disk(const struct box *box, struct box_usage *ret)
     }
 }
 
-void box_usage_read(const struct box *box, struct box_usage *ret)
+void box_usage_read(const struct engine_box *box, struct box_usage *ret)
 {
     *ret = (struct box_usage){ 0 };
     if (box->has_leaf)
@@ -93,7 +93,7 @@ void box_usage_read(const struct box *box, struct box_usage *ret)
     read_disk(box, ret);
 }
 
-void box_peaks_read(const struct box *box, struct box_usage *ret)
+void box_peaks_read(const struct engine_box *box, struct box_usage *ret)
 {
     *ret = (struct box_usage){ 0 };
     if (box->has_leaf)
@@ -118,7 +118,7 @@ enum outcome box_outcome(const struct process_end *end, enum outcome cause, cons
     return end->signal != 0 ? OUTCOME_KILLED : OUTCOME_ERROR;
 }
 
-int box_socket(const struct box *box, int family, int type, struct err *e)
+int box_socket(const struct engine_box *box, int family, int type, struct err *e)
 {
     int fd = network_socket_in(box->ns.net, family, type | SOCK_NONBLOCK);
     return fd < 0 ? err_at(e, -fd, STEP_NETWORK, 0, "a socket in the box's network") : fd;
@@ -127,7 +127,7 @@ int box_socket(const struct box *box, int family, int type, struct err *e)
 /* Lets go of the files while init still holds them. The last holder takes the mounts down, and of a store the kernel
  * then writes all that is not on the disk yet, which may take long: that is then a process whose end we poll for, and
  * not us. */
-static void leave_files(struct box *box)
+static void leave_files(struct engine_box *box)
 {
     struct box_usage usage = { 0 };
 
@@ -138,7 +138,7 @@ static void leave_files(struct box *box)
     box->ns.mount = fd_close(box->ns.mount);
 }
 
-void box_kill(struct box *box)
+void box_kill(struct engine_box *box)
 {
     if (box->state == BOX_FROZEN) {
         struct err ignored;
@@ -158,7 +158,7 @@ static void close_all(int *const *fds, size_t n)
         *fds[i] = fd_close(*fds[i]);
 }
 
-void box_release(struct box_host *host, struct box *box)
+void box_release(struct box_host *host, struct engine_box *box)
 {
     int *const fds[] = { &box->link,   &box->ns.user, &box->ns.mount, &box->ns.pid, &box->ns.ipc,
                          &box->ns.uts, &box->ns.net,  &box->scratch,  &box->oom,    &box->abandoned.pidfd,
@@ -183,7 +183,7 @@ void box_release(struct box_host *host, struct box *box)
 
 /* Init ends when everybody in its pid namespace has been reaped. Who was born there with CLONE_PARENT waits for us, and
  * neither a zygote nor whoever else could do that tells us of it. In a plain box there should be none. */
-void box_reap_init(struct box *box, struct process_end *ret)
+void box_reap_init(struct engine_box *box, struct process_end *ret)
 {
     struct pollfd ended = { .fd = box->init.pidfd, .events = POLLIN };
 
@@ -195,7 +195,7 @@ void box_reap_init(struct box *box, struct process_end *ret)
     }
 }
 
-void box_destroy(struct box_host *host, struct box *box, struct process_end *ret_init)
+void box_destroy(struct box_host *host, struct engine_box *box, struct process_end *ret_init)
 {
     struct process_end end;
 

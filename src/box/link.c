@@ -65,8 +65,8 @@ ssize_t link_peek_any(int link, void *data, size_t size, int *ret_fds, size_t n_
     return receive_any(link, MSG_PEEK, data, size, ret_fds, n_fds, ret_n);
 }
 
-/* Returns 1 with a message, 0 if nothing is there and !block, -EPIPE at the end, -EPROTO for a message of another size.
- */
+/* Returns 1 with a message, 0 if nothing is there and !block, -EPIPE at the end, -EPROTO for a message of
+ * another size. */
 int link_receive(int link, void *data, size_t size, int *ret_fds, size_t n_fds, bool block)
 {
     struct pollfd ready = { .fd = link, .events = POLLIN };

@@ -5,24 +5,25 @@
 #include "box/box.h"
 
 /* An empty box that knows its plan and holds its ids. On failure box_release is due. */
-MUST_CHECK int       box_begin(struct box_host *host, const struct plan *plan, struct box *ret, struct err *e);
+MUST_CHECK int       box_begin(struct box_host *host, const struct plan *plan, struct engine_box *ret, struct err *e);
 
 /* How many files its processes may have open: once it is known whose its user is. */
-void                 box_settle_files(struct box *box);
+void                 box_settle_files(struct engine_box *box);
 
 /* The namespaces of its init, except the network's. */
 MUST_CHECK int       box_open_namespaces(pid_t pid, struct box_namespaces *ns);
 
-struct cgroup_limits box_leaf_limits(const struct box_host *host, const struct box *box, bool freezer);
+struct cgroup_limits box_leaf_limits(const struct box_host *host, const struct engine_box *box, bool freezer);
 /* Where the box's leaf is made, changed and removed. */
-const struct cgroup_host *box_cgroups(const struct box_host *host, const struct box *box);
-MUST_CHECK int box_make_leaf(struct box_host *host, struct box *box, const struct cgroup_limits *limits, struct err *e);
+const struct cgroup_host *box_cgroups(const struct box_host *host, const struct engine_box *box);
+MUST_CHECK int box_make_leaf(struct box_host *host, struct engine_box *box, const struct cgroup_limits *limits,
+                             struct err *e);
 
 /* Init's report: 1 ready, 0 nothing yet, -errno with the reason; -ECHILD if it ended without one. */
-MUST_CHECK int       box_init_report(struct box *box, bool block, struct err *e);
+MUST_CHECK int       box_init_report(struct engine_box *box, bool block, struct err *e);
 
 /* Pipes become the box's user's. */
-void                 box_give_pipes(const struct box *box, const int stdio[3]);
+void                 box_give_pipes(const struct engine_box *box, const int stdio[3]);
 
 /* Gives a waiting payload its command. */
 MUST_CHECK int       box_order_start(struct payload *payload, const struct start *start, struct err *e);

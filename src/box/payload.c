@@ -96,7 +96,7 @@ static int wait_root(int gate, struct err *e)
 }
 
 /* Never trust that joining worked: on any other root than the box's nothing may be executed. */
-int payload_check_root(const struct box *box, struct err *e)
+int payload_check_root(const struct engine_box *box, struct err *e)
 {
     struct stat status;
 

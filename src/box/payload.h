@@ -18,7 +18,7 @@ enum {
 enum { ORDER_FDS = 4 };
 
 struct payload_job {
-    const struct box   *box;
+    const struct engine_box   *box;
     const struct start *start;      /* NULL: comes with ORDER_START */
     int                 link;
     int                 gate;       /* -1: the root is there already */
@@ -32,13 +32,13 @@ _Noreturn void payload_run(const struct payload_job *job);
 /* Closes all descriptors above 2 but these (-1 is no descriptor): one may live for hours and must hold nothing of other
  * boxes. */
 MUST_CHECK int payload_keep_only(const int *keep, size_t n, struct err *e);
-MUST_CHECK int payload_give_up_rights(const struct box *box, const struct policy_filter *filter, struct err *e);
-MUST_CHECK int payload_check_root(const struct box *box, struct err *e);
-MUST_CHECK int payload_seal_files(const struct box *box, struct err *e);
+MUST_CHECK int payload_give_up_rights(const struct engine_box *box, const struct policy_filter *filter, struct err *e);
+MUST_CHECK int payload_check_root(const struct engine_box *box, struct err *e);
+MUST_CHECK int payload_seal_files(const struct engine_box *box, struct err *e);
 /* Waits for the command. Ends the process if the keeper has none for it. */
 MUST_CHECK int payload_receive(int link, struct command_spec *command, int stdio[3], struct err *e);
 /* Landlock, terminal, working directory, stdio, umask. Only the link is left open besides 0, 1 and 2. */
-MUST_CHECK int payload_settle(const struct box *box, int link, const struct command_spec *command, int stdio[3],
+MUST_CHECK int payload_settle(const struct engine_box *box, int link, const struct command_spec *command, int stdio[3],
                               struct err *e);
 /* What the keeper ignores or blocks is nothing to the command. */
 void           payload_reset_signals(void);

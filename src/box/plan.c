@@ -12,6 +12,8 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include "box/procfile.h"
 #include "proto/defaults.h"
@@ -29,8 +31,8 @@ static const char *keep(struct maker *m, const char *format, ...) PRINTF_LIKE(2,
 static const char *keep(struct maker *m, const char *format, ...)
 {
     struct plan *p = m->plan;
-    size_t room = sizeof p->pool - p->pool_used;
-    char *text = p->pool + p->pool_used;
+    size_t room = sizeof p->text - p->text_used;
+    char *text = p->text + p->text_used;
     va_list args;
 
     va_start(args, format);
@@ -40,7 +42,7 @@ static const char *keep(struct maker *m, const char *format, ...)
         m->failed = err_set(m->e, E2BIG, STEP_USAGE, "the box's layout has too many or too long paths");
         return "";
     }
-    p->pool_used += (size_t)length + 1;
+    p->text_used += (size_t)length + 1;
     return text;
 }
 
@@ -153,9 +155,9 @@ static void plan_devices(struct maker *m, const struct host_facts *facts)
 {
     static const struct {
         const char *name;
-        unsigned    device;
-    } nodes[] = { { "dev/null", 3 }, { "dev/zero", 5 }, { "dev/full", 7 }, { "dev/random", 9 }, { "dev/urandom", 9 },
-                  { "dev/tty", 0 } };
+        unsigned    major, minor;
+    } nodes[] = { { "dev/null", 1, 3 },   { "dev/zero", 1, 5 },    { "dev/full", 1, 7 },
+                  { "dev/random", 1, 9 }, { "dev/urandom", 1, 9 }, { "dev/tty", 5, 0 } };
 
     dir(m, "dev");
     dir(m, "dev/shm");
@@ -165,8 +167,8 @@ static void plan_devices(struct maker *m, const struct host_facts *facts)
                                                (m->plan->writable_root ? 0 : TREE_READONLY) });
     for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++)
         if (facts->can_mknod)
-            add_entry(m, (struct plan_entry){ .kind = PLAN_NODE, .path = nodes[i].name, .mode = 0666,
-                                              .device = nodes[i].device });
+            add_entry(m, (struct plan_entry){ .kind = PLAN_NODE, .path = nodes[i].name, .mode = S_IFCHR | 0666,
+                                              .device = makedev(nodes[i].major, nodes[i].minor) });
         else {
             mount_point(m, nodes[i].name, true, false);
             add_mount(m, (struct plan_mount){ .source = FROM_DEVICE, .path = nodes[i].name, .target = nodes[i].name,
@@ -358,8 +360,8 @@ static void plan_scratch(struct maker *m, const struct box_spec *spec)
         link_to(m, "var/run", "/run");
 }
 
-/* The folder of the scratch tmpfs that a path in the box lies in, and the rest of the path; NULL if it lies elsewhere.
- */
+/* The folder of the scratch tmpfs that a path in the box lies in, and the rest of the path; NULL if it
+ * lies elsewhere. */
 static const char *scratch_part(const char *path, const char **ret_folder)
 {
     static const char *const prefixes[][2] = {
@@ -406,8 +408,30 @@ static void plan_foreign(struct maker *m, const struct mount_spec *mount)
         add_rule(m, mount->target, LANDLOCK_WRITE);
 }
 
+/* A device of the host's, beside those that every box has. A read-only mount would not keep anybody from writing to a
+ * device; the permissions of a node of our own do. */
+static void plan_device(struct maker *m, const struct host_facts *facts, const struct mount_spec *mount)
+{
+    const char *target = mount->target + 1;
+
+    if (find_entry(m->plan, target, strlen(target), false)) {
+        m->failed = err_set(m->e, EEXIST, STEP_USAGE, "/%s is in every box and cannot be another device", target);
+        return;
+    }
+    folders_above(m, target, false);
+    if (facts->can_mknod) {
+        add_entry(m, (struct plan_entry){
+                         .kind = PLAN_NODE, .path = target, .device = mount->device,
+                         .mode = (mount->is_block ? S_IFBLK : S_IFCHR) | (mount->writable ? 0666 : 0444) });
+        return;
+    }
+    mount_point(m, target, true, false);
+    add_mount(m, (struct plan_mount){ .source = FROM_NODE, .fd = mount->fd, .path = mount->source, .target = target,
+                                      .flags = TREE_NOSUID | TREE_NOEXEC });
+}
+
 /* Root and place to write to are settled before: all that is mounted over them comes here, in the list's order. */
-static void plan_mounts(struct maker *m, const struct box_spec *spec)
+static void plan_mounts(struct maker *m, const struct box_spec *spec, const struct host_facts *facts)
 {
     for (size_t i = 0; i < spec->n_mounts; i++) {
         const struct mount_spec *mount = &spec->mount[i];
@@ -415,6 +439,9 @@ static void plan_mounts(struct maker *m, const struct box_spec *spec)
         case MOUNT_HOST:
         case MOUNT_LAYER:
             plan_foreign(m, mount);
+            break;
+        case MOUNT_DEVICE:
+            plan_device(m, facts, mount);
             break;
         case MOUNT_ROOT:
         case MOUNT_TMPFS:
@@ -442,7 +469,7 @@ int plan_make(const struct box_spec *spec, const struct host_facts *facts, struc
     p->on_store = store;
     p->store = store ? store->fd : -1;
     p->landlock_abi = facts->landlock_abi;
-    p->n_entries = p->n_mounts = p->n_rules = p->pool_used = 0;
+    p->n_entries = p->n_mounts = p->n_rules = p->text_used = 0;
 
     /* A copy: init blanks the arguments that it was started with. */
     p->hostname = keep(&m, "%s", spec->hostname ? spec->hostname : "box");
@@ -455,6 +482,6 @@ int plan_make(const struct box_spec *spec, const struct host_facts *facts, struc
     plan_proc(&m);
     plan_devices(&m, facts);
     plan_scratch(&m, spec);
-    plan_mounts(&m, spec);
+    plan_mounts(&m, spec, facts);
     return m.failed;
 }

@@ -11,7 +11,7 @@
 #include "box/spec.h"
 #include "sys/landlock.h"
 
-enum { PLAN_ENTRIES = 384, PLAN_MOUNTS = 160, PLAN_RULES = 80, PLAN_POOL = 24576, FACTS_TREES = 64,
+enum { PLAN_ENTRIES = 384, PLAN_MOUNTS = 160, PLAN_RULES = 80, PLAN_TEXT = 32768, FACTS_TREES = 64,
        FACTS_ETC = 96, FACTS_TEXT = 65536 };
 
 
@@ -59,7 +59,7 @@ struct plan_entry {
     const char     *path;       /* without the leading slash */
     const char     *text;       /* where a link points, or what a file holds */
     mode_t          mode;
-    unsigned        device;     /* minor number of a node with major number 1; 0 is /dev/tty (5:0) */
+    dev_t           device;     /* of a node, whose mode has its type in it */
 };
 
 enum plan_source {
@@ -67,6 +67,7 @@ enum plan_source {
     FROM_DEVICE,    /* a device node of the host's own /dev */
     FROM_CALLER,    /* what fd is open on */
     FROM_LAYER,     /* likewise, of the host's own */
+    FROM_NODE,      /* likewise, a device node of the host's */
     FROM_SCRATCH,   /* a folder of the scratch tmpfs, or of the store that takes its place */
     FROM_MEMORY,    /* a tmpfs of its own, where the scratch is none */
     FROM_ROOT,      /* a file or folder of the new root itself, put over something in /proc */
@@ -80,7 +81,7 @@ struct plan_mount {
     const char      *path;      /* in that source */
     const char      *target;    /* without the leading slash */
     unsigned         flags;     /* TREE_* */
-    int              fd;        /* borrowed; of FROM_CALLER and FROM_LAYER */
+    int              fd;        /* borrowed; of FROM_CALLER, FROM_LAYER and FROM_NODE */
     bool             recursive;
     bool             optional;  /* a target or source that does not exist, or no terminals, is no error */
 };
@@ -105,8 +106,8 @@ struct plan {
     struct plan_entry entry[PLAN_ENTRIES];
     struct plan_mount mount[PLAN_MOUNTS];
     struct plan_rule  rule[PLAN_RULES];
-    size_t            pool_used;
-    char              pool[PLAN_POOL];
+    size_t            text_used;
+    char              text[PLAN_TEXT];
 };
 
 /* Reads the facts for a root (NULL: the host's own). The keeper's part (can_*, landlock_abi) is filled by

@@ -44,7 +44,7 @@ static void print_mount(const struct plan *plan, const struct plan_mount *mount,
 {
     static const char *const sources[] = {
         [FROM_HOST] = "bind",       [FROM_DEVICE] = "bind",  [FROM_CALLER] = "bind",
-        [FROM_LAYER] = "layer",
+        [FROM_LAYER] = "layer",     [FROM_NODE] = "device",
         [FROM_SCRATCH] = "scratch", [FROM_MEMORY] = "tmpfs", [FROM_ROOT] = "cover",
         [FROM_OVERLAY] = "overlay", [FROM_PROC] = "proc",    [FROM_DEVPTS] = "devpts",
     };

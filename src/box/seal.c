@@ -36,7 +36,7 @@ int payload_keep_only(const int *keep, size_t n, struct err *e)
     }
 }
 
-int payload_give_up_rights(const struct box *box, const struct policy_filter *filter, struct err *e)
+int payload_give_up_rights(const struct engine_box *box, const struct policy_filter *filter, struct err *e)
 {
     int r;
 
@@ -60,7 +60,7 @@ int payload_give_up_rights(const struct box *box, const struct policy_filter *fi
     return 0;
 }
 
-int payload_seal_files(const struct box *box, struct err *e)
+int payload_seal_files(const struct engine_box *box, struct err *e)
 {
     if (box->landlock_abi == 0)
         return 0;
@@ -135,7 +135,8 @@ int payload_receive(int link, struct command_spec *command, int stdio[3], struct
     return r < 0 ? err_at(e, -r, STEP_PROTOCOL, 0, "command") : 0;
 }
 
-int payload_settle(const struct box *box, int link, const struct command_spec *command, int stdio[3], struct err *e)
+int payload_settle(const struct engine_box *box, int link, const struct command_spec *command, int stdio[3],
+                   struct err *e)
 {
     const char *workdir = command->workdir ? command->workdir : BOX_HOME;
     int r = payload_seal_files(box, e);

@@ -12,15 +12,17 @@
 #include "proto/mounts.h"
 #include "proto/names.h"
 
-enum { SPEC_MOUNTS_MAX = 64, SPEC_LIST_MAX = SPEC_MOUNTS_MAX + 1 /* the root */, SPEC_ENV_MAX = 16384 };
+enum { SPEC_MOUNTS_MAX = 64, SPEC_LIST_MAX = 128 /* with the root, layers, devices */, SPEC_ENV_MAX = 16384 };
 
 struct mount_spec {
     enum mount_kind kind;
     bool            writable;
     bool            is_file;    /* found when the source was opened */
     const char     *source;     /* a host path as the caller wrote it; of a ROOT the directory, NULL the host's /usr */
-    const char     *target;     /* absolute path in the box; of a HOST and a LAYER */
-    int             fd;         /* borrowed, of a HOST, a LAYER and a STORE (the mounted tree); -1: not yet there */
+    const char     *target;     /* absolute path in the box; of a HOST, a LAYER and a DEVICE */
+    int             fd;         /* borrowed; but of a ROOT. Of a STORE the mounted tree. -1: not yet there */
+    dev_t           device;     /* of a DEVICE: its number */
+    bool            is_block;
 };
 
 struct box_spec {

@@ -144,14 +144,14 @@ void stores_close(struct stores *stores)
     stores->driver = NULL;
 }
 
-struct listing {
+struct store_listing {
     void (*call)(uint64_t number, uint64_t used_bytes, void *arg);
     void  *arg;
 };
 
 static void list_one(int dir, const char *name, uint64_t number, void *arg)
 {
-    const struct listing *listing = arg;
+    const struct store_listing *listing = arg;
     struct stat status;
 
     if (fstatat(dir, name, &status, AT_SYMLINK_NOFOLLOW) == 0)
@@ -161,7 +161,7 @@ static void list_one(int dir, const char *name, uint64_t number, void *arg)
 void stores_each(const struct stores *stores, void (*call)(uint64_t number, uint64_t used_bytes, void *arg), void *arg)
 {
     if (stores->driver)
-        (void)each(stores->dir, "img", list_one, &(struct listing){ call, arg });
+        (void)each(stores->dir, "img", list_one, &(struct store_listing){ call, arg });
 }
 
 int store_remove(const struct stores *stores, uint64_t number, struct err *e)

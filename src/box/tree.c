@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -46,10 +45,8 @@ static int make_entry(int dir, const struct plan_entry *entry)
         return symlinkat(entry->text, dir, entry->path) < 0 ? -errno : 0;
     case PLAN_FILE:
         return make_file(dir, entry);
-    case PLAN_NODE: {
-        dev_t device = entry->device ? makedev(1, entry->device) : makedev(5, 0);
-        return mknodat(dir, entry->path, S_IFCHR | entry->mode, device) < 0 ? -errno : 0;
-    }
+    case PLAN_NODE:
+        return mknodat(dir, entry->path, entry->mode, entry->device) < 0 ? -errno : 0;
     }
     return -EINVAL;
 }
@@ -269,7 +266,8 @@ static int clone_all(const struct box_host *host, const struct plan *plan, const
                                mount->path);
         } else if (mount->source == FROM_MEMORY) {
             r = make_shared_memory(plan, ids, keep_own, &trees->mount[i]);
-        } else if (mount->source == FROM_CALLER || mount->source == FROM_LAYER) {
+        } else if (mount->source == FROM_CALLER || mount->source == FROM_LAYER
+                   || mount->source == FROM_NODE) {
             r = clone_given(host, plan, ids, keep_own, mount, &trees->mount[i], e);
             if (r < 0)
                 return r;

@@ -65,8 +65,8 @@ static int make_family(struct forkway *way, struct box_host *host, const struct 
 }
 
 int forkway_create(struct forkway *way, struct box_host *host, const struct run_options *options,
-                   const struct plan *plan, const struct start *start, struct box *ret, struct payload *ret_payload,
-                   struct err *e)
+                   const struct plan *plan, const struct start *start, struct engine_box *ret,
+                   struct payload *ret_payload, struct err *e)
 {
     struct process_end end;
     int r = make_family(way, host, options, STDERR_FILENO, e);
@@ -76,7 +76,7 @@ int forkway_create(struct forkway *way, struct box_host *host, const struct run_
     if (r == 0) {
         r = box_ready(ret, true, e);
         if (r > 0)
-            r = box_start(ret, start, ret_payload, e);
+            r = box_start_payload(ret, start, ret_payload, e);
         if (r < 0)
             box_destroy(host, ret, &end);
     }

@@ -18,7 +18,7 @@ MUST_CHECK int forkway_open(struct forkway *way, const struct run_options *optio
 
 /* Makes the family and, in it, the box; starts the command. On failure nothing is left. */
 MUST_CHECK int forkway_create(struct forkway *way, struct box_host *host, const struct run_options *options,
-                              const struct plan *plan, const struct start *start, struct box *ret,
+                              const struct plan *plan, const struct start *start, struct engine_box *ret,
                               struct payload *ret_payload, struct err *e);
 
 /* After the box. */

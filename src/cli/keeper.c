@@ -20,13 +20,14 @@
 #include "cli/commands.h"
 
 static const char usage[] =
-    "usage: carrel keeper --fd N [--stores DIR] [--root DIR]... [--template NAME=DIR:DIR...]...\n"
+    "usage: carrel keeper --fd N [--stores DIR] [--devices KINDS] [--root DIR]... [--template NAME=DIR:DIR...]...\n"
     "       carrel keeper --listen PATH --front-uid UID [--stores DIR] [--root DIR]...\n"
     "                     [--template NAME=DIR:DIR...]...\n"
     "\n"
     "Makes and ends boxes for a front that speaks on an inherited socket (and ends with it), or connects to PATH.\n"
     "Roots and templates are named by their place on this command line, from 1.\n"
     "A template's directories are in its boxes at their own path, read-only.\n"
+    "--devices KIND,KIND...: boxes may have devices of these kinds, as the host's CDI specifications describe them.\n"
     "Files of boxes that outlive them are kept in the directory of --stores, which must be root's own.\n";
 
 struct keeper_options {
@@ -55,6 +56,8 @@ static int read_options(int argc, char **argv, struct keeper *keeper, struct kee
             o->path = value;
         } else if (strcmp(argv[i], "--stores") == 0) {
             o->stores = value;
+        } else if (strcmp(argv[i], "--devices") == 0) {
+            keeper->device_kinds = value;
         } else if (strcmp(argv[i], "--front-uid") == 0) {
             int r = parse_count("--front-uid", value, 0, UINT32_MAX - 1, &o->front_uid, e);
             if (r < 0)

@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "base/outfile.h"
 #include "box/box.h"
+#include "box/device.h"
 #include "cli/commands.h"
 #include "cli/doctor/container.h"
 #include "cli/forkway.h"
@@ -20,21 +21,23 @@
 #include "cli/options/options.h"
 #include "cli/options/sources.h"
 #include "cli/report.h"
-#include "cli/session.h"
+#include "cli/foreground.h"
 #include "cli/viaserver.h"
 
 enum { CAPTURE_MAX = 256 << 20, REPORT_MAX = 1 << 30, TRACE_STEPS = 8 };
 
 /* Everything of one run. It is big and lives as long as the process. */
-struct run {
+struct local_run {
     struct run_options options;
     struct sources     sources;
+    struct devices     devices;
+    struct device_files device_files;
     struct box_host    host;
     struct plan        plan;
-    struct box         box;
+    struct engine_box  box;
     struct forkway     way;
     struct payload     payload;         /* forked from a zygote; else the command is box.first */
-    struct session     session;
+    struct foreground  session;
     struct buf         output, errors;
     struct report      report;
     int                report_fd;       /* owned; -1: none */
@@ -42,7 +45,7 @@ struct run {
     struct trace_step  trace[TRACE_STEPS];
 };
 
-static void mark(struct run *run, const char *name)
+static void mark(struct local_run *run, const char *name)
 {
     if (run->options.trace && run->n_trace < TRACE_STEPS)
         run->trace[run->n_trace++] = (struct trace_step){ name, clock_monotonic_us() };
@@ -50,7 +53,54 @@ static void mark(struct run *run, const char *name)
 
 extern char **environ;
 
-static int prepare(struct run *run, struct err *e)
+static bool has_variable(char *const *env, const char *variable)
+{
+    size_t n = strcspn(variable, "=") + 1;
+
+    for (; *env; env++)
+        if (strncmp(*env, variable, n) == 0)
+            return true;
+    return false;
+}
+
+/* What a device wants in the environment, unless the caller says otherwise. */
+static int add_variables(struct command_spec *command, const struct cdi_edits *edits, struct err *e)
+{
+    size_t n = 0;
+
+    while (command->env[n])
+        n++;
+    char **env = reallocarray(command->env, n + edits->n_env + 1, sizeof *env);
+    if (!env)
+        return err_at(e, ENOMEM, STEP_MEMORY, 0, "environment");
+    command->env = env;
+    for (size_t i = 0; i < edits->n_env; i++)
+        if (!has_variable(env, edits->env[i])) {
+            env[n++] = (char *)(uintptr_t)edits->env[i];
+            env[n] = NULL;
+        }
+    return 0;
+}
+
+static int add_devices(struct local_run *run, struct err *e)
+{
+    const struct run_options *o = &run->options;
+    const struct cdi_file *file;
+    const struct cdi_device *device;
+    int r = 0;
+
+    if (o->n_devices)
+        devices_read(run->host.rootless, &run->devices);
+    for (size_t i = 0; i < o->n_devices && r == 0; i++) {
+        r = device_add(&run->options.box, &run->host.facts, &run->devices, o->device[i], &run->device_files, e);
+        if (r == 0 && (r = devices_find(&run->devices, o->device[i], &file, &device, e)) == 0
+            && (r = add_variables(&run->options.command, &device->edits, e)) == 0)
+            r = add_variables(&run->options.command, &file->edits, e);
+    }
+    return r;
+}
+
+static int prepare(struct local_run *run, struct err *e)
 {
     int r = box_host_open(&run->host, e);
 
@@ -58,6 +108,8 @@ static int prepare(struct run *run, struct err *e)
      * the same one. */
     if (r == 0)
         r = sources_open(&run->options.box, &run->sources, e);
+    if (r == 0)
+        r = add_devices(run, e);
     if (r == 0)
         r = forkway_open(&run->way, &run->options, e);
     mark(run, "host");
@@ -74,14 +126,15 @@ static int prepare(struct run *run, struct err *e)
     return r;
 }
 
-static int carry_out(struct run *run, struct err *e)
+static int carry_out(struct local_run *run, struct err *e)
 {
     bool capture = run->options.json;
     struct process_end init_end = { 0 };
 
     buf_init(&run->output, CAPTURE_MAX);
     buf_init(&run->errors, CAPTURE_MAX);
-    int r = session_open(&run->session, &run->options, capture ? &run->output : NULL, capture ? &run->errors : NULL, e);
+    int r =
+        foreground_open(&run->session, &run->options, capture ? &run->output : NULL, capture ? &run->errors : NULL, e);
     if (r < 0)
         return r;
     struct winsize size;
@@ -89,7 +142,7 @@ static int carry_out(struct run *run, struct err *e)
         run->options.command.rows = size.ws_row;
         run->options.command.columns = size.ws_col;
     }
-    struct session *s = &run->session;
+    struct foreground *s = &run->session;
     struct start start = { .command = &run->options.command, .stdio = { s->stdio[0], s->stdio[1], s->stdio[2] } };
     struct payload *payload = run->options.zygote ? &run->payload : &run->box.first;
     if (run->options.zygote)
@@ -98,14 +151,14 @@ static int carry_out(struct run *run, struct err *e)
         r = box_create(&run->host, &run->plan, &start, false, &run->box, e);
     mark(run, "create");
     if (r == 0) {
-        r = session_run(s, &run->box, payload, e);
+        r = foreground_run(s, &run->box, payload, e);
         mark(run, "command");
         box_usage_read(&run->box, &run->report.usage);
         box_destroy(&run->host, &run->box, &init_end);
         forkway_close(&run->way, &run->host);
         mark(run, "destroy");
     }
-    session_close(s);
+    foreground_close(s);
     if (r < 0)
         return r;
     /* Init ends by our signal and in no other way; if it did, a step of its own sealing failed, and it took the command
@@ -129,7 +182,7 @@ static int carry_out(struct run *run, struct err *e)
 }
 
 /* Writes the report or the error where it was asked for. */
-static int deliver(struct run *run, const struct err *failure, struct err *e)
+static int deliver(struct local_run *run, const struct err *failure, struct err *e)
 {
     struct buf text;
     int r = 0;
@@ -153,7 +206,7 @@ static int deliver(struct run *run, const struct err *failure, struct err *e)
     return r;
 }
 
-static void print_trace(const struct run *run)
+static void print_trace(const struct local_run *run)
 {
     for (size_t i = 1; i < run->n_trace; i++)
         fprintf(stderr, "carrel: %8.3f ms  %s\n", (double)(run->trace[i].at_us - run->trace[i - 1].at_us) / 1000,
@@ -167,7 +220,7 @@ static int status_of_failure(const struct err *e)
     return e->code == ENOENT || e->code == ENOTDIR ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN;
 }
 
-static int status_of(const struct run *run)
+static int status_of(const struct local_run *run)
 {
     const struct process_end *end = &run->report.end;
 
@@ -197,7 +250,7 @@ static void complain(const struct err *e)
 
 int run_main(int argc, char **argv)
 {
-    static struct run run;
+    static struct local_run run;
     struct err e = { 0 }, late = { 0 };
 
     int r = options_parse(argc, argv, environ, &run.options, &e);
@@ -223,6 +276,7 @@ int run_main(int argc, char **argv)
     if (r == 0)
         r = carry_out(&run, &e);
     sources_close(&run.sources);
+    device_close(&run.device_files);
     int written = deliver(&run, r < 0 ? &e : NULL, &late);
     box_host_close(&run.host);
     mark(&run, "end");
@@ -253,7 +307,7 @@ static int refuse_for_plan(const struct run_options *options, struct err *e)
 
 int plan_main(int argc, char **argv)
 {
-    static struct run run;
+    static struct local_run run;
     struct err e = { 0 };
 
     int r = options_parse(argc, argv, environ, &run.options, &e);
@@ -270,6 +324,7 @@ int plan_main(int argc, char **argv)
     else
         plan_print(&run.plan, stdout);
     sources_close(&run.sources);
+    device_close(&run.device_files);
     box_host_close(&run.host);
     return r < 0 ? EXIT_CARREL : 0;
 }

@@ -153,6 +153,12 @@ static void write_box(struct jsonout *j, const struct run_options *o)
     jsonout_string(j, "user", user);
     if (o->box.hostname)
         jsonout_string(j, "hostname", o->box.hostname);
+    if (o->n_devices) {
+        jsonout_open_array(j, "devices");
+        for (size_t i = 0; i < o->n_devices; i++)
+            jsonout_string(j, NULL, o->device[i]);
+        jsonout_close(j);
+    }
     /* If the client is killed before it has started the command. */
     jsonout_unsigned(j, "idle_timeout", IDLE_S);
     jsonout_close(j);

@@ -18,7 +18,7 @@ static const char ps_usage[] =
 
 enum { QUERY_MAX = 8192, CURSOR_MAX = 64 };
 
-struct listing {
+struct shown_boxes {
     bool       gone, quiet, everybody, phases;
     struct buf query;
 };
@@ -27,7 +27,7 @@ static int set_gone(void *into, const char *value, struct err *e)
 {
     (void)value;
     (void)e;
-    ((struct listing *)into)->gone = true;
+    ((struct shown_boxes *)into)->gone = true;
     return 0;
 }
 
@@ -35,7 +35,7 @@ static int set_quiet(void *into, const char *value, struct err *e)
 {
     (void)value;
     (void)e;
-    ((struct listing *)into)->quiet = true;
+    ((struct shown_boxes *)into)->quiet = true;
     return 0;
 }
 
@@ -43,7 +43,7 @@ static int set_everybody(void *into, const char *value, struct err *e)
 {
     (void)value;
     (void)e;
-    struct listing *l = into;
+    struct shown_boxes *l = into;
     if (!l->everybody)
         buf_add_text(&l->query, "&all=true");
     l->everybody = true;
@@ -53,14 +53,14 @@ static int set_everybody(void *into, const char *value, struct err *e)
 static int add_label(void *into, const char *value, struct err *e)
 {
     (void)e;
-    target_add(&((struct listing *)into)->query, "&label=", value);
+    target_add(&((struct shown_boxes *)into)->query, "&label=", value);
     return 0;
 }
 
 static int add_phase(void *into, const char *value, struct err *e)
 {
     (void)e;
-    struct listing *l = into;
+    struct shown_boxes *l = into;
     l->phases = true;
     target_add(&l->query, "&phase=", value);
     return 0;
@@ -100,7 +100,7 @@ static void add_box(struct table *t, const json_t *box, bool everybody)
 }
 
 /* Page by page into one list; NULL if that failed and was told. */
-static json_t *fetch(const struct client *c, struct listing *l)
+static json_t *fetch(const struct client *c, struct shown_boxes *l)
 {
     json_t *all = json_array();
     char cursor[CURSOR_MAX] = "";
@@ -126,7 +126,7 @@ static json_t *fetch(const struct client *c, struct listing *l)
     return all;
 }
 
-static void show(const json_t *boxes, const struct listing *l)
+static void show(const json_t *boxes, const struct shown_boxes *l)
 {
     static const char *const titles[] = { "ID",   "NAME",    "PHASE",  "REASON", "AGE", "MEMORY",
                                           "CPUS", "RUNNING", "LABELS", "OWNER",  NULL };
@@ -155,7 +155,7 @@ int client_ps(int argc, char **argv)
         { "label", 'l', true, add_label }, { "phase", 0, true, add_phase },
     };
     struct client c = { .name = "ps", .usage = ps_usage };
-    struct listing l = { 0 };
+    struct shown_boxes l = { 0 };
     struct words words;
 
     buf_init(&l.query, QUERY_MAX);
@@ -305,7 +305,7 @@ static const char rm_usage[] =
     "Ends boxes with all that is in them. --all: all of yours. Prints what is gone.\n";
 
 struct removal {
-    struct listing listing;
+    struct shown_boxes listing;
     bool           all;
 };
 

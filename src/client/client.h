@@ -19,7 +19,7 @@ struct client {
     const char   *url;          /* --url, or NULL */
     bool          json;         /* --json */
     bool          may_lack_server;      /* the command itself looks for one, or starts its own */
-    struct server server;
+    struct server_address server;
 };
 
 /* --- options.c --- */
@@ -88,8 +88,8 @@ MUST_CHECK int client_ask_with(const struct client *c, const char *method, const
 MUST_CHECK int client_call_with(const struct client *c, const char *method, const char *target, const char *fields,
                                 json_t *body, const struct handover *h, json_t **ret);
 
-/* A URL: literal pieces, and values of which nothing but letters, digits and -._~ (and / in a path) is left as it is.
- */
+/* A URL: literal pieces, and values of which nothing but letters, digits and -._~ (and / in a path) is left as
+ * it is. */
 void           target_add(struct buf *target, const char *literal, const char *value);
 void           target_add_path(struct buf *target, const char *path);
 /* "/v1/boxes/ID", and a literal after it. The text is good until the next call. */

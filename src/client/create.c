@@ -26,7 +26,8 @@ static const char usage[] =
     "  --writable-root         changes to the root are private to the box\n"
     "  --template NAME         what its kernels are made from, so that they are ready at once: python\n"
     "  --mount SRC:DST[:ro|rw] a directory or file of yours on the server's host, read-only unless rw\n"
-    "  --env K=V               for every command in it; may be given often, as may --label and --mount\n"
+    "  --device VENDOR/CLASS=NAME  a device that the server allows; GET /v1/info lists them\n"
+    "  --env K=V               for every command in it; may be given often, as may --label, --mount and --device\n"
     "  --label K=V\n"
     "  --ttl 2h                it is removed then\n"
     "  --idle-timeout 10m      it is removed (or --on-idle pause) when nothing was asked of it for so long\n"
@@ -36,7 +37,7 @@ static const char usage[] =
     "  --json  --url URL\n";
 
 struct create {
-    json_t         *body, *limits, *requests, *env, *labels;
+    json_t         *body, *limits, *requests, *env, *labels, *devices;
     const char     *key;
     struct handover mounts;
 };
@@ -58,6 +59,8 @@ SETTER(set_request_memory, take_size("--request-memory", value, c->requests, "me
 SETTER(set_request_cpus, take_cpus("--request-cpus", value, c->requests, "cpus", e))
 SETTER(set_env, take_pair("--env", value, c->env, e))
 SETTER(set_label, take_pair("--label", value, c->labels, e))
+SETTER(set_device, json_array_append_new(c->devices, json_string(value)) < 0
+                       ? err_set(e, EINVAL, STEP_USAGE, "--device is not UTF-8") : 0)
 SETTER(set_ttl, take_duration("--ttl", value, c->body, "ttl", e))
 SETTER(set_idle, take_duration("--idle-timeout", value, c->body, "idle_timeout", e))
 
@@ -145,6 +148,7 @@ int client_create(int argc, char **argv)
         { "template", 0, true, set_template },
         { "writable-root", 0, false, set_writable_root },
         { "mount", 0, true, set_mount },
+        { "device", 0, true, set_device },
         { "env", 'e', true, set_env },
         { "label", 'l', true, set_label },
         { "ttl", 0, true, set_ttl },
@@ -156,7 +160,8 @@ int client_create(int argc, char **argv)
         { "key", 0, true, set_key },
     };
     struct client c = { .name = "create", .usage = usage };
-    struct create o = { json_object(), json_object(), json_object(), json_object(), json_object(), NULL, { 0 } };
+    struct create o = { json_object(), json_object(), json_object(), json_object(), json_object(), json_array(), NULL,
+                        { 0 } };
     struct words words;
 
     handover_init(&o.mounts);
@@ -169,6 +174,7 @@ int client_create(int argc, char **argv)
     put_if_filled(o.body, "requests", o.requests);
     put_if_filled(o.body, "env", o.env);
     put_if_filled(o.body, "labels", o.labels);
+    put_if_filled(o.body, "devices", o.devices);
     put_if_filled(o.body, "mounts", json_incref(o.mounts.list));
     if (status < 0)
         status = send_create(&c, &o);

@@ -8,7 +8,7 @@
 #include "base/parse.h"
 #include "client/client.h"
 #include "client/commands.h"
-#include "client/session.h"
+#include "client/remote.h"
 
 static const char exec_usage[] = "usage: carrel exec [OPTIONS] BOX [--] COMMAND [ARGUMENTS]\n"
                                  "\n"
@@ -36,7 +36,7 @@ static const char shell_usage[] =
     {                                                                              \
         (void)value;                                                               \
         (void)e;                                                                   \
-        ((struct session *)into)->member = true;                                   \
+        ((struct remote_command *)into)->member = true;                                   \
         return 0;                                                                  \
     }
 FLAG(set_interactive, interactive)
@@ -45,12 +45,12 @@ FLAG(set_background, background)
 
 static int set_env(void *into, const char *value, struct err *e)
 {
-    return take_pair("--env", value, ((struct session *)into)->env, e);
+    return take_pair("--env", value, ((struct remote_command *)into)->env, e);
 }
 
 static int set_workdir(void *into, const char *value, struct err *e)
 {
-    return json_object_set_new(((struct session *)into)->body, "cwd", json_string(value)) < 0
+    return json_object_set_new(((struct remote_command *)into)->body, "cwd", json_string(value)) < 0
                ? err_set(e, EINVAL, STEP_USAGE, "--workdir is not UTF-8")
                : 0;
 }
@@ -61,29 +61,29 @@ static int set_user(void *into, const char *value, struct err *e)
     gid_t gid;
     int r = parse_user("--user", value, &uid, &gid, e);
 
-    return r < 0 ? r : json_object_set_new(((struct session *)into)->body, "user", json_string(value));
+    return r < 0 ? r : json_object_set_new(((struct remote_command *)into)->body, "user", json_string(value));
 }
 
 static int set_timeout(void *into, const char *value, struct err *e)
 {
-    return take_duration("--timeout", value, ((struct session *)into)->body, "timeout", e);
+    return take_duration("--timeout", value, ((struct remote_command *)into)->body, "timeout", e);
 }
 
 static int set_output_limit(void *into, const char *value, struct err *e)
 {
-    return take_size("--output-limit", value, ((struct session *)into)->body, "output_limit", e);
+    return take_size("--output-limit", value, ((struct remote_command *)into)->body, "output_limit", e);
 }
 
-static int run(struct session *s)
+static int run(struct remote_command *s)
 {
-    int r = session_run(s);
+    int r = remote_run(s);
 
     if (s->follow.end)
         return exit_of(s->follow.end);
     return r < 0 ? EXIT_CLIENT : s->follow.cut ? 128 + SIGPIPE : 128 + s->caught;
 }
 
-static int run_in_background(struct session *s)
+static int run_in_background(struct remote_command *s)
 {
     json_t *answer = NULL;
 
@@ -98,7 +98,7 @@ static int run_in_background(struct session *s)
     return 0;
 }
 
-static int run_for_json(struct session *s)
+static int run_for_json(struct remote_command *s)
 {
     json_t *answer = NULL;
 
@@ -119,28 +119,28 @@ int client_exec(int argc, char **argv)
         { "workdir", 'w', true, set_workdir },          { "timeout", 0, true, set_timeout },
         { "output-limit", 0, true, set_output_limit },  { "user", 'u', true, set_user },
     };
-    struct session *s = session_new("exec", exec_usage);
+    struct remote_command *s = remote_new("exec", exec_usage);
     struct words words;
     int status = client_begin(&s->client, argc, argv, flags, sizeof flags / sizeof *flags, s, true, &words);
 
     if (status >= 0)
-        return session_finish(s, status);
+        return remote_finish(s, status);
     if (words.n < 2)
-        return session_finish(s, client_misused(&s->client, words.n ? "no command; use carrel exec BOX -- COMMAND"
+        return remote_finish(s, client_misused(&s->client, words.n ? "no command; use carrel exec BOX -- COMMAND"
                                                             : "which box, and which command?"));
     if (s->client.json && (s->interactive || s->terminal) && !s->background)
-        return session_finish(s, client_misused(&s->client, "--json is for commands without -i and -t"));
+        return remote_finish(s, client_misused(&s->client, "--json is for commands without -i and -t"));
     s->follow.box = words.at[0];
     json_t *list = json_array();
     for (int i = 1; i < words.n; i++)
         if (json_array_append_new(list, json_string(words.at[i])) < 0) {
             json_decref(list);
-            return session_finish(s, client_misused(&s->client, "'%s' is not UTF-8", parse_quote(words.at[i]).text));
+            return remote_finish(s, client_misused(&s->client, "'%s' is not UTF-8", parse_quote(words.at[i]).text));
         }
     json_object_set_new(s->body, "argv", list);
-    if (session_prepare(s) < 0)
-        return session_finish(s, EXIT_CLIENT);
-    return session_finish(s, s->background ? run_in_background(s) : s->client.json ? run_for_json(s) : run(s));
+    if (remote_prepare(s) < 0)
+        return remote_finish(s, EXIT_CLIENT);
+    return remote_finish(s, s->background ? run_in_background(s) : s->client.json ? run_for_json(s) : run(s));
 }
 
 int client_shell(int argc, char **argv)
@@ -148,19 +148,19 @@ int client_shell(int argc, char **argv)
     static const struct flag flags[] = { { "env", 'e', true, set_env },
                                          { "workdir", 'w', true, set_workdir },
                                          { "user", 'u', true, set_user } };
-    struct session *s = session_new("shell", shell_usage);
+    struct remote_command *s = remote_new("shell", shell_usage);
     struct words words;
     int status = client_begin(&s->client, argc, argv, flags, 3, s, false, &words);
 
     if (status >= 0)
-        return session_finish(s, status);
+        return remote_finish(s, status);
     if (words.n != 1)
-        return session_finish(s, client_misused(&s->client,
+        return remote_finish(s, client_misused(&s->client,
                                         words.n ? "it takes one box; for a command use 'carrel exec'" : "which box?"));
     s->follow.box = words.at[0];
     s->interactive = true;
     s->terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
     json_object_set_new(s->body, "argv",
                         json_pack("[s,s,s]", "/bin/sh", "-c", "command -v bash >/dev/null && exec bash; exec sh"));
-    return session_finish(s, session_prepare(s) < 0 ? EXIT_CLIENT : run(s));
+    return remote_finish(s, remote_prepare(s) < 0 ? EXIT_CLIENT : run(s));
 }

@@ -1,5 +1,5 @@
-/* A command's output as it comes, from the log that the server keeps: if the connection breaks it goes on where it was.
- */
+/* A command's output as it comes, from the log that the server keeps: if the connection breaks it goes on where
+ * it was. */
 #ifndef CARREL_CLIENT_FOLLOW_H
 #define CARREL_CLIENT_FOLLOW_H
 

@@ -25,12 +25,12 @@ static const char usage[] =
 
 enum { PORTS_MAX = 16, BACKLOG = 64, PIECE = 65536 };
 
-struct port {
+struct forwarded_port {
     int      fd;        /* owned: the listener */
     uint16_t local, remote;
 };
 
-static int read_port(const char *word, struct port *ret, struct err *e)
+static int read_port(const char *word, struct forwarded_port *ret, struct err *e)
 {
     const char *colon = strchr(word, ':');
     char local[16];
@@ -45,7 +45,7 @@ static int read_port(const char *word, struct port *ret, struct err *e)
     return r;
 }
 
-static int open_listener(struct port *p, struct err *e)
+static int open_listener(struct forwarded_port *p, struct err *e)
 {
     struct sockaddr_in address = { .sin_family = AF_INET,
                                    .sin_port = htons(p->local),
@@ -150,7 +150,7 @@ static void serve(const struct client *c, const char *box, uint16_t remote, int 
     _exit(0);
 }
 
-static int accept_all(const struct client *c, const char *box, struct port *ports, int n)
+static int accept_all(const struct client *c, const char *box, struct forwarded_port *ports, int n)
 {
     struct pollfd list[PORTS_MAX];
     pid_t own = getpid();
@@ -177,7 +177,7 @@ static int accept_all(const struct client *c, const char *box, struct port *port
 int client_forward(int argc, char **argv)
 {
     struct client c = { .name = "forward", .usage = usage };
-    struct port ports[PORTS_MAX];
+    struct forwarded_port ports[PORTS_MAX];
     struct words words;
     struct err e = { 0 };
     int status = client_begin(&c, argc, argv, NULL, 0, NULL, false, &words);

@@ -1,8 +1,8 @@
 /* carrel mcp: an MCP server on standard input and output, for programs that start their servers themselves. It knows
  * nothing of the protocol but its envelope: each line that comes in is a POST to the server's /mcp, made by a child of
  * its own, which writes what comes back as lines; so calls run side by side, and a call is cancelled by ending its
- * child (for the server, a client that goes). The handshake's requests and those of the stateless revision pass alike.
- */
+ * child (for the server, a client that goes). The handshake's requests and those of the stateless revision
+ * pass alike. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +42,7 @@ static const char usage[] =
     "  --service NAME   the functions of this service instead (with CARREL_TOKEN, those that its grant names)\n"
     "  --url URL\n";
 
-struct call {
+struct stdio_call {
     pid_t   pid;        /* 0: free */
     json_t *id;         /* owned */
 };
@@ -52,7 +52,7 @@ struct relay {
     const char   *service, *box, *tools;        /* NULL: not told */
     char          target[1024];
     int           lock;             /* a file whose lock says who may write to standard output */
-    struct call   calls[CALLS_MAX];
+    struct stdio_call   calls[CALLS_MAX];
 };
 
 static int set_service(void *into, const char *value, struct err *e)
@@ -285,12 +285,12 @@ static void reap(struct relay *relay)
         for (size_t i = 0; i < CALLS_MAX; i++)
             if (relay->calls[i].pid == pid) {
                 json_decref(relay->calls[i].id);
-                relay->calls[i] = (struct call){ 0 };
+                relay->calls[i] = (struct stdio_call){ 0 };
             }
 }
 
 /* NULL: as many run as may. Waiting for one would mean not to hear who wants to cancel, or to leave. */
-static struct call *free_call(struct relay *relay)
+static struct stdio_call *free_call(struct relay *relay)
 {
     for (size_t i = 0; i < CALLS_MAX; i++)
         if (!relay->calls[i].pid)
@@ -310,7 +310,7 @@ static void cancel(struct relay *relay, json_t *id)
             kill(relay->calls[i].pid, SIGKILL);
             (void)!waitpid(relay->calls[i].pid, NULL, 0);
             json_decref(relay->calls[i].id);
-            relay->calls[i] = (struct call){ 0 };
+            relay->calls[i] = (struct stdio_call){ 0 };
             lock.l_type = F_UNLCK;
             (void)!fcntl(relay->lock, F_SETLK, &lock);
             return;
@@ -320,7 +320,7 @@ static void cancel(struct relay *relay, json_t *id)
 static void start_call(struct relay *relay, json_t *root, const char *line, size_t size)
 {
     json_t *id = json_object_get(root, "id");
-    struct call *call = free_call(relay);
+    struct stdio_call *call = free_call(relay);
 
     if (!call) {
         char text[80];
@@ -334,7 +334,7 @@ static void start_call(struct relay *relay, json_t *root, const char *line, size
     if (pid < 0)
         put_failure(relay, id, FAILED, strerror(errno));
     else
-        *call = (struct call){ .pid = pid, .id = json_incref(id) };
+        *call = (struct stdio_call){ .pid = pid, .id = json_incref(id) };
 }
 
 static void take_line(struct relay *relay, const char *line, size_t size)

@@ -17,14 +17,14 @@
 #include "base/parse.h"
 #include "client/client.h"
 #include "client/commands.h"
-#include "client/session.h"
+#include "client/remote.h"
 #include "client/wire/heed.h"
 
 enum { REQUEST_MAX = 16 << 20, CAPTURE_MAX = 256 << 20, GRACE_US = 5000000 };
 #define REPORT_MAX ((size_t)1 << 30)
 
-struct run {
-    struct session *session;
+struct server_run {
+    struct remote_command *session;
     json_t         *request;        /* owned */
     json_t         *box;            /* owned: as it was made */
     json_t         *walls;          /* owned: what holds it, if there is to be a report */
@@ -62,7 +62,7 @@ static void write_enforced(struct jsonout *j, const json_t *walls)
 }
 
 /* As cli/report.c writes it. */
-static int write_report(const struct run *run, const json_t *end, struct buf *out)
+static int write_report(const struct server_run *run, const json_t *end, struct buf *out)
 {
     const json_t *code = json_object_get(end, "exit_code"), *signal = json_object_get(end, "signal"),
                  *usage = json_object_get(end, "box_usage");
@@ -115,7 +115,7 @@ static int write_failure(const char *step, int code, const char *message, struct
 }
 
 /* Writes text where a report was asked for. 0, or the exit status if that could not be. */
-static int deliver(const struct run *run, struct buf *text, int r)
+static int deliver(const struct server_run *run, struct buf *text, int r)
 {
     buf_add_char(text, '\n');
     if (r == 0)
@@ -139,14 +139,14 @@ static int deliver(const struct run *run, struct buf *text, int r)
     return r < 0 ? EXIT_CLIENT : 0;
 }
 
-static bool wants_report(const struct run *run)
+static bool wants_report(const struct server_run *run)
 {
     return run->json || run->report_path;
 }
 
 /* ---- how it ended ---- */
 
-static void remark(const struct run *run, const json_t *end, const char *outcome)
+static void remark(const struct server_run *run, const json_t *end, const char *outcome)
 {
     const json_t *limits = json_object_get(run->box, "limits"), *command = json_object_get(run->request, "exec");
 
@@ -167,7 +167,7 @@ static void remark(const struct run *run, const json_t *end, const char *outcome
                 parse_show_size(number_of(end, "output_limit")).text);
 }
 
-static int tell_end(const struct run *run, const json_t *end)
+static int tell_end(const struct server_run *run, const json_t *end)
 {
     const json_t *error = json_object_get(end, "error"), *code = json_object_get(end, "exit_code");
     const char *outcome = text_of(end, "outcome");
@@ -203,7 +203,7 @@ static int tell_end(const struct run *run, const json_t *end)
 }
 
 /* The server would not, or could not be reached. */
-static int tell_refusal(const struct run *run, int status, json_t *answer, const struct err *e)
+static int tell_refusal(const struct server_run *run, int status, json_t *answer, const struct err *e)
 {
     const char *message = status < 0 ? e->what : text_of(json_object_get(answer, "error"), "message");
     struct buf text;
@@ -237,7 +237,7 @@ static json_t *read_request(int fd)
     return value;
 }
 
-static int make_box(struct run *run)
+static int make_box(struct server_run *run)
 {
     struct client *c = &run->session->client;
     json_t *body = json_deep_copy(json_object_get(run->request, "create")), *answer = NULL, *mount;
@@ -269,7 +269,7 @@ static int make_box(struct run *run)
 }
 
 /* Asked while the box is there: it ends with its command. */
-static int ask_walls(struct run *run)
+static int ask_walls(struct server_run *run)
 {
     json_t *answer = NULL;
     struct err e = { 0 };
@@ -286,7 +286,7 @@ static int ask_walls(struct run *run)
 }
 
 /* It is going already if the command has run; then this waits until it is gone. */
-static void end_box(const struct run *run)
+static void end_box(const struct server_run *run)
 {
     json_t *answer = NULL;
     struct err ignored;
@@ -296,9 +296,9 @@ static void end_box(const struct run *run)
     json_decref(answer);
 }
 
-static int carry_out(struct run *run)
+static int carry_out(struct server_run *run)
 {
-    struct session *s = run->session;
+    struct remote_command *s = run->session;
 
     json_decref(s->body);
     json_decref(s->env);
@@ -313,9 +313,9 @@ static int carry_out(struct run *run)
         buf_init(&run->capture[1], CAPTURE_MAX);
         s->follow.capture = run->capture;
     }
-    if (session_prepare(s) < 0)
+    if (remote_prepare(s) < 0)
         return EXIT_CLIENT;
-    int r = session_run(s);
+    int r = remote_run(s);
     if (!s->follow.end && r > 0 && s->caught)       /* ended before it began, or before its end was told */
         s->follow.end = json_pack("{s:s,s:n,s:i}", "outcome", "killed", "exit_code", "signal", SIGKILL);
     if (s->follow.end)
@@ -325,7 +325,7 @@ static int carry_out(struct run *run)
 
 int client_run(int argc, char **argv)
 {
-    static struct run run;
+    static struct server_run run;
     struct err e = { 0 };
     uint32_t fd = 0;
 
@@ -335,13 +335,13 @@ int client_run(int argc, char **argv)
         return EXIT_CLIENT;
     }
     fd_close((int)fd);
-    run.session = session_new("run", "");
+    run.session = remote_new("run", "");
     if (server_find(argv[2], &run.session->client.server, &e) < 0)
-        return session_finish(run.session, client_complain(&e));
+        return remote_finish(run.session, client_complain(&e));
     run.json = json_is_true(json_object_get(run.request, "json"));
     run.report_path = json_string_value(json_object_get(run.request, "report"));
     if (run.report_path && (run.report_fd = outfile_open("--report", run.report_path, &e)) < 0)
-        return session_finish(run.session, client_complain(&e));
+        return remote_finish(run.session, client_complain(&e));
     int status = make_box(&run);
     if (status == 0) {
         status = wants_report(&run) ? ask_walls(&run) : 0;
@@ -352,5 +352,5 @@ int client_run(int argc, char **argv)
     json_decref(run.walls);
     json_decref(run.box);
     json_decref(run.request);
-    return session_finish(run.session, status);
+    return remote_finish(run.session, status);
 }

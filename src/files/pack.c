@@ -17,7 +17,7 @@
 enum { LEVELS = 128, SMALL_FILE = 64 << 10 };
 _Static_assert(TAR_HEAD_MAX + SMALL_FILE + TAR_BLOCK < FILES_BUFFER, "a small file must fit into the buffer");
 
-struct level {
+struct pack_level {
     size_t        name;         /* where in the path its own entries' names begin */
     struct folder folder;       /* its fd is owned here */
 };
@@ -28,7 +28,7 @@ struct packing {
     uint64_t             bytes, entries;
     size_t               used;              /* of the conversation's buffer */
     int                  depth;             /* level[depth - 1] is the present one */
-    struct level        *level[LEVELS];     /* owned; reused */
+    struct pack_level   *level[LEVELS];     /* owned; reused */
     struct tar_entry     entry;             /* its path is where we are */
 };
 
@@ -133,7 +133,7 @@ static int enter(struct packing *p, int fd, size_t name)
 {
     if (p->depth == LEVELS)
         return files_fail(p->c, ENAMETOOLONG, p->entry.path, "too many folders in each other");
-    struct level *level = p->level[p->depth];
+    struct pack_level *level = p->level[p->depth];
     if (!level && !(level = p->level[p->depth] = malloc(sizeof *level)))
         return files_fail(p->c, ENOMEM, p->entry.path, NULL);
     int own = fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -203,7 +203,7 @@ static int walk(struct packing *p)
     int r = 0;
 
     while (p->depth > 0 && r >= 0) {
-        struct level *level = p->level[p->depth - 1];
+        struct pack_level *level = p->level[p->depth - 1];
         r = folder_next(&level->folder, &entry);
         if (r < 0)
             return files_fail(p->c, -r, p->entry.path, NULL);

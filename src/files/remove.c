@@ -17,7 +17,7 @@
 
 enum { DEPTH_MAX = 1 << 20, LOOK_EVERY = 1024 };
 
-struct level {
+struct remove_level {
     dev_t device;
     ino_t inode;
 };
@@ -25,17 +25,17 @@ struct level {
 struct descent {
     struct conversation *c;
     int                  fd;        /* owned: the folder that we are in */
-    struct level        *level;     /* owned */
+    struct remove_level *level;     /* owned */
     size_t               depth, room;
     uint64_t             descents;
 };
 
-static int identify(int fd, struct level *ret)
+static int identify(int fd, struct remove_level *ret)
 {
     struct stat st;
     if (fstat(fd, &st) < 0)
         return -errno;
-    *ret = (struct level){ .device = st.st_dev, .inode = st.st_ino };
+    *ret = (struct remove_level){ .device = st.st_dev, .inode = st.st_ino };
     return 0;
 }
 
@@ -72,13 +72,13 @@ static int go_down(struct descent *d, const char *name)
 {
     if (d->depth == d->room) {
         size_t room = d->room ? d->room * 2 : 64;
-        struct level *level = room <= DEPTH_MAX ? realloc(d->level, room * sizeof *level) : NULL;
+        struct remove_level *level = room <= DEPTH_MAX ? realloc(d->level, room * sizeof *level) : NULL;
         if (!level)
             return room <= DEPTH_MAX ? -ENOMEM : -ENAMETOOLONG;
         d->level = level;
         d->room = room;
     }
-    struct level here = { 0 };
+    struct remove_level here = { 0 };
     int r = identify(d->fd, &here);
     if (r < 0)
         return r;
@@ -93,13 +93,13 @@ static int go_down(struct descent *d, const char *name)
 
 static int go_up(struct descent *d)
 {
-    struct level found = { 0 };
+    struct remove_level found = { 0 };
 
     FD above = path_open_at(d->fd, "..", O_RDONLY | O_DIRECTORY, 0, RESOLVE_NO_XDEV);
     int r = above < 0 ? above : identify(above, &found);
     if (r < 0)
         return r;
-    const struct level *expected = &d->level[d->depth - 1];
+    const struct remove_level *expected = &d->level[d->depth - 1];
     if (found.device != expected->device || found.inode != expected->inode)
         return -ESTALE;
     d->depth--;

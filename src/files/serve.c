@@ -17,7 +17,7 @@
 #include "files/conversation.h"
 #include "proto/defaults.h"
 
-static const struct op {
+static const struct files_handler {
     int    (*run)(struct conversation *);
     unsigned flags;         /* that it understands */
     bool     takes_data, takes_other;
@@ -144,7 +144,7 @@ static bool take_request(struct conversation *c, bool *ret_valid)
     if (q->op == 0 || q->op >= FILES_OP_COUNT || q->path_size > FILES_PATH_MAX || q->other_size > FILES_PATH_MAX
         || head.size != sizeof *q + q->path_size + q->other_size)
         return false;
-    const struct op *op = &ops[q->op];
+    const struct files_handler *op = &ops[q->op];
     memset(&c->done, 0, sizeof c->done);
     c->uploading = op->takes_data;
     c->left = 0;

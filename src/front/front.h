@@ -57,6 +57,7 @@ struct front {
     struct keeper_link *keeper;
     struct http_server *http;
     struct boxes        boxes;
+    struct devices     *devices;        /* owned: what the host has; NULL: none are allowed (box_devices.h) */
     struct kernel      *kernels;        /* all of them, newest first */
     struct service     *services;       /* the same */
     struct grant       *grants;

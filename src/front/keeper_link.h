@@ -32,8 +32,8 @@ void           keeper_link_free(struct keeper_link *link);
 bool           keeper_link_is_up(const struct keeper_link *link);
 
 /* frame starts with a struct request_head whose serial is filled in here. fds stay the caller's, who may close them at
- * once. answer is called exactly once, never from inside this function, unless cancelled. Returns the serial (never 0).
- */
+ * once. answer is called exactly once, never from inside this function, unless cancelled. Returns the serial
+ * (never 0). */
 uint32_t keeper_link_request(struct keeper_link *link, void *frame, size_t size, const int *fds, size_t n_fds,
                              keeper_answer *answer, void *arg);
 void           keeper_link_cancel(struct keeper_link *link, uint32_t serial);

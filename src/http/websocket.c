@@ -16,7 +16,7 @@
 #define CLOSE_MS    5000
 #define SEND_PIECES 8
 
-enum phase { OPEN, CLOSING, ENDED };
+enum ws_phase { OPEN, CLOSING, ENDED };
 
 struct websocket {
     struct http_request *request;
@@ -24,7 +24,7 @@ struct websocket {
     struct wsreader reader;
     struct loop_timer timer;
     struct loop_task task;
-    enum phase phase;
+    enum ws_phase phase;
     bool paused, heard, asked;
     size_t charged;                 /* of what has come of a message, to the request */
     uint8_t *kept;                  /* read while paused, not yet looked at */

@@ -11,13 +11,27 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "box/device.h"
 #include "keeper/opener.h"
 #include "proto/checks.h"
+
+/* What a plan borrows of the host's devices. */
+struct given {
+    struct devices      devices;
+    struct device_files files;
+};
+
+static void give_back(struct given *given)
+{
+    device_close(&given->files);
+    devices_free(&given->devices);
+}
 
 static int read_host(const struct frame_mount *m, size_t i, int fd, struct box_spec *spec, struct err *e)
 {
@@ -29,13 +43,32 @@ static int read_host(const struct frame_mount *m, size_t i, int fd, struct box_s
     return 0;
 }
 
+/* A device by its name. What it is made of is the administrator's word twice: the kind is allowed, and the
+ * specifications are his. */
+static int read_device(const struct keeper *keeper, const struct frame_mount *m, size_t i, struct given *given,
+                       struct box_spec *spec, struct err *e)
+{
+    char kind[CDI_NAME_MAX];
+
+    if (!memchr(m->target, 0, sizeof m->target) || !cdi_name_is_valid(m->target))
+        return err_at(e, EINVAL, STEP_PROTOCOL, i, "device");
+    snprintf(kind, sizeof kind, "%.*s", (int)strcspn(m->target, "="), m->target);
+    if (!keeper->device_kinds || !cdi_kind_is_allowed(keeper->device_kinds, kind))
+        return err_set(e, EPERM, STEP_USAGE, "devices of the kind %s are not allowed on this server (devices.allow)",
+                       kind);
+    return device_add(spec, &keeper->host.facts, &given->devices, m->target, &given->files, e);
+}
+
 /* The frame's list becomes the spec's: numbers become what the keeper's configuration names by them, the descriptors
  * are those that came with the host mounts. store: the mounted tree, or -1. */
 static int read_mounts(const struct keeper *keeper, const struct request_create *q, const int *fds, int store,
-                       struct box_spec *spec, struct err *e)
+                       struct given *given, struct box_spec *spec, struct err *e)
 {
     size_t n_host = 0;
     int r = 0;
+
+    if (frame_mount_count(q, MOUNT_DEVICE))
+        devices_read(keeper->host.rootless, &given->devices);
 
     for (size_t i = 0; i < q->n_mounts && r == 0; i++) {
         const struct frame_mount *m = &q->mount[i];
@@ -62,19 +95,25 @@ static int read_mounts(const struct keeper *keeper, const struct request_create 
             spec->mount[spec->n_mounts++] = (struct mount_spec){ .kind = MOUNT_STORE, .fd = store };
             break;
         case MOUNT_TMPFS:
+        case MOUNT_DEVICE:
             break;
         case MOUNT_KINDS:
         default:
             return err_at(e, EINVAL, STEP_PROTOCOL, i, "kind of mount");
         }
     }
+    /* Last, because they are as many entries as they like: for all others there is room. */
+    for (size_t i = 0; i < q->n_mounts && r == 0; i++)
+        if (q->mount[i].kind == MOUNT_DEVICE)
+            r = read_device(keeper, &q->mount[i], i, given, spec, e);
     return r;
 }
 
 static int read_spec(const struct keeper *keeper, const struct request_create *q, const int *fds, size_t n_fds,
-                     int store, struct box_spec *spec, struct err *e)
+                     int store, struct given *given, struct box_spec *spec, struct err *e)
 {
     if (q->profile >= PROFILE_COUNT || q->n_mounts > KEEPER_LIST || frame_mount_count(q, MOUNT_HOST) != n_fds
+        || frame_mount_count(q, MOUNT_DEVICE) > KEEPER_DEVICES
         || frame_mount_count(q, MOUNT_ROOT) > 1 || frame_mount_count(q, MOUNT_LAYER) > 1
         || frame_mount_count(q, MOUNT_TMPFS) + frame_mount_count(q, MOUNT_STORE) > 1 || q->uid > 65534 || q->gid > 65534
         || !hostname_is_plain(q->hostname, sizeof q->hostname))
@@ -87,15 +126,15 @@ static int read_spec(const struct keeper *keeper, const struct request_create *q
         .uid = q->uid,
         .gid = q->gid,
     };
-    return read_mounts(keeper, q, fds, store, spec, e);
+    return read_mounts(keeper, q, fds, store, given, spec, e);
 }
 
 static int make_plan(struct keeper *keeper, const struct request_create *q, const int *fds, size_t n_fds, int store,
-                     struct plan *plan, struct err *e)
+                     struct given *given, struct plan *plan, struct err *e)
 {
     static struct box_spec spec;    /* lives as long as the plan */
 
-    int r = read_spec(keeper, q, fds, n_fds, store, &spec, e);
+    int r = read_spec(keeper, q, fds, n_fds, store, given, &spec, e);
     if (r == 0)
         r = box_check_limits(&keeper->host, &spec.limits, e);
     if (r == 0)
@@ -108,8 +147,9 @@ static int raise_box(struct keeper *keeper, struct kept_box *box, const struct r
                      size_t n_fds, int store, struct err *e)
 {
     static struct plan plan;        /* big, and used by nobody after box_create */
+    static struct given given;
     struct kept_family *family = NULL;
-    int r = make_plan(keeper, q, fds, n_fds, store, &plan, e);
+    int r = make_plan(keeper, q, fds, n_fds, store, &given, &plan, e);
 
     if (r == 0 && q->family)
         r = keeper_find_family(keeper, q, &family, e);
@@ -119,6 +159,7 @@ static int raise_box(struct keeper *keeper, struct kept_box *box, const struct r
         r = family ? family_box_create(&keeper->host, &family->family, &plan, true, &box->box, e)
                    : box_create(&keeper->host, &plan, NULL, true, &box->box, e);
     }
+    give_back(&given);
     if (r < 0) {
         box_clear(&box->box);
         return r;
@@ -236,11 +277,13 @@ static int check_create(struct keeper *keeper, const struct request_create *q, c
                         struct err *e)
 {
     static struct plan plan;
+    static struct given given;
     struct kept_family *family;
     int r = keeper_check_store(keeper, frame_mount_number(q, MOUNT_STORE), e);
 
     if (r == 0)
-        r = make_plan(keeper, q, fds, n_fds, -1, &plan, e);
+        r = make_plan(keeper, q, fds, n_fds, -1, &given, &plan, e);
+    give_back(&given);
     return r == 0 && q->family ? keeper_find_family(keeper, q, &family, e) : r;
 }
 

@@ -15,8 +15,7 @@
 
 /* Opens one: *fd becomes the descriptor inside. An O_PATH descriptor is refused, because it can be had without any
  * right. trusting: a descriptor that is no socket is taken as it is (a rootless keeper, whose front is the same user).
- * What is inside stays there, too: if a family gives no box, the front asks once more for one without.
- */
+ * What is inside stays there, too: if a family gives no box, the front asks once more for one without. */
 MUST_CHECK int envelope_open(int *fd, bool trusting, uid_t *ret_uid, gid_t *ret_gid, struct err *e);
 
 #endif

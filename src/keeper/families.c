@@ -337,6 +337,9 @@ int keeper_find_family(const struct keeper *keeper, const struct request_create 
 {
     uint64_t template = frame_mount_number(q, MOUNT_LAYER);
 
+    /* A zygote can be anything in its boxes, and would reach all their devices. */
+    if (frame_mount_count(q, MOUNT_DEVICE))
+        return err_at(e, ENOTSUP, STEP_USAGE, 0, "a box with devices cannot be of a family");
     if (q->family > KEEPER_FAMILIES || frame_mount_number(q, MOUNT_STORE) || frame_mount_number(q, MOUNT_ROOT))
         return err_at(e, EINVAL, STEP_PROTOCOL, 0, "create in a family");
     struct kept_family *f = keeper->family[q->family - 1];
@@ -373,7 +376,7 @@ int keeper_fork(struct kept_box *box, struct kept_payload *p, const struct start
     if (family && box->box.first.waiting) {
         p->way = WAY_PARKED;
         (void)cgroup_cpu_read(&box->box.leaf, &p->cpu_before_us);
-        int started = box_start(&box->box, start, &p->payload, e);
+        int started = box_start_payload(&box->box, start, &p->payload, e);
         /* Killed in this very moment? The zygote can give another. */
         if (started != -EPIPE && started != -ECONNRESET)
             return started;

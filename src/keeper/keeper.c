@@ -28,12 +28,12 @@
 enum { EVENTS = 64, FRAME_MAX = sizeof(struct request_create), FRONT_PATIENCE_S = 5 };
 enum { DRAIN_MAX = 8, CATCH_UP_MAX = 256 };
 
-static uint64_t key(enum watch what, uint32_t box, uint32_t payload)
+static uint64_t key(enum watch_kind what, uint32_t box, uint32_t payload)
 {
     return (uint64_t)what << 48 | (uint64_t)box << 16 | payload;
 }
 
-int keeper_watch(struct keeper *keeper, int fd, enum watch what, uint32_t box, uint32_t payload)
+int keeper_watch(struct keeper *keeper, int fd, enum watch_kind what, uint32_t box, uint32_t payload)
 {
     struct epoll_event event = { .events = EPOLLIN, .data.u64 = key(what, box, payload) };
     int r = epoll_ctl(keeper->epoll, EPOLL_CTL_ADD, fd, &event);
@@ -51,7 +51,7 @@ void keeper_unwatch(struct keeper *keeper, int fd)
 }
 
 /* As process_reap without waiting, for one whose pidfd is watched. */
-static int reap_watched(struct keeper *keeper, struct process *process, enum watch what, uint32_t box,
+static int reap_watched(struct keeper *keeper, struct process *process, enum watch_kind what, uint32_t box,
                         uint32_t payload, struct process_end *ret)
 {
     keeper_unwatch(keeper, process->pidfd);
@@ -112,7 +112,7 @@ void keeper_fill_usage(const struct box_usage *full, struct frame_usage *ret)
     };
 }
 
-void keeper_usage(const struct box *box, struct frame_usage *ret, struct box_usage *ret_full)
+void keeper_usage(const struct engine_box *box, struct frame_usage *ret, struct box_usage *ret_full)
 {
     box_usage_read(box, ret_full);
     keeper_fill_usage(ret_full, ret);
@@ -422,7 +422,7 @@ static void dispatch(struct keeper *keeper, uint64_t what)
     struct kept_box *box = keeper->box[what >> 16 & 0xffff & (KEEPER_BOXES - 1)];
     unsigned slot = (unsigned)(what & 0xffff);
 
-    switch ((enum watch)(what >> 48)) {
+    switch ((enum watch_kind)(what >> 48)) {
     case WATCH_LISTENER:
         front_connects(keeper);
         break;

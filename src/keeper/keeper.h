@@ -80,7 +80,7 @@ struct kept_family {
 
 /* A box's slot. The table of them is the truth about what is alive. */
 struct kept_box {
-    struct box           box;
+    struct engine_box    box;
     uint64_t             token;
     uint32_t             slot;
     uint32_t             create_serial;     /* answered when the box is complete; 0: answered */
@@ -114,6 +114,7 @@ struct keeper {
     const char      *root[KEEPER_ROOTS];        /* root number i+1 */
     size_t           n_templates;
     struct kept_template template[KEEPER_TEMPLATES];    /* template number i+1 */
+    const char      *device_kinds;              /* comma list: what boxes may have; NULL: none (devices/cdi.h) */
     struct opener    opener[KEEPER_OPENERS];
     struct kept_family *families;
     struct kept_family *family[KEEPER_FAMILIES];
@@ -121,7 +122,7 @@ struct keeper {
 };
 
 /* What an epoll event is about. */
-enum watch {
+enum watch_kind {
     WATCH_LISTENER = 1,
     WATCH_FRONT,
     WATCH_INIT,
@@ -147,7 +148,7 @@ MUST_CHECK int keeper_run(struct keeper *keeper, int front, int listener, uid_t 
 bool           keeper_request(struct keeper *keeper, const void *frame, size_t size, int *fds, size_t n_fds);
 
 /* Used by both. */
-MUST_CHECK int keeper_watch(struct keeper *keeper, int fd, enum watch what, uint32_t box, uint32_t payload);
+MUST_CHECK int keeper_watch(struct keeper *keeper, int fd, enum watch_kind what, uint32_t box, uint32_t payload);
 /* Before it is closed: what epoll watches ends with the last copy, and a child that is being born has copies of all
  * that we had. Until it closes them, what is ready and of no interest would wake us again and again. */
 void           keeper_unwatch(struct keeper *keeper, int fd);
@@ -155,7 +156,7 @@ void           keeper_unwatch(struct keeper *keeper, int fd);
 bool           keeper_tell(struct keeper *keeper, const struct event *event, const int *fds, size_t n_fds);
 void           keeper_end_box(struct keeper *keeper, struct kept_box *box, const struct err *cause);
 void           keeper_free_payload(struct keeper *keeper, struct kept_box *box, unsigned slot);
-void           keeper_usage(const struct box *box, struct frame_usage *ret, struct box_usage *ret_full);
+void           keeper_usage(const struct engine_box *box, struct frame_usage *ret, struct box_usage *ret_full);
 void           keeper_tell_all(struct keeper *keeper);
 void           keeper_bury_box(struct keeper *keeper, struct kept_box *box);
 /* Earlier than what is known? Then it is the next deadline. */

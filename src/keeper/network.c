@@ -8,7 +8,7 @@
 
 #include "base/fd.h"
 
-static int make_connection(const struct box *box, const struct request_socket *q, struct err *e)
+static int make_connection(const struct engine_box *box, const struct request_socket *q, struct err *e)
 {
     struct sockaddr_in v4 = { .sin_family = AF_INET,
                               .sin_port = htons((uint16_t)q->port),
@@ -29,7 +29,7 @@ static int make_connection(const struct box *box, const struct request_socket *q
 }
 
 /* The box keeps it, too. */
-static int make_inlet(struct box *box, const struct request_socket *q, struct err *e)
+static int make_inlet(struct engine_box *box, const struct request_socket *q, struct err *e)
 {
     if (q->port != KEEPER_INLET_PORT)
         return err_at(e, EINVAL, STEP_PROTOCOL, 0, "port");
@@ -41,7 +41,7 @@ static int make_inlet(struct box *box, const struct request_socket *q, struct er
     return fd < 0 ? err_at(e, errno, STEP_NETWORK, 0, "inlet") : fd;
 }
 
-int keeper_make_socket(struct box *box, const struct request_socket *q, struct err *e)
+int keeper_make_socket(struct engine_box *box, const struct request_socket *q, struct err *e)
 {
     switch (q->use) {
     case SOCKET_CONNECT:

@@ -7,6 +7,6 @@
 #include "proto/keeper.h"
 
 /* Returns a descriptor of the caller's, or -errno. */
-MUST_CHECK int keeper_make_socket(struct box *box, const struct request_socket *q, struct err *e);
+MUST_CHECK int keeper_make_socket(struct engine_box *box, const struct request_socket *q, struct err *e);
 
 #endif

@@ -19,7 +19,7 @@
 #include "keeper/opener.h"
 #include "proto/checks.h"
 
-struct call {
+struct keeper_call {
     struct keeper      *keeper;
     struct kept_box    *box;
     const void         *frame;
@@ -38,7 +38,7 @@ enum {
     ANY = LIVE | STATE(BOX_MAKING),
 };
 
-static int do_create(struct call *c, struct err *e)
+static int do_create(struct keeper_call *c, struct err *e)
 {
     int r = keeper_create(c->keeper, c->frame, c->fds, c->n_fds, e);
 
@@ -46,7 +46,7 @@ static int do_create(struct call *c, struct err *e)
     return r;
 }
 
-static int do_store_remove(struct call *c, struct err *e)
+static int do_store_remove(struct keeper_call *c, struct err *e)
 {
     const struct request_store *q = c->frame;
     int r = keeper_check_store(c->keeper, q->store, e);
@@ -72,7 +72,7 @@ int keeper_watch_end(struct keeper *keeper, struct kept_box *box, unsigned slot,
 }
 
 /* Puts a payload that runs, or is being forked, into its slot and watches it. */
-static int keep_payload(struct call *c, unsigned slot, struct kept_payload *p, struct err *e)
+static int keep_payload(struct keeper_call *c, unsigned slot, struct kept_payload *p, struct err *e)
 {
     keeper_arm(c->keeper, p);
     p->oom_kills_before = c->box->oom_kills;
@@ -92,7 +92,7 @@ static int keep_payload(struct call *c, unsigned slot, struct kept_payload *p, s
     return r;
 }
 
-static int do_start(struct call *c, struct err *e)
+static int do_start(struct keeper_call *c, struct err *e)
 {
     const struct request_start *q = c->frame;
     size_t n = 1, stdio_fds = (size_t)(!!q->has_stdio[0] + !!q->has_stdio[1] + !!q->has_stdio[2]);
@@ -103,7 +103,7 @@ static int do_start(struct call *c, struct err *e)
     struct kept_payload *p = calloc(1, sizeof *p);
     if (!p)
         return err_at(e, ENOMEM, STEP_MEMORY, 0, "payload");
-    const struct box *box = &c->box->box;
+    const struct engine_box *box = &c->box->box;
     struct start start = { .packed = c->fds[0],
                            .uid = q->user ? q->user - 1 : box->uid,
                            .gid = q->group ? q->group - 1 : box->gid,
@@ -113,7 +113,7 @@ static int do_start(struct call *c, struct err *e)
         start.stdio[i] = q->has_stdio[i] ? c->fds[n++] : -1;
     int r;
     if (q->way == START_EXEC)
-        r = box_start(&c->box->box, &start, &p->payload, e);
+        r = box_start_payload(&c->box->box, &start, &p->payload, e);
     else if (start.other_user)
         r = err_at(e, EINVAL, STEP_USAGE, 0, "a forked payload is of the box's own user");
     else
@@ -130,7 +130,7 @@ static int do_start(struct call *c, struct err *e)
     return keep_payload(c, q->head.payload, p, e);
 }
 
-static int do_signal(struct call *c, struct err *e)
+static int do_signal(struct keeper_call *c, struct err *e)
 {
     const struct request_signal *q = c->frame;
     const struct kept_payload *p = c->box->payload[q->head.payload];
@@ -146,7 +146,7 @@ static int do_signal(struct call *c, struct err *e)
     return r < 0 ? err_at(e, -r, STEP_WAIT, 0, "signal") : 0;
 }
 
-static int do_freeze(struct call *c, struct err *e)
+static int do_freeze(struct keeper_call *c, struct err *e)
 {
     int r = keeper_freeze(c->keeper, c->box, c->reply->serial, e);
 
@@ -154,12 +154,12 @@ static int do_freeze(struct call *c, struct err *e)
     return r < 0 ? r : 0;
 }
 
-static int do_thaw(struct call *c, struct err *e)
+static int do_thaw(struct keeper_call *c, struct err *e)
 {
     return box_thaw(&c->box->box, e);
 }
 
-static int do_limits(struct call *c, struct err *e)
+static int do_limits(struct keeper_call *c, struct err *e)
 {
     const struct request_limits *q = c->frame;
     int r = box_check_limits(&c->keeper->host, &q->limits, e);
@@ -167,7 +167,7 @@ static int do_limits(struct call *c, struct err *e)
     return r < 0 ? r : box_update_limits(&c->keeper->host, &c->box->box, &q->limits, e);
 }
 
-static int do_usage(struct call *c, struct err *e)
+static int do_usage(struct keeper_call *c, struct err *e)
 {
     struct box_usage full;
 
@@ -176,7 +176,7 @@ static int do_usage(struct call *c, struct err *e)
     return 0;
 }
 
-static int do_socket(struct call *c, struct err *e)
+static int do_socket(struct keeper_call *c, struct err *e)
 {
     int fd = keeper_make_socket(&c->box->box, c->frame, e);
 
@@ -185,7 +185,7 @@ static int do_socket(struct call *c, struct err *e)
     return fd < 0 ? fd : 0;
 }
 
-static int do_meter(struct call *c, struct err *e)
+static int do_meter(struct keeper_call *c, struct err *e)
 {
     int cpu = -1, peak = -1;
     bool is_ns = false;
@@ -203,7 +203,7 @@ static int do_meter(struct call *c, struct err *e)
     return c->n_reply ? 0 : err_at(e, EOPNOTSUPP, STEP_CGROUP, 0, "nothing counts what the box uses");
 }
 
-static int do_files(struct call *c, struct err *e)
+static int do_files(struct keeper_call *c, struct err *e)
 {
     const struct request_head *q = c->frame;
     struct kept_payload *p = calloc(1, sizeof *p);
@@ -219,7 +219,7 @@ static int do_files(struct call *c, struct err *e)
     return keep_payload(c, q->payload, p, e);
 }
 
-static int do_close_input(struct call *c, struct err *e)
+static int do_close_input(struct keeper_call *c, struct err *e)
 {
     const struct request_head *q = c->frame;
     struct kept_payload *p = c->box->payload[q->payload];
@@ -234,7 +234,7 @@ static int do_close_input(struct call *c, struct err *e)
     return 0;
 }
 
-static int do_forget(struct call *c, struct err *e)
+static int do_forget(struct keeper_call *c, struct err *e)
 {
     const struct request_head *q = c->frame;
 
@@ -244,19 +244,19 @@ static int do_forget(struct call *c, struct err *e)
     return 0;
 }
 
-static int do_family(struct call *c, struct err *e)
+static int do_family(struct keeper_call *c, struct err *e)
 {
     c->later = true;
     return keeper_make_family(c->keeper, c->frame, c->fds, c->n_fds, e);
 }
 
-static int do_family_end(struct call *c, struct err *e)
+static int do_family_end(struct keeper_call *c, struct err *e)
 {
     c->later = true;
     return keeper_end_family(c->keeper, c->frame, e);
 }
 
-static int do_destroy(struct call *c, struct err *e)
+static int do_destroy(struct keeper_call *c, struct err *e)
 {
     const struct request_head *q = c->frame;
 
@@ -271,12 +271,12 @@ static int do_destroy(struct call *c, struct err *e)
 
 enum { NEEDS_PAYLOAD = 1, FREE_PAYLOAD = 2, NO_SLOT = 4 };
 
-static const struct op {
+static const struct keeper_op {
     size_t   size;
     unsigned states;
     unsigned payload;               /* NEEDS_PAYLOAD: the slot is in use; NO_SLOT: it is about no box at all */
     size_t   least_fds, most_fds;
-    int    (*run)(struct call *, struct err *);
+    int    (*run)(struct keeper_call *, struct err *);
 } ops[REQUEST_COUNT] = {
     [REQUEST_CREATE]  = { sizeof(struct request_create), NO_BOX, 0, 0, KEEPER_MOUNTS, do_create },
     [REQUEST_START]   = { sizeof(struct request_start), STATE(BOX_READY), FREE_PAYLOAD, 1, 4 + KEEPER_HELD, do_start },
@@ -297,7 +297,7 @@ static const struct op {
 };
 
 /* 0, or why this request cannot be carried out now. *ret_illegal: no honest front would have sent it. */
-static int check(const struct op *op, const struct kept_box *box, const struct request_head *head, struct err *e)
+static int check(const struct keeper_op *op, const struct kept_box *box, const struct request_head *head, struct err *e)
 {
     enum box_state state = box ? box->box.state : BOX_NONE;
 
@@ -322,12 +322,12 @@ bool keeper_request(struct keeper *keeper, const void *frame, size_t size, int *
     const struct request_head *head = frame;
     bool legal = size >= sizeof *head && head->type > 0 && head->type < REQUEST_COUNT && head->box < KEEPER_BOXES
               && head->payload < KEEPER_PAYLOADS && head->serial != 0;
-    const struct op *op = legal ? &ops[head->type] : NULL;
+    const struct keeper_op *op = legal ? &ops[head->type] : NULL;
 
     legal = legal && op->run && size == op->size && n_fds >= op->least_fds && n_fds <= op->most_fds;
     if (legal) {
         struct event reply = { .type = EVENT_DONE, .box = head->box, .payload = head->payload, .serial = head->serial };
-        struct call call = { .keeper = keeper,
+        struct keeper_call call = { .keeper = keeper,
                              .box = op->payload == NO_SLOT ? NULL : keeper->box[head->box],
                              .frame = frame,
                              .fds = fds,

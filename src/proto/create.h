@@ -9,7 +9,8 @@
 
 enum {
     KEEPER_MOUNTS = 16,                 /* of MOUNT_HOST */
-    KEEPER_LIST = KEEPER_MOUNTS + 3,    /* and the root, a template, a place to write to */
+    KEEPER_DEVICES = 8,                 /* of MOUNT_DEVICE */
+    KEEPER_LIST = KEEPER_MOUNTS + KEEPER_DEVICES + 3,   /* and the root, a template, a place to write to */
 };
 
 /* One entry of the list of mounts. There is at most one root, one template and one place to write to. */
@@ -17,7 +18,7 @@ struct frame_mount {
     /* ROOT: 0 the host's /usr, else a root that the keeper's configuration names. LAYER: a template that it names; all
      * its layers. STORE: the store's number, made if there is none. */
     uint64_t number;
-    char     target[247];   /* of a HOST: absolute, NUL-terminated */
+    char     target[247];   /* of a HOST: absolute, NUL-terminated; of a DEVICE: its name, "vendor.com/class=device" */
     uint8_t  kind;          /* enum mount_kind */
     uint8_t  writable;
     uint8_t  is_file;       /* filled in by the keeper */

@@ -38,17 +38,17 @@ struct files_head {
 
 enum files_op {
     FILES_STAT = 1, /* one ENTRIES frame with one entry. Flag NOFOLLOW */
-    FILES_LIST,     /* ENTRIES, in the file system's order. limit: how many entries (0: all); offset: cursor of the last
-                       DONE, 0 at first */
-    FILES_READ, /* ENTRIES with the file itself, then DATA. offset; length: at most so many bytes. Regular files only */
-    FILES_WRITE,  /* takes DATA. offset, mode. Flags CREATE, EXCLUSIVE, TRUNCATE, APPEND, ATOMIC, PARENTS */
-    FILES_MKDIR,  /* mode. Flag PARENTS: and it is no error if it is there */
-    FILES_MOVE,   /* path -> other. Flags EXCLUSIVE (other must not exist), PARENTS */
-    FILES_REMOVE, /* Flag RECURSIVE. Never enters another mount */
-    FILES_CHMOD,  /* mode */
-    FILES_PACK, /* DATA: a tar of the folder's contents, or of the one file. length: most bytes in all (0: no bound) */
-    FILES_UNPACK, /* takes DATA: a tar, unpacked into the folder. length: most bytes in all, limit: most entries (0: no
-                     bound). Flags PARENTS: the folder is made; NOFOLLOW: it may not be a link */
+    FILES_LIST,     /* ENTRIES, in the file system's order. limit: how many (0: all); offset: cursor of the last DONE */
+    FILES_READ,     /* ENTRIES with the file itself, then DATA. offset; length: the most bytes. Regular files only */
+    FILES_WRITE,    /* takes DATA. offset, mode. Flags CREATE, EXCLUSIVE, TRUNCATE, APPEND, ATOMIC, PARENTS */
+    FILES_MKDIR,    /* mode. Flag PARENTS: and it is no error if it is there */
+    FILES_MOVE,     /* path -> other. Flags EXCLUSIVE (other must not exist), PARENTS */
+    FILES_REMOVE,   /* Flag RECURSIVE. Never enters another mount */
+    FILES_CHMOD,    /* mode */
+    FILES_PACK,     /* DATA: a tar of the folder's contents, or of the one file. length: the most bytes (0: no bound) */
+    /* Takes DATA: a tar, unpacked into the folder. length: the most bytes in all, limit: the most entries (0: no
+     * bound). Flags PARENTS: the folder is made; NOFOLLOW: it may not be a link. */
+    FILES_UNPACK,
     FILES_OP_COUNT
 };
 
@@ -58,9 +58,8 @@ enum files_flag {
     FILES_EXCLUSIVE = 4,
     FILES_TRUNCATE = 8,
     FILES_APPEND = 16,
-    FILES_ATOMIC =
-        32, /* all or nothing: written beside the file and renamed over it; the whole file, whatever else is said */
-    FILES_PARENTS = 64, /* missing folders on the way are made */
+    FILES_ATOMIC = 32,      /* all or nothing: written beside the file, the whole of it, and renamed over it */
+    FILES_PARENTS = 64,     /* missing folders on the way are made */
     FILES_RECURSIVE = 128,
 };
 

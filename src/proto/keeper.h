@@ -131,10 +131,8 @@ enum event_type {
     EVENT_ENDED,       /* a payload ended */
     EVENT_GONE,        /* a box is gone, and its store free; so is its slot; err says why if it was not asked for */
     EVENT_FAMILY,      /* a family is ready (result 0), or after HELLO: one that is alive; box: its slot */
-    EVENT_FAMILY_GONE, /* its zygote has ended, or it was asked to; its boxes live on until they are destroyed; err: why
-                        */
-    EVENT_STORE, /* after HELLO, for each store that there is: its number in token, what it takes of the disk in usage
-                  */
+    EVENT_FAMILY_GONE, /* its zygote ended, asked to or not (err: why); its boxes live on until they are destroyed */
+    EVENT_STORE,       /* after HELLO, for each store: its number in token, what it takes of the disk in usage */
 };
 
 struct frame_usage {

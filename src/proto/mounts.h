@@ -9,6 +9,7 @@ enum mount_kind {
     MOUNT_LAYER,    /* directories of the host's own at their own paths: read-only, and nobody's ids are mapped */
     MOUNT_TMPFS,    /* takes all that the box writes: memory, as much as the disk limit. The default */
     MOUNT_STORE,    /* the same, but kept: a disk image that outlives the box */
+    MOUNT_DEVICE,   /* in the frame a device by its CDI name, whatever it is made of; in the spec one of its nodes */
     MOUNT_KINDS
 };
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "front/boxes/box_devices.h"
 #include "base/guest.h"
 #include "base/list.h"
 #include "base/parse.h"
@@ -53,7 +54,7 @@ struct front_options {
     unsigned    tag[LISTENERS];
 };
 
-struct server {
+struct front_program {
     struct front       front;
     struct doors       doors;
     struct loop_signal signals;
@@ -167,7 +168,7 @@ static int open_state(struct front *front, struct err *e)
 
 static void on_request(struct http_request *r, void *owner)
 {
-    struct server *server = owner;
+    struct front_program *server = owner;
     unsigned tag = r->peer->tag;
     bool is_doors_own = tag >= TAG_DOOR && tag < TAG_DOOR + DOORS_MOST;
 
@@ -177,7 +178,7 @@ static void on_request(struct http_request *r, void *owner)
 
 static void on_access(const struct http_access *a, void *owner)
 {
-    struct front *front = &((struct server *)owner)->front;
+    struct front *front = &((struct front_program *)owner)->front;
     char status[16], us[24], method[16], target[256];
 
     front->metrics.requests_refused += a->status >= 400;
@@ -218,13 +219,13 @@ static void on_lost(void *arg)
 
 static void on_drained(void *owner)
 {
-    struct server *server = owner;
+    struct front_program *server = owner;
     loop_stop(server->front.loop);
 }
 
 static void on_signal(struct loop_signal *s, const struct signalfd_siginfo *info)
 {
-    struct server *server = container_of(s, struct server, signals);
+    struct front_program *server = container_of(s, struct front_program, signals);
 
     (void)info;
     if (server->draining)
@@ -235,7 +236,7 @@ static void on_signal(struct loop_signal *s, const struct signalfd_siginfo *info
 
 static void on_prune(struct loop_timer *t)
 {
-    struct server *server = container_of(t, struct server, prune);
+    struct front_program *server = container_of(t, struct front_program, prune);
     struct err e;
 
     boxes_prune(&server->front, front_now_ms() - KEEP_DEAD_MS);
@@ -247,7 +248,7 @@ static void on_prune(struct loop_timer *t)
 /* What must wait for the disk waits while nobody asks for anything. */
 static void on_maintain(struct loop_timer *t)
 {
-    struct server *server = container_of(t, struct server, maintain);
+    struct front_program *server = container_of(t, struct front_program, maintain);
     struct err e;
 
     if (server->requests_seen == server->front.metrics.requests && db_maintain(server->front.db, &e) < 0)
@@ -256,7 +257,7 @@ static void on_maintain(struct loop_timer *t)
     loop_timer_set(server->front.loop, t, QUIET_MS);
 }
 
-static int open_http(struct server *server, const struct front_options *o, struct err *e)
+static int open_http(struct front_program *server, const struct front_options *o, struct err *e)
 {
     struct front *front = &server->front;
     struct http_server_config config = {
@@ -272,7 +273,7 @@ static int open_http(struct server *server, const struct front_options *o, struc
     return r < 0 ? err_at(e, -r, STEP_HOST, 0, "HTTP server") : 0;
 }
 
-static int open_all(struct server *server, const struct front_options *o, struct err *e)
+static int open_all(struct front_program *server, const struct front_options *o, struct err *e)
 {
     struct front *front = &server->front;
     sigset_t signals;
@@ -284,6 +285,7 @@ static int open_all(struct server *server, const struct front_options *o, struct
     measure_host(&front->config);
     guest_find_files(front->config.guest, sizeof front->config.guest);
     config_template_fill(&front->config, o->python ? o->python : "/usr/bin/python3");
+    box_devices_open(front);        /* later its own wall would be in the way */
     int r = config_check(&front->config, e);
     if (r == 0)
         r = doors_check(server_doors, &front->config, e);
@@ -334,7 +336,7 @@ static int open_all(struct server *server, const struct front_options *o, struct
 
 int front_main(int argc, char **argv)
 {
-    static struct server server;
+    static struct front_program server;
     struct front_options o = { .uid = geteuid(), .gid = getegid(), .owner_uid = geteuid() };
     struct err e = { 0 };
 
@@ -366,6 +368,7 @@ int front_main(int argc, char **argv)
     grants_free(&server.front);
     services_free(&server.front);
     boxes_free(&server.front);
+    box_devices_free(&server.front);
 #ifdef __SANITIZE_ADDRESS__
     if (!budgets_are_empty(&server.front.memory) || !budgets_are_empty(&server.front.partials))
         front_log("error", "runtime error: memory is still charged to somebody at the end", NULL);  /* tests look */

@@ -150,6 +150,10 @@ static void describe_keeper(const void *owner, struct child_command *c)
     /* Beside the database that says whose they are; but the keeper's own, and closed to the front. */
     child_word(c, "--stores");
     child_format(c, "%s/stores", config->state);
+    if (config->device_kinds[0]) {
+        child_word(c, "--devices");
+        child_word(c, config->device_kinds);
+    }
     for (uint32_t i = 0; i < config->n_roots; i++) {
         child_word(c, "--root");
         child_word(c, config->root_path[i]);

@@ -30,8 +30,8 @@ MUST_CHECK int mountfd_attach(int tree, int dir, const char *path);
 /* Adds flags to a mount, and to all below it if recursive. */
 MUST_CHECK int mountfd_restrict(int tree, bool recursive, unsigned flags);
 
-/* Maps the ids of a detached tree as the user namespace does: what the disk calls 0 the box's user namespace calls 0.
- */
+/* Maps the ids of a detached tree as the user namespace does: what the disk calls 0 the box's user namespace
+ * calls 0. */
 MUST_CHECK int mountfd_map_ids(int tree, int user_namespace);
 
 /* Makes an attached tree the root of the calling process's mount namespace and drops the old root. */

@@ -45,14 +45,14 @@ int network_bound_buffers(int proc_sys)
     return 0;
 }
 
-struct order {
+struct socket_order {
     int namespace, family, type;
     int result;     /* a descriptor, or -errno */
 };
 
 static int make_socket(void *argument)
 {
-    struct order *order = argument;
+    struct socket_order *order = argument;
 
     if (setns(order->namespace, CLONE_NEWNET) < 0)
         order->result = -errno;
@@ -64,7 +64,7 @@ static int make_socket(void *argument)
 int network_socket_in(int namespace, int family, int type)
 {
     alignas(16) char stack[16384];
-    struct order order = { .namespace = namespace, .family = family, .type = type, .result = -EIO };
+    struct socket_order order = { .namespace = namespace, .family = family, .type = type, .result = -EIO };
 
     /* It shares our memory and our descriptors, but not our namespaces, and we go on when it has ended. */
     pid_t child = clone(make_socket, stack + sizeof stack, CLONE_VM | CLONE_VFORK | CLONE_FILES, &order);

@@ -38,8 +38,8 @@ MUST_CHECK int process_reap(struct process *process, int block, struct process_e
 
 MUST_CHECK int process_signal(const struct process *process, int signal);
 
-/* To the process group that the process leads. Safe while it is not reaped, because its pid cannot be given to another.
- */
+/* To the process group that the process leads. Safe while it is not reaped, because its pid cannot be given
+ * to another. */
 MUST_CHECK int process_signal_group(const struct process *process, int signal);
 
 MUST_CHECK int process_map_ids(pid_t pid, const char *uid_map, const char *gid_map, int deny_setgroups);

@@ -17,7 +17,7 @@ TOP = pathlib.Path(__file__).parents[2]
 SCHEMAS = json.loads((TOP / "src/doors/native/openapi.json").read_text())["components"]["schemas"]
 ASKED = set(SCHEMAS["BoxCreate"]["properties"])
 # Names that the command line and the SDK have for members of the API, where they are not the same.
-MANY = {"env": "env", "labels": "label", "mounts": "mount"}
+MANY = {"env": "env", "labels": "label", "mounts": "mount", "devices": "device"}
 
 
 def load_table():

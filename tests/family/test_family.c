@@ -70,7 +70,7 @@ static void make_family(const char *program)
 }
 
 /* Gives a command, waits for its end and returns what it wrote. */
-static const char *run(struct payload *payload, struct box *box, bool is_forked, char **argv, int wanted)
+static const char *run(struct payload *payload, struct engine_box *box, bool is_forked, char **argv, int wanted)
 {
     static char text[256];
     char *env[] = { "PATH=/usr/bin", NULL };
@@ -80,7 +80,7 @@ static const char *run(struct payload *payload, struct box *box, bool is_forked,
 
     expect(pipe2(out, O_CLOEXEC) == 0, "pipe");
     struct start start = { .command = &command, .stdio = { -1, out[1], -1 } };
-    must(is_forked ? family_order(box, payload, &start, &e) : box_start(box, &start, payload, &e), "order");
+    must(is_forked ? family_order(box, payload, &start, &e) : box_start_payload(box, &start, payload, &e), "order");
     close(out[1]);
     size_t length = 0;
     for (ssize_t n; (n = read(out[0], text + length, sizeof text - 1 - length)) > 0;)
@@ -100,7 +100,7 @@ static const char *run(struct payload *payload, struct box *box, bool is_forked,
 
 static void test_boxes_of_one_family_are_apart(void)
 {
-    static struct box box[BOXES];
+    static struct engine_box box[BOXES];
     struct payload payload;
     struct process_end end;
     char name[BOXES][256];
@@ -127,7 +127,7 @@ static void test_boxes_of_one_family_are_apart(void)
 
 static void test_a_box_takes_forked_and_executed_payloads(void)
 {
-    static struct box box;
+    static struct engine_box box;
     struct payload forked[3], executed;
     struct process_end end;
     char *random[] = { "@random", NULL }, *ls[] = { "/bin/sh", "-c", "cat /tmp/left; exit 3", NULL };
@@ -157,7 +157,7 @@ static void test_a_box_takes_forked_and_executed_payloads(void)
 /* Each such word is answered where the cgroup is of v2; a plain folder stands in for one. */
 static void test_a_helper_is_born_once(void)
 {
-    static struct box box;
+    static struct engine_box box;
     struct payload payload = { .process.pidfd = -1, .terminal = -1 };
     struct note born = { .kind = NOTE_BORN };
     char folder[] = "/tmp/test-family-XXXXXX";
@@ -195,7 +195,7 @@ static int by_size(const void *a, const void *b)
 
 static void measure(void)
 {
-    static struct box box;
+    static struct engine_box box;
     uint64_t create[ROUNDS], wake[ROUNDS], destroy[ROUNDS];
     char *argv[] = { "@echo", NULL };
     struct payload payload;
@@ -224,7 +224,7 @@ static void measure(void)
 
 static void test_a_dead_zygote_is_noticed(void)
 {
-    static struct box box;
+    static struct engine_box box;
 
     expect(process_signal(&family.zygote, 9) == 0, "kill");
     struct pollfd ended = { .fd = family.zygote.pidfd, .events = POLLIN };

@@ -28,7 +28,7 @@ int family_ready(struct family *family, int timeout_ms, struct err *e)
 }
 
 int family_box_create(struct box_host *host, struct family *family, const struct plan *plan, bool freezer,
-                      struct box *ret, struct err *e)
+                      struct engine_box *ret, struct err *e)
 {
     HOLDS(family->control >= 0);
     int r = box_create(host, plan, NULL, freezer, ret, e);
@@ -39,7 +39,7 @@ int family_box_create(struct box_host *host, struct family *family, const struct
     return 0;
 }
 
-int family_fork(struct box *box, struct payload *ret, struct err *e)
+int family_fork(struct engine_box *box, struct payload *ret, struct err *e)
 {
     HOLDS(box->state == BOX_READY && box->family->control >= 0);
     if (whim % 8 == 6)
@@ -50,7 +50,7 @@ int family_fork(struct box *box, struct payload *ret, struct err *e)
 
 static pid_t last_child = 1000;     /* each is another */
 
-int family_forked(struct box *box, struct payload *payload, int timeout_ms, struct err *e)
+int family_forked(struct engine_box *box, struct payload *payload, int timeout_ms, struct err *e)
 {
     HOLDS(box->family && timeout_ms == 0 && payload->process.pidfd < 0);
     if (whim % 4 == 0)
@@ -61,7 +61,7 @@ int family_forked(struct box *box, struct payload *payload, int timeout_ms, stru
     return 1;
 }
 
-int family_order(const struct box *box, struct payload *payload, const struct start *start, struct err *e)
+int family_order(const struct engine_box *box, struct payload *payload, const struct start *start, struct err *e)
 {
     HOLDS(box->family && payload->process.pidfd >= 0 && fcntl(start->packed, F_GETFD) >= 0);
     if (whim % 8 == 7)
@@ -106,7 +106,7 @@ void family_destroy(struct box_host *host, struct family *family)
     HOLDS(family_release(host, family) == 1);
 }
 
-void family_box_sweep(struct box *box)
+void family_box_sweep(struct engine_box *box)
 {
     HOLDS(box->family);
 }

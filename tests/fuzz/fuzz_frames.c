@@ -10,6 +10,7 @@
 #include "keeper/keeper.c"
 #undef STATE
 #include "keeper/create.c"
+#include "keeper/memory.c"
 #include "keeper/deadlines.c"
 #include "keeper/families.c"
 #include "keeper/later.c"
@@ -58,6 +59,8 @@ void procfile_cpuinfo(unsigned cpus, char *text, size_t size)
     text[size - 1] = text[0] = 0;
 }
 
+#include "pretend.h"
+
 static void check_inside(const char *path)
 {
     HOLDS(path && path[0] && path[0] != '/' && !strstr(path, "//"));
@@ -68,7 +71,7 @@ static void check_inside(const char *path)
 }
 
 int box_create(struct box_host *host, const struct plan *plan, const struct start *start, bool freezer,
-               struct box *ret, struct err *e)
+               struct engine_box *ret, struct err *e)
 {
     (void)host;
     HOLDS(!start && freezer && memchr(plan->hostname, 0, 65));
@@ -92,9 +95,9 @@ int box_create(struct box_host *host, const struct plan *plan, const struct star
 
 #include "frames_family.h"
 
-void box_clear(struct box *ret)
+void box_clear(struct engine_box *ret)
 {
-    *ret = (struct box){ .init.pidfd = -1, .link = -1, .oom = -1, .inlet = -1, .abandoned.pidfd = -1,
+    *ret = (struct engine_box){ .init.pidfd = -1, .link = -1, .oom = -1, .inlet = -1, .abandoned.pidfd = -1,
                          .first = { .process.pidfd = -1, .link = -1, .terminal = -1 } };
 }
 
@@ -183,7 +186,7 @@ void stores_each(const struct stores *stores, void (*call)(uint64_t, uint64_t, v
     call(1, 4096, arg);
 }
 
-int box_ready(struct box *box, bool block, struct err *e)
+int box_ready(struct engine_box *box, bool block, struct err *e)
 {
     HOLDS(!block);
     if (whim % 4 == 0)
@@ -197,7 +200,7 @@ int box_ready(struct box *box, bool block, struct err *e)
     return 1;
 }
 
-int box_start(struct box *box, const struct start *start, struct payload *ret, struct err *e)
+int box_start_payload(struct engine_box *box, const struct start *start, struct payload *ret, struct err *e)
 {
     HOLDS(box->state == BOX_READY && fcntl(start->packed, F_GETFD) >= 0);
     for (int i = 0; i < 3; i++)
@@ -212,13 +215,13 @@ int box_start(struct box *box, const struct start *start, struct payload *ret, s
     return 0;
 }
 
-int box_help(struct box *box, int socket, void (*serve)(int), struct payload *ret, struct err *e)
+int box_help(struct engine_box *box, int socket, void (*serve)(int), struct payload *ret, struct err *e)
 {
     HOLDS(box->state == BOX_READY && serve && fcntl(socket, F_GETFD) >= 0);
-    return box_start(box, &(struct start){ .packed = socket, .stdio = { -1, -1, -1 } }, ret, e);
+    return box_start_payload(box, &(struct start){ .packed = socket, .stdio = { -1, -1, -1 } }, ret, e);
 }
 
-int box_socket(const struct box *box, int family, int type, struct err *e)
+int box_socket(const struct engine_box *box, int family, int type, struct err *e)
 {
     HOLDS(box->state == BOX_READY);
     int fd = socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -229,7 +232,7 @@ int box_socket(const struct box *box, int family, int type, struct err *e)
     return err_at(e, ECONNREFUSED, STEP_NETWORK, 0, "socket");
 }
 
-int box_freeze(struct box *box, uint64_t wait_us, struct err *e)
+int box_freeze(struct engine_box *box, uint64_t wait_us, struct err *e)
 {
     (void)wait_us;
     HOLDS(box->state == BOX_READY);
@@ -241,7 +244,7 @@ int box_freeze(struct box *box, uint64_t wait_us, struct err *e)
     return 1;
 }
 
-int box_thaw(struct box *box, struct err *e)
+int box_thaw(struct engine_box *box, struct err *e)
 {
     HOLDS(box->state == BOX_FROZEN || box->state == BOX_READY);
     if (whim % 8 == 7)
@@ -250,7 +253,7 @@ int box_thaw(struct box *box, struct err *e)
     return 0;
 }
 
-int box_update_limits(struct box_host *host, struct box *box, const struct limits *limits, struct err *e)
+int box_update_limits(struct box_host *host, struct engine_box *box, const struct limits *limits, struct err *e)
 {
     (void)host;
     HOLDS(box->state == BOX_READY || box->state == BOX_FROZEN);
@@ -281,12 +284,12 @@ void cgroup_refusals_read(const struct cgroup *leaf, uint64_t *ret_oom_kills, ui
     *ret_pids_refused = 0;
 }
 
-void box_reap_init(struct box *box, struct process_end *ret)
+void box_reap_init(struct engine_box *box, struct process_end *ret)
 {
     (void)!process_reap(&box->init, 1, ret);
 }
 
-int box_open_inlet(struct box *box, uint16_t port, struct err *e)
+int box_open_inlet(struct engine_box *box, uint16_t port, struct err *e)
 {
     HOLDS(box->state == BOX_READY && port == KEEPER_INLET_PORT);
     if (whim % 8 == 7)
@@ -296,13 +299,13 @@ int box_open_inlet(struct box *box, uint16_t port, struct err *e)
     return 0;
 }
 
-void box_usage_read(const struct box *box, struct box_usage *ret)
+void box_usage_read(const struct engine_box *box, struct box_usage *ret)
 {
     (void)box;
     *ret = (struct box_usage){ .disk_full = whim & 1 };
 }
 
-void box_peaks_read(const struct box *box, struct box_usage *ret)
+void box_peaks_read(const struct engine_box *box, struct box_usage *ret)
 {
     box_usage_read(box, ret);
 }
@@ -374,12 +377,12 @@ int process_signal_group(const struct process *process, int signal)
     return process_signal(process, signal);
 }
 
-void box_kill(struct box *box)
+void box_kill(struct engine_box *box)
 {
     (void)box;
 }
 
-void box_release(struct box_host *host, struct box *box)
+void box_release(struct box_host *host, struct engine_box *box)
 {
     (void)host;
     HOLDS(box->init.pidfd < 0);
@@ -389,7 +392,7 @@ void box_release(struct box_host *host, struct box *box)
     box->state = BOX_DEAD;
 }
 
-void box_destroy(struct box_host *host, struct box *box, struct process_end *ret_init)
+void box_destroy(struct box_host *host, struct engine_box *box, struct process_end *ret_init)
 {
     (void)!process_reap(&box->init, 1, ret_init);
     box_release(host, box);
@@ -448,6 +451,8 @@ static bool send_frame(struct keeper *keeper, const uint8_t *data, size_t size)
             for (uint32_t i = 0; i < q->n_mounts; i++) {
                 q->mount[i].target[0] = '/';
                 memcpy(q->mount[i].target + 1, data + 2, given < 24 ? given : 24);
+                if (q->mount[i].kind == MOUNT_DEVICE && given % 2)
+                    memcpy(q->mount[i].target, "a.b/c=d", 8);
             }
         } else if (head->type == REQUEST_FAMILY) {
             struct request_family *q = (struct request_family *)frame;
@@ -472,10 +477,10 @@ static bool send_frame(struct keeper *keeper, const uint8_t *data, size_t size)
 
 static void happen(struct keeper *keeper, uint8_t what, uint8_t slots)
 {
-    static const enum watch kinds[] = { WATCH_INIT, WATCH_BOX_LINK, WATCH_PAYLOAD_LINK, WATCH_PAYLOAD_END,
+    static const enum watch_kind kinds[] = { WATCH_INIT, WATCH_BOX_LINK, WATCH_PAYLOAD_LINK, WATCH_PAYLOAD_END,
                                         WATCH_STORE, WATCH_FAMILY, WATCH_FIRST_END, WATCH_MOUNTS };
     uint32_t box = slots % 3u;
-    enum watch kind = kinds[what % 8];
+    enum watch_kind kind = kinds[what % 8];
 
     if (kind == WATCH_FIRST_END && (!keeper->box[box] || keeper->box[box]->box.first.process.pidfd < 0))
         return;

@@ -41,7 +41,7 @@ struct answer {
 static struct box_host host;
 static struct family   family;
 static struct plan     plan, tree;
-static struct box      box[BOXES];
+static struct engine_box      box[BOXES];
 static struct payload  payload[BOXES];
 
 static _Noreturn void fail(const char *what, const struct err *e)
@@ -98,7 +98,7 @@ static int start(const struct ask *ask, const int stdio[3], int64_t *ret_pid, st
 {
     char *strings[STRINGS + 2] = { 0 };
     const char *p = ask->strings;
-    struct box *b = &box[ask->slot];
+    struct engine_box *b = &box[ask->slot];
 
     if (ask->argc < 1 || ask->argc + ask->envc > STRINGS)
         return -E2BIG;
@@ -108,7 +108,7 @@ static int start(const struct ask *ask, const int stdio[3], int64_t *ret_pid, st
     struct start order = {
         .command = &command, .stdio = { stdio[0], stdio[1], stdio[2] }, .fresh = ask->kind == ASK_EXEC
     };
-    int r = box_start(b, &order, &payload[ask->slot], e);
+    int r = box_start_payload(b, &order, &payload[ask->slot], e);
     *ret_pid = payload[ask->slot].process.pid;
     return r;
 }
@@ -124,7 +124,7 @@ static void end_box(int i)
     }
     payload_done(&payload[i]);
     box_destroy(&host, &box[i], &end);
-    box[i] = (struct box){ 0 };
+    box[i] = (struct engine_box){ 0 };
     payload[i] = (struct payload){ .process.pidfd = -1, .link = -1, .terminal = -1 };
 }
 

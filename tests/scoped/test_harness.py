@@ -176,8 +176,9 @@ def test_what_a_tool_says_is_bounded(model):
 
 
 def test_time_is_bounded_and_every_call_is_answered(model, tmp_path):
-    model([[use("t1", "python", code="x"), use("t2", "python", code="y")]])
-    messages = run(run_tool=lambda code: asyncio.sleep(1000), kwargs={"timeout": 0.5, "record": tmp_path / "t"})
+    model([[text("done")], [use("t1", "python", code="x"), use("t2", "python", code="y")]])
+    run(run_tool=lambda code: asyncio.sleep(1000))          # so that no import takes of the time
+    messages = run(run_tool=lambda code: asyncio.sleep(1000), kwargs={"timeout": 5, "record": tmp_path / "t"})
     assert [b.tool_use_id for b in messages[2].content] == ["t1", "t2"] and all(b.is_error for b in messages[2].content)
     assert messages[-1].subtype == "error_timeout"
 

@@ -93,7 +93,7 @@ class Server:
             try:
                 if (parent == self.process.pid and word.encode() in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:2]
                         and len(status_of(pid)["NSpid"].split()) == len(status_of("self")["NSpid"].split())
-                        and "anon_inode:[signalfd]" in descriptors(pid)):
+                        and (os.geteuid() != 0 or "anon_inode:[signalfd]" in descriptors(pid))):     # which only root may see
                     return pid
             except OSError:
                 pass

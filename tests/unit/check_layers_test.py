@@ -48,6 +48,15 @@ class CheckLayers(unittest.TestCase):
         self.assert_offence("x.c:1: strcpy is banned", src__base__x_c="int a = strcpy (b, c);\n")
         self.assert_offence("x.c:2: system is banned", guest__x_c='/* a\n */ int a = system("x");\n')
 
+    def test_one_name_for_one_thing(self):
+        self.assert_offence("y.c:1: a second struct, union or enum called thing; the first is in x.h",
+                            src__base__x_h="struct thing {\n    int a;\n};\n", src__front__y_c="struct thing { int b; };\n")
+        self.assert_offence("y.c:2: a second function called do_it; the first is in x.c",
+                            src__base__x_c="int do_it(int a)\n{\n}\n", src__front__y_c="\nvoid do_it(void)\n{\n}\n")
+        status, text = check(src__base__x_c="static int a(void)\n{\n}\nstruct b *c;\n", src__base__y_c="static int a(void)\n{\n}\nstruct b *d;\n",
+                             src__front__z_c="struct plan { int a; };\n", src__cluster__z_c="struct plan { int a; };\n")
+        self.assertEqual((status, text), (0, "check-layers: 4 files in order\n"))
+
     def test_an_empty_tree_is_not_a_success(self):
         self.assert_offence("no source files")
 

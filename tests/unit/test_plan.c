@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include "box/plan.h"
 #include "sys/mountfd.h"
@@ -278,6 +280,39 @@ static void test_one_list_holds_root_layers_store_and_host_mounts_in_any_order(v
     assert_int_equal(plan.store, -1);
 }
 
+static void test_a_device_is_a_node_of_the_box_s_own_or_the_host_s_bound(void **state)
+{
+    struct host_facts rootless = host;
+    struct box_spec spec = plain();
+    (void)state;
+
+    rootless.can_mknod = false;
+    spec.n_mounts = 2;
+    spec.mount[0] = (struct mount_spec){ .kind = MOUNT_DEVICE, .source = "/dev/x", .target = "/dev/dri/card0", .fd = 7,
+                                         .is_file = true, .writable = true, .device = makedev(226, 0) };
+    spec.mount[1] = (struct mount_spec){ .kind = MOUNT_DEVICE, .source = "/dev/y", .target = "/dev/disk", .fd = 8,
+                                         .is_file = true, .is_block = true, .device = makedev(7, 1) };
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
+    assert_int_equal(entry_at("dev/dri", false)->kind, PLAN_DIR);
+    assert_int_equal(entry_at("dev/dri/card0", false)->kind, PLAN_NODE);
+    assert_int_equal(entry_at("dev/dri/card0", false)->device, makedev(226, 0));
+    assert_int_equal(entry_at("dev/dri/card0", false)->mode, S_IFCHR | 0666);
+    assert_int_equal(entry_at("dev/dri/card0", false)->owner, OWNER_KEEPER);
+    assert_int_equal(entry_at("dev/disk", false)->mode, S_IFBLK | 0444);
+    assert_null(mount_at("dev/disk"));
+
+    assert_int_equal(plan_make(&spec, &rootless, &plan, &e), 0);
+    assert_int_equal(mount_at("dev/dri/card0")->source, FROM_NODE);
+    assert_int_equal(mount_at("dev/dri/card0")->fd, 7);
+    assert_int_equal(mount_at("dev/dri/card0")->flags, TREE_NOSUID | TREE_NOEXEC);
+    assert_true(mount_at("dev") < mount_at("dev/dri/card0"));
+
+    spec.mount[1].target = "/dev/null";
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), -EEXIST);
+    spec.mount[1].target = "/dev/fd/1";
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), -ENOTDIR);
+}
+
 static void test_a_plan_prints_its_steps_in_order(void **state)
 {
     struct box_spec spec = plain();
@@ -315,7 +350,7 @@ static void test_too_many_mounts_are_told(void **state)
     }
     int r = plan_make(&spec, &host, &plan, &e);
     assert_true(r == 0 || r == -E2BIG);
-    assert_true(plan.pool_used <= sizeof plan.pool && plan.n_mounts <= PLAN_MOUNTS && plan.n_entries <= PLAN_ENTRIES);
+    assert_true(plan.text_used <= sizeof plan.text && plan.n_mounts <= PLAN_MOUNTS && plan.n_entries <= PLAN_ENTRIES);
 }
 
 int main(void)
@@ -334,6 +369,7 @@ int main(void)
         cmocka_unit_test(test_the_host_s_configuration_is_bound_copied_or_linked),
         cmocka_unit_test(test_a_writable_root_is_an_overlay_of_the_box_s_own),
         cmocka_unit_test(test_one_list_holds_root_layers_store_and_host_mounts_in_any_order),
+        cmocka_unit_test(test_a_device_is_a_node_of_the_box_s_own_or_the_host_s_bound),
         cmocka_unit_test(test_a_plan_prints_its_steps_in_order),
         cmocka_unit_test(test_too_many_mounts_are_told),
     };

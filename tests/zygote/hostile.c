@@ -27,7 +27,7 @@ static const char           *habit;
 static struct zygote_request request;
 static int                   fds[ZYGOTE_FDS];
 static char                 *stack, *thread_stack;
-static struct box            box;
+static struct engine_box     box;
 static struct err            ignored;
 static int                   twin[2] = { -1, -1 };      /* to the child that is to be two */
 static int                   n_served;
@@ -184,7 +184,7 @@ static int help(void *unused)
 
 static void serve_once(void)
 {
-    box = (struct box){ .profile = (enum profile)request.profile, .uid = request.uid, .gid = request.gid,
+    box = (struct engine_box){ .profile = (enum profile)request.profile, .uid = request.uid, .gid = request.gid,
                         .can_setgroups = request.can_setgroups != 0, .keeper = fds[ZYGOTE_LINK] };
     if (is("refuse"))
         say(NOTE_FAILED);

@@ -225,7 +225,7 @@ class Box:
     def __init__(self, *, server: "Carrel | None" = None, name: str | None = None, memory: str | int | None = None,
                  cpus: float | None = None, pids: int | None = None, disk: str | int | None = None, nofile: int | None = None,
                  profile: str | None = None, root: str | None = None, writable_root: bool | None = None, store: str | None = None, template: str | None = "python",
-                 env: Mapping[str, str] | None = None, mounts: Sequence[Mount] | None = None,
+                 env: Mapping[str, str] | None = None, mounts: Sequence[Mount] | None = None, devices: Sequence[str] | None = None,
                  labels: Mapping[str, str] | None = None, ttl: str | float | None = None, idle_timeout: str | float | None = None,
                  on_idle: str | None = None, hostname: str | None = None, user: str | int | None = None,
                  requests: Mapping[str, Any] | None = None, idempotency_key: str | None = None, _raw: Raw | None = None):
@@ -233,7 +233,7 @@ class Box:
         self._transport = self._server._transport
         if _raw is None:
             body = create_body(name=name, memory=memory, cpus=cpus, pids=pids, disk=disk, nofile=nofile, profile=profile, root=root,
-                               writable_root=writable_root, store=store, template=template, env=env, labels=labels, ttl=ttl, idle_timeout=idle_timeout,
+                               writable_root=writable_root, store=store, template=template, env=env, devices=list(devices) if devices else None, labels=labels, ttl=ttl, idle_timeout=idle_timeout,
                                on_idle=on_idle, hostname=hostname, user=user, requests=requests)
             _raw = self._create(body, mounts or (), idempotency_key)
         self.raw: Raw = _raw

@@ -45,7 +45,7 @@ void family_plan(struct plan *plan)
     plan->n_mounts = n;
 }
 
-static int map_family(const struct box_host *host, const struct box *box, struct err *e)
+static int map_family(const struct box_host *host, const struct engine_box *box, struct err *e)
 {
     char uids[IDS_MAP_TEXT], gids[IDS_MAP_TEXT];
 
@@ -55,7 +55,7 @@ static int map_family(const struct box_host *host, const struct box *box, struct
     return r < 0 ? err_at(e, -r, STEP_IDMAP, 0, "the family's ids") : 0;
 }
 
-static int make_tree(struct box_host *host, const struct plan *plan, struct box *box, struct err *e)
+static int make_tree(struct box_host *host, const struct plan *plan, struct engine_box *box, struct err *e)
 {
     struct trees trees = { .root = -1, .scratch = -1 };
     int link[2] = { -1, -1 };
@@ -91,7 +91,7 @@ static int make_tree(struct box_host *host, const struct plan *plan, struct box 
     return r;
 }
 
-static int raise_tree(struct box_host *host, struct box *box, struct err *e)
+static int raise_tree(struct box_host *host, struct engine_box *box, struct err *e)
 {
     struct cgroup_limits limits = box_leaf_limits(host, box, false);
     int r = box_open_namespaces(box->init.pid, &box->ns);
@@ -136,7 +136,7 @@ static int make_bound(struct box_host *host, struct family *family, struct err *
     return 0;
 }
 
-int family_bound_pids(struct box *box, uint32_t pids, struct err *e)
+int family_bound_pids(struct engine_box *box, uint32_t pids, struct err *e)
 {
     struct family *family = box->family;
 

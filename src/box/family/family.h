@@ -4,8 +4,9 @@
  *
  *   struct family f;   family_create()       namespaces, root, limits, init; the zygote is on its way
  *                      family_ready()        when f.zygote_link or f.control is readable: has it imported all?
- *   struct box box;    family_box_create()   as box_create; its first payload is forked and sealed, and waits
- *                      box_ready(), box_start(), box_destroy()   as for every box; further payloads are exec'd
+ *   struct engine_box box;
+ *                      family_box_create()   as box_create; its first payload is forked and sealed, and waits
+ *                      box_ready(), box_start_payload(), box_destroy()   as for every box; further payloads are exec'd
  *   struct payload p;  family_fork()         a further payload from the zygote
  *                      family_forked()       when p.link is readable: is it there, and sealed?
  *                      family_order()        gives it its command
@@ -20,7 +21,7 @@
 enum { FAMILY_PIDS_DEFAULT = 256, FAMILY_READY_MS = 60000, FAMILY_FORK_MS = 10000 };
 
 struct family {
-    struct box         box;             /* the tree itself: init, namespaces, cgroup, ids */
+    struct engine_box  box;             /* the tree itself: init, namespaces, cgroup, ids */
     struct process     zygote;
     int                zygote_link;     /* owned; until its program is exec'd, then -1 */
     int                control;         /* owned; requests to the zygote */
@@ -45,13 +46,14 @@ MUST_CHECK int family_ready(struct family *family, int timeout_ms, struct err *e
 /* As box_create without a start. plan's profile must be the family's. On failure nothing is left. The family must
  * outlive the box. */
 MUST_CHECK int family_box_create(struct box_host *host, struct family *family, const struct plan *plan, bool freezer,
-                                 struct box *ret, struct err *e);
+                                 struct engine_box *ret, struct err *e);
 
 /* A box in which a child was refused (EPERM, EPROTO) holds a stranger and must be destroyed. */
-MUST_CHECK int family_fork(struct box *box, struct payload *ret, struct err *e);
+MUST_CHECK int family_fork(struct engine_box *box, struct payload *ret, struct err *e);
 /* 1: it is there, sealed, and waits; 0: not yet; -errno with the reason. Waits at most timeout_ms. */
-MUST_CHECK int family_forked(struct box *box, struct payload *payload, int timeout_ms, struct err *e);
-MUST_CHECK int family_order(const struct box *box, struct payload *payload, const struct start *start, struct err *e);
+MUST_CHECK int family_forked(struct engine_box *box, struct payload *payload, int timeout_ms, struct err *e);
+MUST_CHECK int family_order(const struct engine_box *box, struct payload *payload, const struct start *start,
+                            struct err *e);
 
 /* Reaps the helpers of forks, and notices the zygote's end: then zygote.pidfd is -1. Cheap; called by every fork. */
 void           family_reap(struct family *family);
@@ -67,14 +69,14 @@ void           family_destroy(struct box_host *host, struct family *family);
 
 /* Reaps what a hostile zygote, or whoever else could, left in a killed box as our children. The payloads that the
  * caller holds must have been reaped. */
-void           family_box_sweep(struct box *box);
+void           family_box_sweep(struct engine_box *box);
 /* Reaps those dead children of ours of whom is_known says that they are nobody's. */
 void           family_sweep_unknown(bool (*is_known)(pid_t pid, void *arg), void *arg);
 /* For life.c: this box of a family may have so many processes from now on (0: it is gone). On v1 a zygote can move its
  * processes into its boxes' cgroups, and the kernel lets them in above the limit; so all of the family are in one pids
  * cgroup, which has the sum. */
-MUST_CHECK int family_bound_pids(struct box *box, uint32_t pids, struct err *e);
+MUST_CHECK int family_bound_pids(struct engine_box *box, uint32_t pids, struct err *e);
 /* For box.c: box_ready's last step. */
-MUST_CHECK int family_box_forked(struct box *box, bool block, struct err *e);
+MUST_CHECK int family_box_forked(struct engine_box *box, bool block, struct err *e);
 
 #endif

@@ -47,7 +47,7 @@
 struct birth {
     const struct box_host *host;
     const struct family   *family;
-    const struct box      *box;
+    const struct engine_box      *box;
     const struct plan     *plan;
     struct trees          *trees;
     int                    link;        /* init's, to the keeper */
@@ -70,7 +70,7 @@ static int change_ids(uid_t uid, gid_t gid)
 
 static int write_maps(const struct birth *b, pid_t init)
 {
-    const struct box *box = b->box;
+    const struct engine_box *box = b->box;
     char uids[IDS_MAP_TEXT], gids[IDS_MAP_TEXT];
     uint32_t shift = ids_family_shift(&b->host->ids, b->family->box.uid);
 
@@ -173,7 +173,7 @@ static pid_t pid_of(int pidfd)
     return line ? (pid_t)strtol(line + 5, NULL, 10) : 0;
 }
 
-static int take_birth(struct box *box, int report, struct err *e)
+static int take_birth(struct engine_box *box, int report, struct err *e)
 {
     struct note note;
     int fds[BIRTH_FDS];
@@ -191,7 +191,7 @@ static int take_birth(struct box *box, int report, struct err *e)
 }
 
 /* init is ours although the midwife gave birth to it, and so is the midwife. */
-static int deliver(struct birth *b, struct box *box, struct err *e)
+static int deliver(struct birth *b, struct engine_box *box, struct err *e)
 {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
@@ -213,7 +213,8 @@ static int deliver(struct birth *b, struct box *box, struct err *e)
 }
 
 /* Its tasks files are for Z, who opens them. */
-static int lend_leaf(struct box_host *host, const struct family *family, struct box *box, bool freezer, struct err *e)
+static int lend_leaf(struct box_host *host, const struct family *family, struct engine_box *box, bool freezer,
+                     struct err *e)
 {
     struct cgroup_limits limits = box_leaf_limits(host, box, freezer);
     uint32_t owner = ids_outside(&family->box.ids, family->box.uid, family->box.keep_own);
@@ -227,7 +228,7 @@ static int lend_leaf(struct box_host *host, const struct family *family, struct 
     return r;
 }
 
-static int open_network(struct box *box, struct err *e)
+static int open_network(struct engine_box *box, struct err *e)
 {
     char path[40];
 
@@ -236,8 +237,8 @@ static int open_network(struct box *box, struct err *e)
     return box->ns.net < 0 ? err_at(e, errno, STEP_JOIN, 0, "network") : 0;
 }
 
-static int raise_box(struct birth *b, struct box_host *host, struct family *family, struct box *box, bool freezer,
-                     struct err *e)
+static int raise_box(struct birth *b, struct box_host *host, struct family *family, struct engine_box *box,
+                     bool freezer, struct err *e)
 {
     int r = lend_leaf(host, family, box, freezer, e);
 
@@ -255,9 +256,9 @@ static int raise_box(struct birth *b, struct box_host *host, struct family *fami
 }
 
 int family_box_create(struct box_host *host, struct family *family, const struct plan *plan, bool freezer,
-                      struct box *ret, struct err *e)
+                      struct engine_box *ret, struct err *e)
 {
-    struct box *box = ret;
+    struct engine_box *box = ret;
     struct trees trees = { .root = -1, .scratch = -1 };
     struct process_end end;
     int link[2] = { -1, -1 };

@@ -66,7 +66,7 @@ unsigned family_count_filters(void)
 }
 
 /* Returns what is wrong, or NULL. */
-static const char *look_at_rights(const struct box *box, const char *status)
+static const char *look_at_rights(const struct engine_box *box, const char *status)
 {
     static const char *const sets[] = { "CapPrm", "CapEff", "CapBnd" };
     uint64_t keep = policy_capabilities(box->profile);
@@ -99,7 +99,7 @@ static const char *look_at_process(const char *status, pid_t pid)
     return getpgid(pid) != pid || getsid(pid) != pid ? "it is in a foreign session" : NULL;
 }
 
-static const char *look_at_namespaces(const struct box *box, int dir)
+static const char *look_at_namespaces(const struct engine_box *box, int dir)
 {
     const struct {
         const char *name;
@@ -118,7 +118,7 @@ static const char *look_at_namespaces(const struct box *box, int dir)
 }
 
 /* Lines "number:controller,...:path"; v2 has no controllers. */
-static const char *look_at_cgroup(const struct box *box, int dir)
+static const char *look_at_cgroup(const struct engine_box *box, int dir)
 {
     static const char *const names[CG_CONTROLLERS] = {
         [CG_MEMORY] = "memory", [CG_PIDS] = "pids", [CG_CPU] = "cpu", [CG_FREEZER] = "freezer",
@@ -160,7 +160,7 @@ int family_is_child(pid_t pid)
     return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) < 0 ? -errno : 0;
 }
 
-int family_check(const struct box *box, pid_t pid, struct process *ret, struct err *e)
+int family_check(const struct engine_box *box, pid_t pid, struct process *ret, struct err *e)
 {
     char path[32], status[STATUS_MAX];
     const char *wrong = NULL;
@@ -217,8 +217,8 @@ static void each_child(void (*call)(pid_t pid, void *arg), void *arg)
         call((pid_t)pid, arg);
 }
 
-struct sweep {
-    const struct box *box;
+struct family_sweep_job {
+    const struct engine_box *box;
     struct stat       namespace;
     unsigned          depth;        /* of the namespace */
     bool            (*is_known)(pid_t pid, void *arg);
@@ -243,7 +243,7 @@ static unsigned count_numbers(const char *status)
     return n;
 }
 
-static bool is_of(const struct box *box, uint32_t id)
+static bool is_of(const struct engine_box *box, uint32_t id)
 {
     return (id == 0 && (box->keep_own || box->ids.size == 1)) || id - box->ids.base < box->ids.size;
 }
@@ -253,7 +253,7 @@ static bool is_of(const struct box *box, uint32_t id)
  * sealed. What the keeper itself waits for has neither: other boxes and families have other ids, and the zygote is less
  * deep than a box. Where there is only one id, another box's payload may be taken for it; to lose its status is less
  * than never to end. */
-static bool looks_like_ours(pid_t pid, const struct sweep *s)
+static bool looks_like_ours(pid_t pid, const struct family_sweep_job *s)
 {
     const struct family *family = s->box->family;
     char path[40], status[STATUS_MAX];
@@ -268,7 +268,7 @@ static bool looks_like_ours(pid_t pid, const struct sweep *s)
 
 static void sweep_namespace(pid_t pid, void *arg)
 {
-    const struct sweep *s = arg;
+    const struct family_sweep_job *s = arg;
     int r = pid == s->box->init.pid ? 0 : is_in_namespace(pid, &s->namespace);
 
     if (r == -EACCES)
@@ -277,9 +277,9 @@ static void sweep_namespace(pid_t pid, void *arg)
         (void)waitpid(pid, NULL, WNOHANG | __WALL);
 }
 
-void family_sweep(const struct box *box)
+void family_sweep(const struct engine_box *box)
 {
-    struct sweep s = { .box = box };
+    struct family_sweep_job s = { .box = box };
     char path[40], status[STATUS_MAX];
 
     snprintf(path, sizeof path, "/proc/%d/status", (int)box->init.pid);
@@ -291,7 +291,7 @@ void family_sweep(const struct box *box)
 
 static void sweep_one(pid_t pid, void *arg)
 {
-    const struct sweep *s = arg;
+    const struct family_sweep_job *s = arg;
 
     if (has_ended(pid) && !s->is_known(pid, s->arg))
         (void)waitpid(pid, NULL, WNOHANG | __WALL);
@@ -299,5 +299,5 @@ static void sweep_one(pid_t pid, void *arg)
 
 void family_sweep_unknown(bool (*is_known)(pid_t pid, void *arg), void *arg)
 {
-    each_child(sweep_one, &(struct sweep){ .is_known = is_known, .arg = arg });
+    each_child(sweep_one, &(struct family_sweep_job){ .is_known = is_known, .arg = arg });
 }

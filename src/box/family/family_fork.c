@@ -54,7 +54,7 @@ void family_reap(struct family *family)
     }
 }
 
-static int fill_request(const struct box *box, struct zygote_request *q, struct err *e)
+static int fill_request(const struct engine_box *box, struct zygote_request *q, struct err *e)
 {
     size_t used = 0;
 
@@ -82,7 +82,7 @@ static int fill_request(const struct box *box, struct zygote_request *q, struct 
     return 0;
 }
 
-int family_fork(struct box *box, struct payload *ret, struct err *e)
+int family_fork(struct engine_box *box, struct payload *ret, struct err *e)
 {
     struct family *family = box->family;
     struct zygote_request request;
@@ -138,7 +138,7 @@ static int listen_to(int link, struct note *note, pid_t *ret_pid)
 }
 
 /* Where a process can only be born into its cgroup, or moved by us. */
-static int put_into_cgroup(const struct box *box, int link, pid_t helper, struct err *e)
+static int put_into_cgroup(const struct engine_box *box, int link, pid_t helper, struct err *e)
 {
     struct order order = { .kind = ORDER_JOIN };
     char text[16];
@@ -153,7 +153,7 @@ static int put_into_cgroup(const struct box *box, int link, pid_t helper, struct
 }
 
 /* 1: sealed and verified; 0: nothing decisive yet. */
-static int take_word(struct box *box, struct payload *payload, struct err *e)
+static int take_word(struct engine_box *box, struct payload *payload, struct err *e)
 {
     struct note note;
     pid_t pid;
@@ -187,7 +187,7 @@ static int take_word(struct box *box, struct payload *payload, struct err *e)
     return 1;
 }
 
-int family_forked(struct box *box, struct payload *payload, int timeout_ms, struct err *e)
+int family_forked(struct engine_box *box, struct payload *payload, int timeout_ms, struct err *e)
 {
     uint64_t now, end = clock_monotonic_us() + (uint64_t)timeout_ms * 1000;
     int r;
@@ -203,7 +203,7 @@ int family_forked(struct box *box, struct payload *payload, int timeout_ms, stru
     return r;
 }
 
-int family_box_forked(struct box *box, bool block, struct err *e)
+int family_box_forked(struct engine_box *box, bool block, struct err *e)
 {
     int r = family_forked(box, &box->first, block ? FAMILY_FORK_MS : 0, e);
 
@@ -215,7 +215,7 @@ int family_box_forked(struct box *box, bool block, struct err *e)
     return 1;
 }
 
-int family_order(const struct box *box, struct payload *payload, const struct start *start, struct err *e)
+int family_order(const struct engine_box *box, struct payload *payload, const struct start *start, struct err *e)
 {
     box_give_pipes(box, start->stdio);
     int r = box_order_start(payload, start, e);
@@ -224,7 +224,7 @@ int family_order(const struct box *box, struct payload *payload, const struct st
     return r;
 }
 
-void family_box_sweep(struct box *box)
+void family_box_sweep(struct engine_box *box)
 {
     if (box->family)
         family_reap(box->family);

@@ -12,7 +12,7 @@ _Static_assert((int)ZYGOTE_RULES == (int)PLAN_RULES && (int)ZYGOTE_CONTROLLERS =
                "the zygote's frame holds a plan");
 
 struct zygote_job {
-    const struct box   *family;
+    const struct engine_box   *family;
     const struct start *start;
     int                 link, control;
 };
@@ -21,13 +21,13 @@ struct zygote_job {
 _Noreturn void zygote_run(const struct zygote_job *job);
 
 /* Is pid a child of ours and sealed, in this box, in its cgroup? Then *ret is it. */
-MUST_CHECK int family_check(const struct box *box, pid_t pid, struct process *ret, struct err *e);
+MUST_CHECK int family_check(const struct engine_box *box, pid_t pid, struct process *ret, struct err *e);
 /* How many seccomp filters are on this process; 0 if the kernel does not tell. */
 unsigned       family_count_filters(void);
 /* -ECHILD if it is not our child. */
 MUST_CHECK int family_is_child(pid_t pid);
 
 /* Reaps every dead child of ours in the pid namespace of this box, or of a family's own, except its init. */
-void           family_sweep(const struct box *box);
+void           family_sweep(const struct engine_box *box);
 
 #endif

@@ -26,7 +26,7 @@
 #include "proto/defaults.h"
 #include "sys/rights.h"
 
-static int join(const struct box *family, struct err *e)
+static int join(const struct engine_box *family, struct err *e)
 {
     const struct box_namespaces *ns = &family->ns;
     int r;
@@ -43,7 +43,7 @@ static int join(const struct box *family, struct err *e)
     return 0;
 }
 
-static int give_up_rights(const struct box *family, int keeper, struct err *e)
+static int give_up_rights(const struct engine_box *family, int keeper, struct err *e)
 {
     const struct policy_filter *filter = policy_zygote_filter(family->profile);
     int r;

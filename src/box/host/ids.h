@@ -15,8 +15,7 @@
 enum { IDS_MAP_TEXT = 160, IDS_SLOTS_MAX = 65536 };
 
 struct ids_host {
-    uint32_t first,
-        count; /* the reserve, as the keeper's own user namespace numbers it; count 1: only the user's own id */
+    uint32_t first, count;      /* the reserve, as our own user namespace numbers it; count 1: only the user's id */
     uint32_t size;              /* ids per box */
     int      lock;              /* owned */
     uint32_t last;              /* slot given last */
@@ -36,8 +35,8 @@ MUST_CHECK int ids_take(struct ids_host *host, struct ids *ret, struct err *e);
 void           ids_release(struct ids_host *host, struct ids *ids);
 
 /* The text of /proc/PID/uid_map. If keep_own, the box's id `inside` is the keeper's own user instead of one of the
- * range. shift is added to what the ids are called outside: 0 if the box's user namespace is a child of the keeper's.
- */
+ * range. shift is added to what the ids are called outside: 0 if the box's user namespace is a child of
+ * the keeper's. */
 void ids_map_text(const struct ids *ids, uint32_t inside, bool keep_own, uint32_t shift, char text[IDS_MAP_TEXT]);
 
 /* The map of a family: a range of its own, and the rest of the reserve shifted, so that any range can be given to its

@@ -1,5 +1,6 @@
 /* `carrel doctor`: probes, judges, prints. A table for people, or JSON. The exit status is 1 if no box can be made
  * here. */
+#include "devices/cdi_host.h"
 #include "cli/doctor/doctor.h"
 
 #include <errno.h>
@@ -125,6 +126,33 @@ static void look_at_kernels(struct doctor_kernels *k)
     k->has_python = guest_find_python(k->python, sizeof k->python);
 }
 
+static void note_device(const char *name, const char *refused, void *arg)
+{
+    struct doctor_devices *v = arg;
+    size_t used = strlen(v->names);
+
+    if (refused[0]) {
+        if (v->n_refused++ == 0)
+            snprintf(v->why, sizeof v->why, "%.60s: %s", name, refused);
+        return;
+    }
+    if (used + strlen(name) + 3 < sizeof v->names)
+        snprintf(v->names + used, sizeof v->names - used, "%s%s", v->n ? ", " : "", name);
+    v->n++;
+}
+
+static void look_at_devices(struct doctor_devices *v)
+{
+    static struct devices devices;
+
+    devices_read(false, &devices);
+    devices_each(&devices, note_device, v);
+    v->n_wrong = (unsigned)devices.n_wrong;
+    if (devices.n_wrong)
+        snprintf(v->why, sizeof v->why, "%.190s", devices.wrong.what);
+    devices_free(&devices);
+}
+
 int doctor_main(int argc, char **argv)
 {
     static struct doctor doctor; /* too large for the stack */
@@ -149,6 +177,7 @@ int doctor_main(int argc, char **argv)
     }
     trial_run(doctor.trial, sizeof doctor.trial);
     look_at_kernels(&doctor.kernels);
+    look_at_devices(&doctor.devices);
     doctor_judge(&doctor);
     int r = 0;
     if (json)

@@ -28,10 +28,18 @@ struct doctor_kernels {
     char python[GUEST_PATH];    /* if not: where one would be */
 };
 
+/* What CDI specifications there are. */
+struct doctor_devices {
+    unsigned n, n_refused, n_wrong;
+    char     names[120];        /* of those that boxes can have, as far as they fit */
+    char     why[200];          /* the first that is refused, or the first file that is wrong: why */
+};
+
 struct doctor {
     struct features    features;
     struct cgroup_host cgroups;
     struct doctor_kernels kernels;
+    struct doctor_devices devices;
     char               trial[160];  /* why no box could be made; "": one was */
     size_t             n_rows;
     struct doctor_row  row[DOCTOR_ROWS];

@@ -294,6 +294,23 @@ static void judge_rest(struct doctor *d)
     SAY(row->found, "%s", f->has_dev_shm ? "there; boxes have their own" : "none on the host; boxes have their own");
 }
 
+static void judge_devices(struct doctor *d)
+{
+    const struct doctor_devices *v = &d->devices;
+    bool is_whole = v->n_refused == 0 && v->n_wrong == 0;
+    struct doctor_row *row = add(d, host, "devices (CDI)", is_whole ? DOCTOR_OK : DOCTOR_LIMITED);
+
+    if (v->n == 0)
+        SAY(row->found, "none for boxes: no specification in /etc/cdi or /var/run/cdi%s",
+            is_whole ? "" : " can be used");
+    else
+        SAY(row->found, "%u for boxes: %s", v->n, v->names);
+    if (!is_whole) {
+        SAY(row->cost, "%s", v->why);
+        SAY(row->fix, "make the specification anew, without hooks (nvidia-ctk cdi generate --disable-hook=all)");
+    }
+}
+
 void doctor_judge(struct doctor *doctor)
 {
     doctor->n_rows = 0;
@@ -307,6 +324,7 @@ void doctor_judge(struct doctor *doctor)
     judge_kernels(doctor);
     judge_settings(doctor);
     judge_rest(doctor);
+    judge_devices(doctor);
 }
 
 bool doctor_can_make_boxes(const struct doctor *doctor)

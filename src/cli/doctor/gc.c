@@ -16,7 +16,7 @@ static const char gc_help[] = "usage: carrel gc [--json]\n"
                               "still in them. Boxes that are alive\n"
                               "are not touched. The exit status is 1 if something could not be removed.\n";
 
-struct sweep {
+struct gc_sweep {
     bool        is_json;
     struct jsonout json;
     int         failed;
@@ -24,7 +24,7 @@ struct sweep {
 
 static void tell(const char *name, pid_t owner, int result, void *data)
 {
-    struct sweep *sweep = data;
+    struct gc_sweep *sweep = data;
 
     sweep->failed += result < 0;
     if (sweep->is_json) {
@@ -42,7 +42,7 @@ static void tell(const char *name, pid_t owner, int result, void *data)
     }
 }
 
-static int sweep_run(struct sweep *sweep, struct buf *out, struct err *e)
+static int sweep_run(struct gc_sweep *sweep, struct buf *out, struct err *e)
 {
     struct cgroup_host host;
 
@@ -73,7 +73,7 @@ static int sweep_run(struct sweep *sweep, struct buf *out, struct err *e)
 
 int gc_main(int argc, char **argv)
 {
-    struct sweep sweep = { 0 };
+    struct gc_sweep sweep = { 0 };
     struct err e = { 0 };
     struct buf out;
 

@@ -22,6 +22,7 @@ static const char tail[] =
     "  --writable-root         changes to the root are private to the box\n"
     "  --no-proc               an empty /proc, where the kernel gives no fresh one (in some containers)\n"
     "  --mount SRC:DST[:ro|rw] a host directory or file, read-only unless rw\n"
+    "  --device VENDOR/CLASS=NAME  a device of the host's CDI specifications; may be given often, as may --mount\n"
     "  --env K=V  --env-file F  --pass-env NAME,...\n"
     "  --workdir DIR           (/home/box)\n"
     "  --hostname NAME         (box)\n"

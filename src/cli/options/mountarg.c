@@ -105,8 +105,7 @@ int mountarg_add(struct box_spec *box, const char *text, struct arena *arena, st
 {
     struct mount_spec mount;
 
-    /* The root may come after it. */
-    if (box->n_mounts + !spec_find(box, MOUNT_ROOT) == SPEC_LIST_MAX)
+    if (box->n_mounts - !!spec_find(box, MOUNT_ROOT) == SPEC_MOUNTS_MAX)
         return err_set(e, EINVAL, STEP_USAGE, "more than %d mounts", SPEC_MOUNTS_MAX);
     int r = mountarg_parse(text, arena, &mount, e);
     if (r < 0)

@@ -16,10 +16,11 @@
 #include "cli/options/exec_limits.h"
 #include "cli/options/mountarg.h"
 #include "cli/options/suggest.h"
+#include "devices/cdi.h"
 #include "proto/checks.h"
 #include "proto/defaults.h"
 
-struct reader {
+struct option_reader {
     struct run_options *options;
     struct envlist      env;
     char *const        *environment;
@@ -29,10 +30,10 @@ struct reader {
 struct rule {
     const char *name;       /* with its dashes, as in messages */
     const char *example;    /* NULL: takes no value */
-    int       (*read)(struct reader *reader, const char *value, struct err *e);
+    int       (*read)(struct option_reader *reader, const char *value, struct err *e);
 };
 
-static int read_limit(struct reader *r, const struct limit *limit, const char *value, struct err *e)
+static int read_limit(struct option_reader *r, const struct limit *limit, const char *value, struct err *e)
 {
     char option[40];
 
@@ -41,17 +42,17 @@ static int read_limit(struct reader *r, const struct limit *limit, const char *v
     return limit_parse(limit, option, value, &r->options->box.limits, e);
 }
 
-static int read_timeout(struct reader *r, const char *value, struct err *e)
+static int read_timeout(struct option_reader *r, const char *value, struct err *e)
 {
     return parse_duration("--timeout", value, &r->options->command.timeout_ms, e);
 }
 
-static int read_output_limit(struct reader *r, const char *value, struct err *e)
+static int read_output_limit(struct option_reader *r, const char *value, struct err *e)
 {
     return parse_size("--output-limit", value, 1, &r->options->command.output_bytes, e);
 }
 
-static int read_env(struct reader *r, const char *value, struct err *e)
+static int read_env(struct option_reader *r, const char *value, struct err *e)
 {
     const char *equals = strchr(value, '=');
 
@@ -61,7 +62,7 @@ static int read_env(struct reader *r, const char *value, struct err *e)
     return envlist_set_from(&r->env, "--env", value, (size_t)(equals - value), equals + 1, strlen(equals + 1), e);
 }
 
-static int read_env_file(struct reader *r, const char *value, struct err *e)
+static int read_env_file(struct option_reader *r, const char *value, struct err *e)
 {
     return envfile_read(value, &r->env, e);
 }
@@ -75,7 +76,7 @@ static const char *environment_value(char *const *environment, const char *name,
 }
 
 /* A variable that the caller does not have is not an error: one list serves many callers. */
-static int read_pass_env(struct reader *r, const char *value, struct err *e)
+static int read_pass_env(struct option_reader *r, const char *value, struct err *e)
 {
     for (const char *name = value;;) {
         size_t length = strcspn(name, ",");
@@ -92,12 +93,25 @@ static int read_pass_env(struct reader *r, const char *value, struct err *e)
     }
 }
 
-static int read_mount(struct reader *r, const char *value, struct err *e)
+static int read_mount(struct option_reader *r, const char *value, struct err *e)
 {
     return mountarg_add(&r->options->box, value, &r->options->arena, e);
 }
 
-static int read_workdir(struct reader *r, const char *value, struct err *e)
+static int read_device(struct option_reader *r, const char *value, struct err *e)
+{
+    struct run_options *o = r->options;
+
+    if (!cdi_name_is_valid(value))
+        return err_set(e, EINVAL, STEP_USAGE, "--device %s: name it like vendor.com/class=device; 'carrel doctor' "
+                       "shows those of this host", parse_quote(value).text);
+    if (o->n_devices == KEEPER_DEVICES)
+        return err_set(e, EINVAL, STEP_USAGE, "more than %d devices", KEEPER_DEVICES);
+    o->device[o->n_devices++] = value;
+    return 0;
+}
+
+static int read_workdir(struct option_reader *r, const char *value, struct err *e)
 {
     if (value[0] != '/' || strlen(value) >= PATH_MAX)
         return err_set(e, EINVAL, STEP_USAGE, "--workdir %s: use an absolute path in the box, e.g. /tmp",
@@ -106,7 +120,7 @@ static int read_workdir(struct reader *r, const char *value, struct err *e)
     return 0;
 }
 
-static int read_hostname(struct reader *r, const char *value, struct err *e)
+static int read_hostname(struct option_reader *r, const char *value, struct err *e)
 {
     if (!hostname_is_plain(value, strlen(value) + 1))
         return err_set(e, EINVAL, STEP_USAGE,
@@ -116,13 +130,13 @@ static int read_hostname(struct reader *r, const char *value, struct err *e)
     return 0;
 }
 
-static int read_user(struct reader *r, const char *value, struct err *e)
+static int read_user(struct option_reader *r, const char *value, struct err *e)
 {
     r->has_user = true;
     return parse_user("--user", value, &r->options->box.uid, &r->options->box.gid, e);
 }
 
-static int read_root(struct reader *r, const char *value, struct err *e)
+static int read_root(struct option_reader *r, const char *value, struct err *e)
 {
     if (!value[0] || strlen(value) >= PATH_MAX)
         return err_set(e, EINVAL, STEP_USAGE, "--root: use 'host' or a directory with an unpacked root filesystem");
@@ -130,21 +144,21 @@ static int read_root(struct reader *r, const char *value, struct err *e)
     return 0;
 }
 
-static int read_writable_root(struct reader *r, const char *value, struct err *e)
+static int read_writable_root(struct option_reader *r, const char *value, struct err *e)
 {
     (void)value, (void)e;
     mountarg_root(&r->options->box)->writable = true;
     return 0;
 }
 
-static int read_no_proc(struct reader *r, const char *value, struct err *e)
+static int read_no_proc(struct option_reader *r, const char *value, struct err *e)
 {
     (void)value, (void)e;
     r->options->box.no_proc = true;
     return 0;
 }
 
-static int read_net(struct reader *r, const char *value, struct err *e)
+static int read_net(struct option_reader *r, const char *value, struct err *e)
 {
     (void)r;
     if (strcmp(value, "none"))
@@ -154,7 +168,7 @@ static int read_net(struct reader *r, const char *value, struct err *e)
     return 0;
 }
 
-static int read_profile(struct reader *r, const char *value, struct err *e)
+static int read_profile(struct option_reader *r, const char *value, struct err *e)
 {
     enum profile profile = profile_parse(value);
 
@@ -165,7 +179,7 @@ static int read_profile(struct reader *r, const char *value, struct err *e)
     return err_set(e, EINVAL, STEP_USAGE, "--profile %s: use strict, standard or system", parse_quote(value).text);
 }
 
-static int read_report(struct reader *r, const char *value, struct err *e)
+static int read_report(struct option_reader *r, const char *value, struct err *e)
 {
     if (!value[0])
         return err_set(e, EINVAL, STEP_USAGE, "--report needs a file");
@@ -173,7 +187,7 @@ static int read_report(struct reader *r, const char *value, struct err *e)
     return 0;
 }
 
-static int read_zygote(struct reader *r, const char *value, struct err *e)
+static int read_zygote(struct option_reader *r, const char *value, struct err *e)
 {
     if (!value[0])
         return err_set(e, EINVAL, STEP_USAGE, "--zygote needs a program");
@@ -181,14 +195,14 @@ static int read_zygote(struct reader *r, const char *value, struct err *e)
     return 0;
 }
 
-static int read_interactive(struct reader *r, const char *value, struct err *e)
+static int read_interactive(struct option_reader *r, const char *value, struct err *e)
 {
     (void)value, (void)e;
     r->options->interactive = true;
     return 0;
 }
 
-static int read_terminal(struct reader *r, const char *value, struct err *e)
+static int read_terminal(struct option_reader *r, const char *value, struct err *e)
 {
     (void)value, (void)e;
     r->options->box.terminal = true;
@@ -196,35 +210,35 @@ static int read_terminal(struct reader *r, const char *value, struct err *e)
     return 0;
 }
 
-static int read_json(struct reader *r, const char *value, struct err *e)
+static int read_json(struct option_reader *r, const char *value, struct err *e)
 {
     (void)value, (void)e;
     r->options->json = true;
     return 0;
 }
 
-static int read_trace(struct reader *r, const char *value, struct err *e)
+static int read_trace(struct option_reader *r, const char *value, struct err *e)
 {
     (void)value, (void)e;
     r->options->trace = true;
     return 0;
 }
 
-static int read_local(struct reader *r, const char *value, struct err *e)
+static int read_local(struct option_reader *r, const char *value, struct err *e)
 {
     (void)value, (void)e;
     r->options->where = RUN_HERE;
     return 0;
 }
 
-static int read_server(struct reader *r, const char *value, struct err *e)
+static int read_server(struct option_reader *r, const char *value, struct err *e)
 {
     (void)value, (void)e;
     r->options->where = RUN_BY_SERVER;
     return 0;
 }
 
-static int read_help(struct reader *r, const char *value, struct err *e)
+static int read_help(struct option_reader *r, const char *value, struct err *e)
 {
     (void)value, (void)e;
     r->options->help = true;
@@ -238,6 +252,7 @@ static const struct rule rules[] = {
     { "--env-file", "secrets.env", read_env_file },
     { "--pass-env", "NAME,NAME", read_pass_env },
     { "--mount", "/data:/data:ro", read_mount },
+    { "--device", "vendor.com/gpu=0", read_device },
     { "--workdir", "/tmp", read_workdir },
     { "--hostname", "box", read_hostname },
     { "--user", "1000:1000", read_user },
@@ -287,7 +302,7 @@ static int refuse_unknown(const char *word, size_t length, struct err *e)
 }
 
 /* -i, -t, -h, also together as in -it. */
-static int read_short(struct reader *reader, const char *word, struct err *e)
+static int read_short(struct option_reader *reader, const char *word, struct err *e)
 {
     for (const char *letter = word + 1; *letter; letter++) {
         int r;
@@ -306,7 +321,7 @@ static int read_short(struct reader *reader, const char *word, struct err *e)
 }
 
 /* Reads the option at word, with next for its value if that is a word of its own. Returns how many words it was. */
-static int read_option(struct reader *reader, const char *word, const char *next, struct err *e)
+static int read_option(struct option_reader *reader, const char *word, const char *next, struct err *e)
 {
     int r;
 
@@ -336,13 +351,13 @@ static int read_option(struct reader *reader, const char *word, const char *next
     return r < 0 ? r : separate ? 2 : 1;
 }
 
-static int set_default(struct reader *reader, const char *name, const char *value, struct err *e)
+static int set_default(struct option_reader *reader, const char *name, const char *value, struct err *e)
 {
     return envlist_set_from(&reader->env, name, name, strlen(name), value, strlen(value), e);
 }
 
 /* What every box has, before anything that was asked for, which may replace it. */
-static int set_default_environment(struct reader *reader, struct err *e)
+static int set_default_environment(struct option_reader *reader, struct err *e)
 {
     int r = set_default(reader, "PATH", BOX_PATH, e);
 
@@ -356,7 +371,7 @@ static int set_default_environment(struct reader *reader, struct err *e)
 }
 
 /* TERM comes with -t, unless it was asked for. */
-static int settle_terminal(struct reader *reader, struct err *e)
+static int settle_terminal(struct option_reader *reader, struct err *e)
 {
     const char *term = environment_value(reader->environment, "TERM", 4);
 
@@ -365,7 +380,7 @@ static int settle_terminal(struct reader *reader, struct err *e)
     return set_default(reader, "TERM", term && term[0] ? term : "xterm", e);
 }
 
-static int settle_command(struct reader *reader, const char *word, char **argv, struct err *e)
+static int settle_command(struct option_reader *reader, const char *word, char **argv, struct err *e)
 {
     struct run_options *options = reader->options;
 
@@ -376,6 +391,9 @@ static int settle_command(struct reader *reader, const char *word, char **argv, 
         return err_set(e, EINVAL, STEP_USAGE,
                        "the command is an empty word; use carrel %s [OPTIONS] -- COMMAND [ARGUMENTS]",
                        parse_quote(word).text);
+    if (options->zygote && options->n_devices)
+        return err_set(e, ENOTSUP, STEP_USAGE, "--device and --zygote exclude each other: a zygote would reach every "
+                       "device of its boxes");
     int r = settle_terminal(reader, e);
     if (r < 0)
         return r;
@@ -388,7 +406,7 @@ static int settle_command(struct reader *reader, const char *word, char **argv, 
     return exec_limits_check(argv, options->command.env, e);
 }
 
-static int read_words(struct reader *reader, int argc, char **argv, struct err *e)
+static int read_words(struct option_reader *reader, int argc, char **argv, struct err *e)
 {
     int at = 1, r = set_default_environment(reader, e);
 
@@ -414,7 +432,7 @@ static int read_words(struct reader *reader, int argc, char **argv, struct err *
 
 int options_parse(int argc, char **argv, char *const *environment, struct run_options *ret, struct err *e)
 {
-    struct reader reader = { .options = ret, .environment = environment };
+    struct option_reader reader = { .options = ret, .environment = environment };
 
     *ret = (struct run_options){ 0 };
     ret->box.profile = PROFILE_STANDARD;

@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "box/spec.h"
+#include "proto/create.h"
 
 struct run_options {
     struct box_spec     box;
@@ -20,6 +21,8 @@ struct run_options {
     enum { RUN_ANYWHERE, RUN_HERE, RUN_BY_SERVER } where;
     const char         *report_path;    /* NULL: none */
     const char         *zygote;         /* NULL: none */
+    size_t              n_devices;
+    const char         *device[KEEPER_DEVICES];     /* names of CDI */
     struct arena        arena;          /* owns the strings; command.env is owned too */
 };
 

@@ -38,7 +38,7 @@ struct copy {
 };
 
 /* BOX:PATH taken apart; box NULL: a local path. */
-struct place {
+struct cp_place {
     char       *box;            /* owned */
     const char *path;
 };
@@ -51,13 +51,13 @@ static int set_recursive(void *into, const char *value, struct err *e)
     return 0;
 }
 
-static struct place place_of(const char *word)
+static struct cp_place place_of(const char *word)
 {
     const char *colon = strchr(word, ':'), *slash = strchr(word, '/');
 
     if (!colon || colon == word || (slash && slash < colon))
-        return (struct place){ NULL, word };
-    return (struct place){ strndup(word, (size_t)(colon - word)), colon + 1 };
+        return (struct cp_place){ NULL, word };
+    return (struct cp_place){ strndup(word, (size_t)(colon - word)), colon + 1 };
 }
 
 static int fail(const char *what, int code)
@@ -172,7 +172,7 @@ static int send_file(struct copy *c, int fd, int64_t size, struct progress *p)
     return finish_upload(c);
 }
 
-static int upload_file(struct copy *c, int fd, const struct stat *st, const char *name, const struct place *to,
+static int upload_file(struct copy *c, int fd, const struct stat *st, const char *name, const struct cp_place *to,
                        const char *path, bool parents)
 {
     struct buf target;
@@ -195,7 +195,7 @@ static int upload_file(struct copy *c, int fd, const struct stat *st, const char
     return status;
 }
 
-static int upload_folder(struct copy *c, const char *local, const struct place *to, const char *path)
+static int upload_folder(struct copy *c, const char *local, const struct cp_place *to, const char *path)
 {
     char absolute[PATH_MAX];
     struct buf target;
@@ -218,7 +218,7 @@ static int upload_folder(struct copy *c, const char *local, const struct place *
     return status;
 }
 
-static int upload(struct copy *c, const char *local, const struct place *to, bool into_folder)
+static int upload(struct copy *c, const char *local, const struct cp_place *to, bool into_folder)
 {
     char storage[PATH_MAX], path[2 * PATH_MAX];
     bool is_stdin = strcmp(local, "-") == 0;
@@ -365,7 +365,7 @@ static int save(struct copy *c, const char *local, mode_t mode, struct progress 
     return status;
 }
 
-static int download_file(struct copy *c, const struct place *from, const char *local, uint64_t size, mode_t mode)
+static int download_file(struct copy *c, const struct cp_place *from, const char *local, uint64_t size, mode_t mode)
 {
     struct buf target;
     struct progress p;
@@ -382,7 +382,7 @@ static int download_file(struct copy *c, const struct place *from, const char *l
     return status;
 }
 
-static int download_folder(struct copy *c, const struct place *from, const char *local)
+static int download_folder(struct copy *c, const struct cp_place *from, const char *local)
 {
     char absolute[2 * PATH_MAX + 2], storage[PATH_MAX], folder[2 * PATH_MAX];
     const char *name = last_name(local, storage);
@@ -413,7 +413,7 @@ static int download_folder(struct copy *c, const struct place *from, const char 
     return r < 0 ? client_complain(&e) : 0;
 }
 
-static int download(struct copy *c, const struct place *from, const char *local, bool into_folder)
+static int download(struct copy *c, const struct cp_place *from, const char *local, bool into_folder)
 {
     char storage[PATH_MAX], path[2 * PATH_MAX];
     struct stat st;
@@ -447,11 +447,11 @@ static int download(struct copy *c, const struct place *from, const char *local,
 
 static int copy_all(struct copy *c, const struct words *words)
 {
-    struct place to = place_of(words->at[words->n - 1]);
+    struct cp_place to = place_of(words->at[words->n - 1]);
     int status = 0;
 
     for (int i = 0; i < words->n - 1; i++) {
-        struct place from = place_of(words->at[i]);
+        struct cp_place from = place_of(words->at[i]);
         int r;
         if (!from.box == !to.box)
             r = client_misused(&c->client, from.box ? "one side must be local" : "one side must be BOX:PATH");

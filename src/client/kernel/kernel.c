@@ -52,7 +52,7 @@ static const char usage[] =
 
 enum { ABANDONED_S = 3600, FLUSH_MS = 1000, SERVER_GONE = 3 };
 
-struct kernel_run {
+struct kernel_launch {
     struct client         client;
     struct private_server own;
     struct zmq_side      *zmq;              /* owned: it is large */
@@ -74,7 +74,7 @@ struct kernel_run {
 #define SETTER(function, call)                                                     \
     static int function(void *into, const char *value, struct err *e)             \
     {                                                                              \
-        struct kernel_run *k = into;                                               \
+        struct kernel_launch *k = into;                                               \
         return call;                                                               \
     }
 SETTER(set_memory, take_size("--memory", value, k->limits, "memory", e))
@@ -87,7 +87,7 @@ SETTER(set_env, take_pair("--env", value, k->env, e))
     static int function(void *into, const char *value, struct err *e)             \
     {                                                                              \
         (void)e;                                                                   \
-        ((struct kernel_run *)into)->member = value;                               \
+        ((struct kernel_launch *)into)->member = value;                               \
         return 0;                                                                  \
     }
 TEXT(set_file, file)
@@ -99,13 +99,13 @@ static int set_no_mount(void *into, const char *value, struct err *e)
 {
     (void)value;
     (void)e;
-    ((struct kernel_run *)into)->no_mount = true;
+    ((struct kernel_launch *)into)->no_mount = true;
     return 0;
 }
 
 /* ---- server, box, kernel ---- */
 
-static int find_server(struct kernel_run *k, struct err *e)
+static int find_server(struct kernel_launch *k, struct err *e)
 {
     char setting[PRIVATE_SETTING];
     char *settings[] = { "templates.python.pool=off", "pool.size=off", k->python ? setting : NULL, NULL };
@@ -120,7 +120,7 @@ static int find_server(struct kernel_run *k, struct err *e)
 }
 
 /* Where the program was started, unless that is a place that a box has of its own. */
-static int open_here(struct kernel_run *k)
+static int open_here(struct kernel_launch *k)
 {
     static const char *const own[] = {
         "/usr", "/etc", "/proc", "/sys", "/dev", "/bin", "/lib", "/sbin", "/tmp", "/run", "/var/tmp"
@@ -139,7 +139,7 @@ static int open_here(struct kernel_run *k)
     return k->cwd[0] && k->client.server.is_unix ? open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 }
 
-static int ask_with_fd(struct kernel_run *k, json_t *body, int fd, json_t **ret)
+static int ask_with_fd(struct kernel_launch *k, json_t *body, int fd, json_t **ret)
 {
     struct err e = { 0 };
     struct exchange *x = malloc(sizeof *x);
@@ -168,7 +168,7 @@ static int ask_with_fd(struct kernel_run *k, json_t *body, int fd, json_t **ret)
     return status;
 }
 
-static int make_box(struct kernel_run *k)
+static int make_box(struct kernel_launch *k)
 {
     json_t *body = json_pack("{s:O,s:i,s:{s:s}}", "limits", k->limits, "idle_timeout", ABANDONED_S, "labels",
                              "made-by", "carrel-kernel");
@@ -192,7 +192,7 @@ static int make_box(struct kernel_run *k)
     return 0;
 }
 
-static int make_kernel(struct kernel_run *k)
+static int make_kernel(struct kernel_launch *k)
 {
     struct err e = { 0 };
     char target[400];
@@ -211,7 +211,7 @@ static int make_kernel(struct kernel_run *k)
     return -1;
 }
 
-static void delete_box(struct kernel_run *k)
+static void delete_box(struct kernel_launch *k)
 {
     struct err e;
     json_t *answer = NULL;
@@ -229,7 +229,7 @@ static struct iovec text_part(const char *text)
 }
 
 /* To the clients, in the kernel's name. */
-static void tell(struct kernel_run *k, const char *channel, const char *type, const struct iovec *parent,
+static void tell(struct kernel_launch *k, const char *channel, const char *type, const struct iovec *parent,
                  const char *content)
 {
     static unsigned number;
@@ -251,7 +251,7 @@ static void tell(struct kernel_run *k, const char *channel, const char *type, co
 
 static void on_request(const struct wire *w, const char *channel, json_t *header, void *arg)
 {
-    struct kernel_run *k = arg;
+    struct kernel_launch *k = arg;
     const char *type = text_of(header, "msg_type");
 
     if (strcmp(channel, "control") == 0 && strcmp(type, "shutdown_request") == 0) {
@@ -272,7 +272,7 @@ static void on_request(const struct wire *w, const char *channel, json_t *header
 
 /* The server answers in a dead kernel's place what is still to be answered, as an error of the cell. Here the program
  * looks at this process and must find it dead: nbclient's DeadKernelError is that, and no error of a cell. */
-static bool tells_death(struct kernel_run *k, const struct wire *w)
+static bool tells_death(struct kernel_launch *k, const struct wire *w)
 {
     static const char own[] = "\"session\":\"carrel\"", name[] = "\"DeadKernelError\"";
     const struct iovec *header = &w->part[WIRE_HEADER], *content = &w->part[WIRE_CONTENT];
@@ -290,7 +290,7 @@ static bool tells_death(struct kernel_run *k, const struct wire *w)
 
 static void on_answer(const char *data, size_t size, void *arg)
 {
-    struct kernel_run *k = arg;
+    struct kernel_launch *k = arg;
     struct wire w;
 
     if (wire_from_v1(data, size, &w) < 0 || k->ending || tells_death(k, &w))
@@ -306,7 +306,7 @@ static void on_answer(const char *data, size_t size, void *arg)
     }
 }
 
-static void on_signal(struct kernel_run *k)
+static void on_signal(struct kernel_launch *k)
 {
     struct signalfd_siginfo info;
     struct err e;
@@ -325,7 +325,7 @@ static void on_signal(struct kernel_run *k)
 
 /* ---- the loop ---- */
 
-static int turn(struct kernel_run *k, int wait_ms)
+static int turn(struct kernel_launch *k, int wait_ms)
 {
     enum { POLL_SOCKET = ZMQ_POLLS, POLL_SIGNALS, POLL_PARENT, POLLS };
     struct pollfd fds[POLLS];
@@ -351,7 +351,7 @@ static int turn(struct kernel_run *k, int wait_ms)
     return 0;
 }
 
-static int serve(struct kernel_run *k)
+static int serve(struct kernel_launch *k)
 {
     while (!k->ending && !k->socket.closed)
         if (turn(k, -1) < 0)
@@ -382,7 +382,7 @@ static int catch_signals(void)
 /* The process that has started us, as a whole: the kernel's signal for a parent's death comes when the thread ends that
  * did it, and programs start kernels in threads that live for one request. Who is nobody's child any more by now was
  * meant to live on. */
-static void watch_parent(struct kernel_run *k)
+static void watch_parent(struct kernel_launch *k)
 {
     pid_t parent = getppid();
 
@@ -393,7 +393,7 @@ static void watch_parent(struct kernel_run *k)
         k->ending = true;
 }
 
-static int run(struct kernel_run *k)
+static int run(struct kernel_launch *k)
 {
     struct err e = { 0 };
     int status = EXIT_CLIENT;
@@ -433,7 +433,7 @@ int client_kernel(int argc, char **argv)
         { "spec", 0, true, set_spec },
         { "no-mount", 0, false, set_no_mount },
     };
-    struct kernel_run k = { .client = { .name = "kernel", .usage = usage, .may_lack_server = true },
+    struct kernel_launch k = { .client = { .name = "kernel", .usage = usage, .may_lack_server = true },
                             .zmq = calloc(1, sizeof *k.zmq), .limits = json_object(), .env = json_object(),
                             .signals = -1, .parent = -1 };
     struct words words;

@@ -24,7 +24,8 @@ static void add_frame(struct wsclient *w, enum wsframe_opcode opcode, const void
     buf_commit(&w->out, size);
 }
 
-int wsclient_open(struct wsclient *w, const struct server *s, const char *target, const char *protocol, struct err *e)
+int wsclient_open(struct wsclient *w, const struct server_address *s, const char *target, const char *protocol,
+                  struct err *e)
 {
     char fields[512];
 

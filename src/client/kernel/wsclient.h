@@ -21,8 +21,8 @@ struct wsclient {
 typedef void wsclient_message(const char *data, size_t size, void *arg);
 
 /* protocol: the subprotocol that must be agreed upon. */
-MUST_CHECK int wsclient_open(struct wsclient *w, const struct server *s, const char *target, const char *protocol,
-                             struct err *e);
+MUST_CHECK int wsclient_open(struct wsclient *w, const struct server_address *s, const char *target,
+                             const char *protocol, struct err *e);
 void           wsclient_done(struct wsclient *w);
 
 /* Reads what there is and calls for each whole message. -EPROTO, -ECONNRESET: it is over. */

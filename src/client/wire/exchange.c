@@ -57,13 +57,13 @@ static int send_all(struct exchange *x, const char *data, size_t size)
     return 0;
 }
 
-int exchange_open(struct exchange *x, const struct server *s, const char *method, const char *target,
+int exchange_open(struct exchange *x, const struct server_address *s, const char *method, const char *target,
                   const char *fields, int64_t body_size, struct err *e)
 {
     return exchange_open_with(x, s, method, target, fields, body_size, NULL, 0, e);
 }
 
-int exchange_open_with(struct exchange *x, const struct server *s, const char *method, const char *target,
+int exchange_open_with(struct exchange *x, const struct server_address *s, const char *method, const char *target,
                        const char *fields, int64_t body_size, const int *fds, size_t n_fds, struct err *e)
 {
     struct buf head;

@@ -11,7 +11,7 @@
 #include "http/parse.h"
 
 /* Where a server is. */
-struct server {
+struct server_address {
     bool        is_unix;
     char        address[256];   /* path of the socket, or host */
     char        port[8];
@@ -22,11 +22,11 @@ struct server {
 };
 
 /* "unix:/path", "/path", "http://host:port". */
-MUST_CHECK int server_parse(const char *url, struct server *ret, struct err *e);
+MUST_CHECK int server_parse(const char *url, struct server_address *ret, struct err *e);
 /* The one that --url, then CARREL_URL name; else the user's own, then the machine's, whichever is running. */
-MUST_CHECK int server_find(const char *url, struct server *ret, struct err *e);
+MUST_CHECK int server_find(const char *url, struct server_address *ret, struct err *e);
 /* The socket, or -errno with a sentence that says what to do. */
-MUST_CHECK int server_connect(const struct server *s, struct err *e);
+MUST_CHECK int server_connect(const struct server_address *s, struct err *e);
 
 enum { EXCHANGE_BUFFER = 128 << 10 };
 enum { EXCHANGE_FDS = 16 };
@@ -36,7 +36,7 @@ enum { EXCHANGE_FDS = 16 };
 struct exchange {
     int                 fd;         /* owned; -1: closed */
     bool                sends_chunks, heeds_signals;
-    uint64_t            until_us;   /* as in struct server */
+    uint64_t            until_us;   /* as in struct server_address */
     struct http_head    head;       /* of the answer */
     int                 status;
     enum http_body      body;
@@ -49,11 +49,12 @@ struct exchange {
 
 /* Connects and sends the head. body_size: how many bytes will be sent, or one of the above. fields: further header
  * lines, each with its CRLF, or NULL. */
-MUST_CHECK int exchange_open(struct exchange *x, const struct server *s, const char *method, const char *target,
+MUST_CHECK int exchange_open(struct exchange *x, const struct server_address *s, const char *method, const char *target,
                              const char *fields, int64_t body_size, struct err *e);
 /* The same, and hands descriptors over with the head (unix sockets only). */
-MUST_CHECK int exchange_open_with(struct exchange *x, const struct server *s, const char *method, const char *target,
-                                  const char *fields, int64_t body_size, const int *fds, size_t n_fds, struct err *e);
+MUST_CHECK int exchange_open_with(struct exchange *x, const struct server_address *s, const char *method,
+                                  const char *target, const char *fields, int64_t body_size, const int *fds,
+                                  size_t n_fds, struct err *e);
 void           exchange_close(struct exchange *x);
 
 /* A piece of the body. -EPIPE: the server wants no more of it; its answer says why. */

@@ -32,7 +32,7 @@
 enum { START_MS = 60000, END_MS = 60000, POLL_MS = 5, ARGUMENTS = 64, SAID = 200 };
 
 /* What the guardian tells us first. */
-struct place {
+struct private_place {
     int  error;
     char folder[24];
 };
@@ -72,7 +72,7 @@ static _Noreturn void serve(const char *folder, char *const *settings)
 
 static _Noreturn void guard(char *const *settings, int alive, int told)
 {
-    struct place place = { .folder = "/tmp/carrel-XXXXXX" };
+    struct private_place place = { .folder = "/tmp/carrel-XXXXXX" };
     const char *folder = place.folder;
     sigset_t all, none;
     pid_t parent = getpid();
@@ -115,7 +115,7 @@ static _Noreturn void guard(char *const *settings, int alive, int told)
     _exit(0);
 }
 
-static bool is_ready(const struct server *s)
+static bool is_ready(const struct server_address *s)
 {
     struct exchange *x = malloc(sizeof *x);
     struct err ignored;
@@ -204,9 +204,9 @@ int private_server_find(struct client *c, bool names_template, struct err *e)
     return is_ours ? 0 : err_set(e, ENOENT, STEP_USAGE, "the server's kernels are not of %s", own);
 }
 
-int private_server_start(struct private_server *p, char *const *settings, struct server *ret, struct err *e)
+int private_server_start(struct private_server *p, char *const *settings, struct server_address *ret, struct err *e)
 {
-    struct place place = { .error = ECHILD };
+    struct private_place place = { .error = ECHILD };
     const char *folder = place.folder;
     char url[64], said[SAID];
     int alive[2], told[2];

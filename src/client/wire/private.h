@@ -20,7 +20,8 @@ MUST_CHECK int private_server_python(const char *python, char setting[PRIVATE_SE
  * if nobody has named the server or one of its templates, one whose kernels are others is none (-ENOENT). */
 MUST_CHECK int private_server_find(struct client *c, bool names_template, struct err *e);
 /* settings: for `carrel serve`, NULL-terminated; or NULL. Waits until it serves. */
-MUST_CHECK int private_server_start(struct private_server *p, char *const *settings, struct server *ret, struct err *e);
+MUST_CHECK int private_server_start(struct private_server *p, char *const *settings, struct server_address *ret,
+                                    struct err *e);
 /* Ends it with all its boxes. Does nothing to a zeroed one. */
 void           private_server_end(struct private_server *p);
 

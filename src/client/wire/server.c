@@ -17,7 +17,7 @@
 #include "proto/defaults.h"
 #include "proto/places.h"
 
-static int parse_unix(const char *path, struct server *ret, struct err *e)
+static int parse_unix(const char *path, struct server_address *ret, struct err *e)
 {
     struct sockaddr_un address;
 
@@ -31,7 +31,7 @@ static int parse_unix(const char *path, struct server *ret, struct err *e)
     return 0;
 }
 
-static int parse_tcp(const char *rest, struct server *ret, struct err *e)
+static int parse_tcp(const char *rest, struct server_address *ret, struct err *e)
 {
     const char *end = rest + strcspn(rest, "/"), *host_end = end;
     const char *colon = memrchr(rest, ':', (size_t)(end - rest)), *bracket = memrchr(rest, ']', (size_t)(end - rest));
@@ -65,9 +65,9 @@ static int parse_tcp(const char *rest, struct server *ret, struct err *e)
     return 0;
 }
 
-int server_parse(const char *url, struct server *ret, struct err *e)
+int server_parse(const char *url, struct server_address *ret, struct err *e)
 {
-    *ret = (struct server){ 0 };
+    *ret = (struct server_address){ 0 };
     if (strncmp(url, "unix:", 5) == 0)
         return parse_unix(url + (strncmp(url, "unix://", 7) == 0 ? 7 : 5), ret, e);
     if (url[0] == '/')
@@ -89,7 +89,7 @@ static int connect_unix(const char *path)
     return TAKE_FD(fd);
 }
 
-static int connect_tcp(const struct server *s, struct err *e)
+static int connect_tcp(const struct server_address *s, struct err *e)
 {
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV }, *found = NULL;
     int one = 1, failure = 0, r = getaddrinfo(s->address, s->port, &hints, &found);
@@ -113,7 +113,7 @@ static int connect_tcp(const struct server *s, struct err *e)
     return TAKE_FD(fd);
 }
 
-int server_connect(const struct server *s, struct err *e)
+int server_connect(const struct server_address *s, struct err *e)
 {
     if (!s->is_unix)
         return connect_tcp(s, e);
@@ -124,7 +124,7 @@ int server_connect(const struct server *s, struct err *e)
     return fd;
 }
 
-int server_find(const char *url, struct server *ret, struct err *e)
+int server_find(const char *url, struct server_address *ret, struct err *e)
 {
     char found[sizeof((struct sockaddr_un *)0)->sun_path], looked[400];
     const char *named = url ? url : getenv("CARREL_URL"), *token = getenv("CARREL_TOKEN");

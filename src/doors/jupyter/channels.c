@@ -231,12 +231,13 @@ static char *header_of(const struct client_message *p)
 /* An answer to the one who asked. */
 static void reply_own(struct connection *conn, const struct client_message *p, const char *type, json_t *content)
 {
-    AUTO_FREE char *header = header_of(p);
+    char *header = header_of(p);
     struct kernel_message *m = message_make(p->channel, type, header, content);
 
     if (m && conn->back)
         connection_send(conn, m);
     kernel_message_unref(m);
+    free(header);
 }
 
 static void take_interrupt(struct connection *conn, const struct client_message *p)
@@ -287,7 +288,7 @@ static void forward(struct connection *conn, const struct client_message *p)
     struct kernel *k = conn->client.kernel;
     struct err e = { 0 };
     bool is_execution = p->channel == KERNEL_SHELL && strcmp(p->type, "execute_request") == 0;
-    AUTO_FREE char *header = is_execution ? header_of(p) : NULL;
+    char *header = is_execution ? header_of(p) : NULL;
     int r = kernel_send(k, p->channel, p->part, p->buffer, p->n_buffers, &e);
 
     if (r == 0 && header)
@@ -303,6 +304,7 @@ static void forward(struct connection *conn, const struct client_message *p)
         connection_close(conn, WS_BAD_DATA, "a part of the message is not a JSON object");
     else if (r < 0 && r != -EPIPE)
         connection_close(conn, WS_INTERNAL, "the message cannot be passed on");
+    free(header);
 }
 
 static void take(struct connection *conn, struct client_message *p)

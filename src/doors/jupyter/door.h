@@ -86,7 +86,7 @@ bool           kernel_is_ours(const struct kernel *k);
 
 /* --- specs.c --- */
 /* Number of the template; 0: there is none. name NULL: the default. */
-uint32_t    spec_find(const struct config *config, const char *name);
+uint32_t    kernelspec_find(const struct config *config, const char *name);
 /* Its name as a kernelspec. */
 const char *spec_name(const struct config *config, uint32_t number);
 /* All names, for a message. */

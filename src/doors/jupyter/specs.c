@@ -28,14 +28,14 @@ static const unsigned char logo_png[] = {
     0x19, 0x33, 0xc0, 0x00, 0x00, 0x00, 0x00, 0x49, 0x45, 0x4e, 0x44, 0xae, 0x42, 0x60, 0x82,
 };
 
-uint32_t spec_find(const struct config *config, const char *name)
+uint32_t kernelspec_find(const struct config *config, const char *name)
 {
     if (!name)
         name = theirs;
     for (uint32_t i = 0; i < config->n_templates; i++)
         if (strcmp(config->template[i].name, name) == 0)
             return i + 1;
-    return strcmp(name, theirs) == 0 ? spec_find(config, ours) : 0;
+    return strcmp(name, theirs) == 0 ? kernelspec_find(config, ours) : 0;
 }
 
 const char *spec_name(const struct config *config, uint32_t number)
@@ -43,7 +43,7 @@ const char *spec_name(const struct config *config, uint32_t number)
     const char *name = config->template[number - 1].name;
 
     /* Somebody may have a template of his own that is named python3. */
-    return strcmp(name, ours) == 0 && spec_find(config, theirs) == number ? theirs : name;
+    return strcmp(name, ours) == 0 && kernelspec_find(config, theirs) == number ? theirs : name;
 }
 
 void spec_names(const struct config *config, char *text, size_t size)
@@ -58,7 +58,7 @@ void spec_names(const struct config *config, char *text, size_t size)
 static json_t *spec_model(const struct config *config, uint32_t number)
 {
     const char *name = spec_name(config, number);
-    bool is_default = number == spec_find(config, NULL);
+    bool is_default = number == kernelspec_find(config, NULL);
     char display[96], svg[160], png[160];
 
     const struct config_template *t = &config->template[number - 1];
@@ -81,7 +81,7 @@ static uint32_t named_by_user(struct gateway_request *c)
     if (http_query_get(&c->r->arena, c->r->head.query, "user", &user) < 0)
         return 0;
     const char *slash = strrchr(user.data, '/');
-    return slash ? spec_find(&c->front->config, slash + 1) : 0;
+    return slash ? kernelspec_find(&c->front->config, slash + 1) : 0;
 }
 
 void handle_specs(struct gateway_request *c)
@@ -97,14 +97,14 @@ void handle_specs(struct gateway_request *c)
     }
     for (uint32_t i = 1; i <= config->n_templates; i++)
         json_object_set_new(all, spec_name(config, i), spec_model(config, i));
-    const char *name = spec_name(config, spec_find(config, NULL));
+    const char *name = spec_name(config, kernelspec_find(config, NULL));
     answer_json(c, 200, json_pack("{s:s,s:o}", "default", name, "kernelspecs", all));
 }
 
 static uint32_t named(struct gateway_request *c)
 {
     const char *name = http_match_get(c->match, "name").data;
-    uint32_t number = spec_find(&c->front->config, name);
+    uint32_t number = kernelspec_find(&c->front->config, name);
 
     if (!number)
         answer_fail(c, 404, "Kernel spec %s not found", name);

@@ -139,7 +139,7 @@ static int read_spec(const struct front *front, json_t *root, json_t *env, struc
             return err_set(e, EINVAL, STEP_USAGE, "name must be a string");
         name = json_string_value(given)[0] ? json_string_value(given) : NULL;
     }
-    q->spec = spec_find(&front->config, name);
+    q->spec = kernelspec_find(&front->config, name);
     if (q->spec)
         return 0;
     spec_names(&front->config, names, sizeof names);

@@ -14,7 +14,7 @@
 
 enum { RUN_S = 60, SHOWN_BYTES = 1 << 20 };
 
-struct running {
+struct command_tool {
     struct mcp_call     *call;
     struct exec         *exec;
     struct exec_follower follower;
@@ -23,7 +23,7 @@ struct running {
 
 static void on_gone(struct mcp_call *c)
 {
-    struct running *w = c->work;
+    struct command_tool *w = c->work;
     struct err ignored;
 
     exec_unfollow(&w->follower);
@@ -84,7 +84,7 @@ static void answer(struct mcp_call *c, const struct exec *x)
 
 static void on_change(struct exec_follower *f)
 {
-    struct running *w = container_of(f, struct running, follower);
+    struct command_tool *w = container_of(f, struct command_tool, follower);
 
     if (w->exec->state != EXEC_ENDED)
         return;
@@ -113,7 +113,7 @@ static void use_kernels_place(const struct mcp_call *c, struct box *box, json_t 
 
 static void go(struct mcp_call *c, struct box *box)
 {
-    struct running *w = c->work;
+    struct command_tool *w = c->work;
     struct exec_request command = { .box = box, .who = &c->who };
     struct err e = { 0 };
 
@@ -132,7 +132,7 @@ static void go(struct mcp_call *c, struct box *box)
 
 void mcp_run_command(struct mcp_call *c, json_t *arguments)
 {
-    struct running *w = arena_alloc(&c->r->arena, sizeof *w);
+    struct command_tool *w = arena_alloc(&c->r->arena, sizeof *w);
     const char *key, *id = NULL;
     json_t *value;
 
@@ -140,7 +140,7 @@ void mcp_run_command(struct mcp_call *c, json_t *arguments)
         mcp_error(c, MCP_INTERNAL, "out of memory");
         return;
     }
-    *w = (struct running){ .call = c, .body = json_pack("{s:i}", "timeout", RUN_S) };
+    *w = (struct command_tool){ .call = c, .body = json_pack("{s:i}", "timeout", RUN_S) };
     /* What it needs later goes into the request, which lives as long as the call. */
     if (w->body)
         (void)!json_object_set_new(c->m.root, "carrel", w->body);

@@ -209,8 +209,8 @@ void mcp_error_data(struct mcp_call *c, int code, const char *message, json_t *d
 
     buf_init(&out, MCP_ANSWER_MOST);
     add_error(&out, c->m.id, code, message, data);
-    /* Handshake revisions know errors of JSON-RPC only with status 200; clients of theirs do not read others' bodies.
-     */
+    /* Handshake revisions know errors of JSON-RPC only with status 200; clients of theirs do not read
+     * others' bodies. */
     send_last(c, c->m.is_modern || code == MCP_HEADER_MISMATCH ? status_of(code) : 200, &out);
     buf_done(&out);
 }

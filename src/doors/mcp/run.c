@@ -13,7 +13,7 @@
 
 enum { RUN_MS = 60000, OUTPUT_BYTES = 1 << 20, IMAGES_MOST = 16 };
 
-struct running {
+struct run_tool {
     struct mcp_call   *call;
     struct kernel_run *run;
     const char        *code;        /* in the request's arena */
@@ -28,7 +28,7 @@ struct running {
     bool               has_value;
 };
 
-static void done(struct running *w)
+static void done(struct run_tool *w)
 {
     buf_done(&w->out[0]);
     buf_done(&w->out[1]);
@@ -39,7 +39,7 @@ static void done(struct running *w)
 
 static void on_gone(struct mcp_call *c)
 {
-    struct running *w = c->work;
+    struct run_tool *w = c->work;
 
     if (w->run)
         kernel_run_abandon(w->run);
@@ -62,7 +62,7 @@ static void add_inside(struct buf *out, struct jsonslice string)
         buf_add(out, inside.data, inside.size);
 }
 
-static void take_image(struct running *w, struct jsonslice data)
+static void take_image(struct run_tool *w, struct jsonslice data)
 {
     static const char *const types[] = { "image/png", "image/jpeg", "image/gif", "image/webp" };
 
@@ -90,7 +90,7 @@ static void take_image(struct running *w, struct jsonslice data)
     }
 }
 
-static void take_result(struct running *w, const struct kernel_message *m)
+static void take_result(struct run_tool *w, const struct kernel_message *m)
 {
     struct jsonslice data = jsonscan_find(content(m), "data");
     unsigned before = w->n_images;
@@ -109,7 +109,7 @@ static void take_result(struct running *w, const struct kernel_message *m)
 }
 
 /* The lines of a traceback without the sequences that colour a terminal: \u001b[...m. */
-static void take_error(struct running *w, const struct kernel_message *m)
+static void take_error(struct run_tool *w, const struct kernel_message *m)
 {
     json_t *root = json_loadb(content(m).data, content(m).size, 0, NULL), *line;
     struct buf text;
@@ -140,7 +140,7 @@ static void take_error(struct running *w, const struct kernel_message *m)
 
 static bool on_message(struct kernel_run *run, struct kernel_message *m)
 {
-    struct running *w = run->options.owner;
+    struct run_tool *w = run->options.owner;
 
     if (strcmp(m->type, "stream") == 0) {
         struct jsonslice text = jsonscan_find(content(m), "text");
@@ -173,7 +173,7 @@ static void add_string(struct buf *out, const char *text)
         out->failure = EINVAL;
 }
 
-static void add_content(struct buf *out, struct running *w, const struct kernel_run *run, bool failed)
+static void add_content(struct buf *out, struct run_tool *w, const struct kernel_run *run, bool failed)
 {
     buf_add_text(out, "\"content\":[{\"type\":\"text\",\"text\":\"");
     for (int i = 0; i < 2; i++)
@@ -197,7 +197,7 @@ static void add_content(struct buf *out, struct running *w, const struct kernel_
 
 static void on_over(struct kernel_run *run)
 {
-    struct running *w = run->options.owner;
+    struct run_tool *w = run->options.owner;
     bool failed = run->outcome != OUTCOME_OK;
     struct buf out;
 
@@ -235,7 +235,7 @@ static void on_over(struct kernel_run *run)
 
 static void go(struct mcp_call *c, struct box *box)
 {
-    struct running *w = c->work;
+    struct run_tool *w = c->work;
     struct kernel *k = kernel_in_box(box, "default");
     struct kernel_options fresh = { 0 };
     struct kernel_run_options o = {
@@ -293,7 +293,7 @@ void mcp_run_code(struct mcp_call *c, json_t *arguments)
                                                 { "box", take_box },
                                                 { "timeout", take_timeout } };
     struct run_arguments a = { .timeout_ms = RUN_MS };
-    struct running *w = arena_alloc(&c->r->arena, sizeof *w);
+    struct run_tool *w = arena_alloc(&c->r->arena, sizeof *w);
     struct err e = { 0 };
 
     int r = w ? body_fields(arguments, "", fields, sizeof fields / sizeof *fields, &a, &e)
@@ -304,7 +304,7 @@ void mcp_run_code(struct mcp_call *c, json_t *arguments)
         mcp_tool_err(c, &e);
         return;
     }
-    *w = (struct running){ .call = c,
+    *w = (struct run_tool){ .call = c,
                            .code = arena_copy(&c->r->arena, a.code, strlen(a.code)),
                            .code_size = strlen(a.code),
                            .timeout_ms = a.timeout_ms };

@@ -12,7 +12,7 @@
 #include "front/services/grants.h"
 #include "front/services/services.h"
 
-struct calling {
+struct tool_call {
     struct mcp_call     *call;
     struct service_call *running;
 };
@@ -77,7 +77,7 @@ void mcp_service_list(struct mcp_call *c)
 
 static void on_gone(struct mcp_call *c)
 {
-    struct calling *w = c->work;
+    struct tool_call *w = c->work;
 
     if (w->running)
         service_call_abandon(w->running);
@@ -86,7 +86,7 @@ static void on_gone(struct mcp_call *c)
 
 static void on_print(struct service_call *call, const char *stream, struct jsonslice text)
 {
-    struct calling *w = call->options.owner;
+    struct tool_call *w = call->options.owner;
 
     (void)stream;
     mcp_progress(w->call, text.data, text.size);
@@ -143,7 +143,7 @@ static void answer_error(struct mcp_call *c, struct jsonslice error)
 
 static void on_over(struct service_call *call)
 {
-    struct calling *w = call->options.owner;
+    struct tool_call *w = call->options.owner;
     struct mcp_call *c = w->call;
 
     w->running = NULL;
@@ -159,7 +159,7 @@ static void on_over(struct service_call *call)
 
 void mcp_service_call(struct mcp_call *c, const char *function, json_t *arguments)
 {
-    struct calling *w = arena_alloc(&c->r->arena, sizeof *w);
+    struct tool_call *w = arena_alloc(&c->r->arena, sizeof *w);
     struct service *s = NULL;
     struct grant *g = NULL;
     struct err e = { 0 };
@@ -169,7 +169,7 @@ void mcp_service_call(struct mcp_call *c, const char *function, json_t *argument
         mcp_error(c, MCP_INTERNAL, "out of memory");
         return;
     }
-    *w = (struct calling){ .call = c };
+    *w = (struct tool_call){ .call = c };
     if (is_holder(c)) {
         struct grant_holder h = holder(c);
         r = grant_check(c->front, &h, c->service, function, &g, &e);

@@ -8,6 +8,7 @@
 
 #include "base/fd.h"
 #include "doors/native/door.h"
+#include "front/boxes/box_devices.h"
 #include "doors/native/native.h"
 #include "front/keeper_link.h"
 #include "front/kernels/kernels.h"
@@ -29,14 +30,15 @@ void ask_info(struct ask *a)
                                                    c->template[i].python));
     front_time_text(a->front->started_ms, started);
     reply_json(a, 200,
-               json_pack("{s:s,s:s,s:b,s:o,s:o,s:{s:I,s:f,s:i},s:{s:I,s:f,s:I},s:o,s:o}",
+               json_pack("{s:s,s:s,s:b,s:o,s:o,s:{s:I,s:f,s:i},s:{s:I,s:f,s:I},s:o,s:o,s:o}",
                          "version", CARREL_VERSION, "started_at", started, "ready", a->front->ready, "roots", roots,
                          "templates", templates, "host",
                          "memory", (json_int_t)c->host_memory_bytes, "cpus", (double)c->host_cpu_milli / 1000, "boxes",
                          KEEPER_BOXES, "free", "memory", (json_int_t)left.memory_bytes, "cpus",
                          (double)left.cpu_milli / 1000, "boxes",
                          (json_int_t)(KEEPER_BOXES - a->front->boxes.alive), "defaults",
-                         limits_json(&c->defaults, 0), "max", limits_json(&c->most, 0)));
+                         limits_json(&c->defaults, 0), "max", limits_json(&c->most, 0), "devices",
+                         box_devices_json(a->front)));
 }
 
 void ask_health(struct ask *a)

@@ -62,6 +62,7 @@ json_t *box_json(const struct box *b)
     json_object_set_new(o, "env", json_incref(s->env));
     json_object_set_new(o, "labels", json_incref(s->labels));
     json_object_set_new(o, "mounts", mounts_json(s));
+    json_object_set_new(o, "devices", s->devices ? json_incref(s->devices) : json_array());
     json_object_set_new(o, "ttl", json_integer(s->ttl_s));
     json_object_set_new(o, "idle_timeout", json_integer(s->idle_s));
     json_object_set_new(o, "on_idle", json_string(s->pause_when_idle ? "pause" : "delete"));
@@ -133,6 +134,7 @@ int box_from_json(struct box *b, json_t *body, struct err *e)
     limits_of(json_object_get(body, "requests"), &s->requests);
     s->env = json_incref(json_object_get(body, "env"));
     s->labels = json_incref(json_object_get(body, "labels"));
+    s->devices = json_incref(json_object_get(body, "devices"));
     s->ttl_s = (uint32_t)number_of(body, "ttl");
     s->idle_s = (uint32_t)number_of(body, "idle_timeout");
     text_of(body, "on_idle", text, sizeof text);

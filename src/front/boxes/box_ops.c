@@ -1,5 +1,5 @@
-/* What can be asked of a box. Every question to the keeper is a struct call: it remembers who wants the answer, and the
- * box outlives it (dead boxes stay in memory until they are pruned, which waits for their calls). */
+/* What can be asked of a box. Every question to the keeper is a struct box_call: it remembers who wants the answer, and
+ * the box outlives it (dead boxes stay in memory until they are pruned, which waits for their calls). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -14,8 +14,8 @@
 #include "front/front.h"
 #include "front/keeper_link.h"
 
-struct call {
-    struct call  *next, **back;
+struct box_call {
+    struct box_call  *next, **back;
     struct box   *box;
     box_callback *done;
     void        (*usage)(struct box *, const struct frame_usage *, const struct err *, void *);
@@ -25,9 +25,9 @@ struct call {
     struct limits limits;
 };
 
-static struct call *call_new(struct box *b, box_callback *done, void *arg)
+static struct box_call *call_new(struct box *b, box_callback *done, void *arg)
 {
-    struct call *c = calloc(1, sizeof *c);
+    struct box_call *c = calloc(1, sizeof *c);
 
     if (!c)
         abort();
@@ -39,7 +39,7 @@ static struct call *call_new(struct box *b, box_callback *done, void *arg)
     return c;
 }
 
-static void call_free(struct call *c)
+static void call_free(struct box_call *c)
 {
     LIST_REMOVE(c);
     free(c);
@@ -47,7 +47,7 @@ static void call_free(struct call *c)
 
 void box_calls_cancel(struct front *front, void *arg)
 {
-    for (struct call *c = front->boxes.calls; c; c = c->next)
+    for (struct box_call *c = front->boxes.calls; c; c = c->next)
         if (c->arg == arg) {
             c->done = NULL;
             c->usage = NULL;
@@ -56,13 +56,15 @@ void box_calls_cancel(struct front *front, void *arg)
 
 void box_calls_free(struct front *front)
 {
-    while (front->boxes.calls)
-        call_free(front->boxes.calls);
+    for (struct box_call *c = front->boxes.calls, *next; c; c = next) {
+        next = c->next;
+        call_free(c);
+    }
 }
 
 bool box_has_calls(const struct box *b)
 {
-    for (const struct call *c = b->front->boxes.calls; c; c = c->next)
+    for (const struct box_call *c = b->front->boxes.calls; c; c = c->next)
         if (c->box == b)
             return true;
     return false;
@@ -101,7 +103,7 @@ static struct limits limits_to_come(const struct box *b)
 {
     struct limits most = b->settings.limits;
 
-    for (const struct call *c = b->front->boxes.calls; c; c = c->next)
+    for (const struct box_call *c = b->front->boxes.calls; c; c = c->next)
         if (c->box == b) {
             most.memory_bytes = c->limits.memory_bytes > most.memory_bytes ? c->limits.memory_bytes : most.memory_bytes;
             most.cpu_milli = c->limits.cpu_milli > most.cpu_milli ? c->limits.cpu_milli : most.cpu_milli;
@@ -215,7 +217,7 @@ static void create_plain(struct box *b)
 
 static void on_created(const struct event *event, int *fds, size_t n_fds, void *arg)
 {
-    struct call *c = arg;
+    struct box_call *c = arg;
     struct box *b = c->box;
     bool in_family = c->in_family;
     /* Of mounts that do not answer, the keeper waits once. */
@@ -280,6 +282,10 @@ void box_create_frame(const struct front *front, const struct box_settings *s, u
     frame_mount_add(ret, s->on_disk ? MOUNT_STORE : MOUNT_TMPFS, s->on_disk ? number : 0);
     for (uint32_t i = 0; i < s->n_mounts; i++)
         ret->mount[ret->n_mounts++] = s->mount[i];
+    for (size_t i = 0; i < json_array_size(s->devices) && i < KEEPER_DEVICES; i++) {
+        struct frame_mount *device = frame_mount_add(ret, MOUNT_DEVICE, 0);
+        snprintf(device->target, sizeof device->target, "%s", json_string_value(json_array_get(s->devices, i)));
+    }
 }
 
 void box_ask_keeper(struct box *b, const int *mount_fd)
@@ -291,7 +297,7 @@ void box_ask_keeper(struct box *b, const int *mount_fd)
     q.head.box = b->slot;
     q.owner_uid = b->owner_uid;
     q.owner_gid = b->owner_gid;
-    struct call *c = call_new(b, NULL, NULL);
+    struct box_call *c = call_new(b, NULL, NULL);
     c->in_family = b->family != 0;
     keeper_link_request(b->front->keeper, &q, sizeof q, mount_fd, s->n_mounts, on_created, c);
 }
@@ -437,7 +443,7 @@ int boxes_create(struct front *front, const char *owner, uid_t uid, gid_t gid, c
 
 static void on_done(const struct event *event, int *fds, size_t n_fds, void *arg)
 {
-    struct call *c = arg;
+    struct box_call *c = arg;
     struct box *b = c->box;
 
     (void)fds;
@@ -464,7 +470,7 @@ int box_pause(struct box *b, bool pause, box_callback *call, void *arg, struct e
     if (r < 0)
         return r;
     struct request_head q = head(b, pause ? REQUEST_FREEZE : REQUEST_THAW);
-    struct call *c = call_new(b, call, arg);
+    struct box_call *c = call_new(b, call, arg);
     c->phase = pause ? PHASE_PAUSED : PHASE_RUNNING;
     if (!pause)
         box_touch(b);
@@ -494,7 +500,7 @@ int box_update(struct box *b, const struct limits *limits, json_t *labels, const
         box_arm_timers(b);
     box_save(b);
     box_event(b, "updated", NULL);
-    struct call *c = call_new(b, call, arg);
+    struct box_call *c = call_new(b, call, arg);
     struct request_limits q = { .head = head(b, limits ? REQUEST_LIMITS : REQUEST_USAGE) };
     if (limits) {
         q.limits = c->limits = *limits;
@@ -513,7 +519,7 @@ int box_usage(struct box *b, void (*call)(struct box *, const struct frame_usage
     if (r < 0)
         return r;
     struct request_head q = head(b, REQUEST_USAGE);
-    struct call *c = call_new(b, NULL, arg);
+    struct box_call *c = call_new(b, NULL, arg);
     c->usage = call;
     keeper_link_request(b->front->keeper, &q, sizeof q, NULL, 0, on_done, c);
     return 0;

@@ -24,8 +24,8 @@ MUST_CHECK int box_insert(struct box *b, struct err *e);
 MUST_CHECK int box_insert_running(struct box *b, uint32_t slot, struct err *e);
 /* The JSON of its row; to be freed. */
 char       *box_row_text(const struct box *b);
-/* Saves the box (or, if there is one, its exec) together with the event, then tells the watchers. body is taken over.
- */
+/* Saves the box (or, if there is one, its exec) together with the event, then tells the watchers. body is
+ * taken over. */
 void        box_event_with(struct box *b, struct exec *x, const char *type, json_t *body);
 void        box_set_phase(struct box *b, enum phase phase, const char *reason, const char *message);
 void        box_end(struct box *b, enum phase phase, const char *reason, const char *message);

@@ -10,6 +10,7 @@
 
 #include "base/fd.h"
 #include "base/parse.h"
+#include "front/boxes/box_devices.h"
 #include "front/front.h"
 #include "front/identity/auth.h"
 #include "front/request/fields.h"
@@ -178,6 +179,13 @@ static int take_labels(const char *name, json_t *v, void *into, struct err *e)
     if (r == 0)
         c->settings.labels = json_incref(v);
     return r;
+}
+
+static int take_devices(const char *name, json_t *v, void *into, struct err *e)
+{
+    struct box_request *c = into;
+
+    return box_devices_take(c->front, name, v, &c->settings, e);
 }
 
 static int take_seconds(const char *name, json_t *v, uint32_t *ret, struct err *e)
@@ -396,6 +404,7 @@ int box_request_read(struct box_request *c, json_t *root, struct err *e)
         { "on_idle", take_on_idle }, { "hostname", take_hostname },
         { "user", take_user },       { "writable_root", take_writable_root },
         { "store", take_store },     { "template", take_template },
+        { "devices", take_devices },
     };
     const struct config *config = &c->front->config;
 
@@ -409,6 +418,8 @@ int box_request_read(struct box_request *c, json_t *root, struct err *e)
         r = box_request_check_limits(config, &c->settings.limits, e);
     if (r == 0)
         r = check_requests(config, &c->settings, e);
+    if (r == 0)
+        r = box_devices_env(c->front, &c->settings, e);
     /* What is written is kept in memory: a small box gets no more disk than memory unless it asks for it. */
     struct limits *l = &c->settings.limits;
     uint64_t memory = l->memory_bytes ? l->memory_bytes : config->defaults.memory_bytes;

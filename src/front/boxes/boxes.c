@@ -45,6 +45,7 @@ void box_settings_done(struct box_settings *s)
 {
     json_decref(s->env);
     json_decref(s->labels);
+    json_decref(s->devices);
     for (int i = 0; i < KEEPER_MOUNTS; i++) {
         free(s->mount_source[i]);
         fd_close(s->mount_fd[i]);

@@ -1,5 +1,5 @@
 /* Boxes as the API knows them. A box belongs to an identity, has a phase with a reason, an event log, limits and a life
- * time; its truth while it lives is in the keeper, and what must outlive the front is in the store. */
+ * time; its truth while it lives is in the keeper, and what must outlive the front is in the database. */
 #ifndef CARREL_FRONT_BOXES_BOXES_H
 #define CARREL_FRONT_BOXES_BOXES_H
 
@@ -13,7 +13,7 @@
 #include "proto/create.h"
 
 struct front;
-struct call;
+struct box_call;
 struct exec;
 struct kernel;
 
@@ -35,9 +35,9 @@ enum { BOX_NO_SLOT = UINT32_MAX };
 
 /* What a caller may ask for. Sizes 0: the configured default. */
 struct box_settings {
-    struct limits limits;
-    struct limits requests; /* memory and cpu that are guaranteed; at most the limits; counted against the host */
-    uint32_t            profile;        /* 0 strict, 1 standard, 2 system */
+    struct limits       limits;
+    struct limits       requests;       /* guaranteed: memory and cpus, at most the limits; counted against the host */
+    uint32_t            profile;        /* enum profile */
     uint32_t            root;           /* 0: host; else number of a configured root */
     uint32_t            template;       /* 0: none; else config_template(): its layers are there, and kernels of it */
     bool                writable_root;
@@ -48,6 +48,7 @@ struct box_settings {
     bool                pause_when_idle;    /* else it is deleted */
     json_t             *env;            /* owned: object of strings */
     json_t             *labels;         /* owned: object of strings */
+    json_t             *devices;        /* owned: list of names; NULL: none */
     uint32_t            n_mounts;
     struct frame_mount  mount[KEEPER_MOUNTS];
     char               *mount_source[KEEPER_MOUNTS];    /* owned; as the caller wrote it, for show */
@@ -125,7 +126,7 @@ struct boxes {
     uint64_t            slot_used[KEEPER_BOXES / 64];
     uint32_t            next_slot;      /* where the search for a free one begins */
     struct box_watcher *watchers;
-    struct call        *calls;          /* of the keeper, in flight (box_ops.c) */
+    struct box_call    *calls;          /* of the keeper, in flight (box_ops.c) */
     struct limits       requested;      /* sum over living boxes */
     uint32_t            n_templates;    /* that the keeper knows */
     struct walls_host   walls;          /* what the keeper's host can do */

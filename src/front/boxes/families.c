@@ -44,10 +44,10 @@ enum {
 };
 static const uint64_t zygote_memory_least = UINT64_C(1) << 30;
 
-enum state { NONE, ASKED, READY, ENDING, DOWN };
+enum family_phase { NONE, ASKED, READY, ENDING, DOWN };
 
-struct family {
-    enum state     state;
+struct front_family {
+    enum family_phase     state;
     struct front  *front;
     char          *owner;               /* owned */
     uint32_t       template, profile;
@@ -63,20 +63,20 @@ struct family {
 };
 
 static struct {                 /* of the one front of this process */
-    struct family     list[KEEPER_FAMILIES];
+    struct front_family     list[KEEPER_FAMILIES];
     struct loop_timer look;
     uint64_t          tokens;
     uint64_t          told;             /* bit per slot: there is one in the keeper that we do not know */
     uint64_t          told_token[KEEPER_FAMILIES];
 } all;
 
-static const char *template_name(const struct family *f)
+static const char *template_name(const struct front_family *f)
 {
     const struct config_template *t = config_template(&f->front->config, f->template);
     return t ? t->name : "";
 }
 
-static uint32_t number_of(const struct family *f)
+static uint32_t number_of(const struct front_family *f)
 {
     return (uint32_t)(f - all.list) + 1;
 }
@@ -84,7 +84,7 @@ static uint32_t number_of(const struct family *f)
 /* ---- what the zygote says ---- */
 
 /* One line: JSON of ours with an error and what to do, or anything. */
-static void log_line(struct family *f)
+static void log_line(struct front_family *f)
 {
     json_t *said = json_loads(f->line, 0, NULL);
     const char *error = json_string_value(json_object_get(said, "error")),
@@ -100,7 +100,7 @@ static void log_line(struct family *f)
     f->line_length = 0;
 }
 
-static void close_errors(struct family *f)
+static void close_errors(struct front_family *f)
 {
     if (f->errors.fd < 0)
         return;
@@ -112,7 +112,7 @@ static void close_errors(struct family *f)
 
 static void on_errors(struct loop_fd *w, uint32_t events)
 {
-    struct family *f = container_of(w, struct family, errors);
+    struct front_family *f = container_of(w, struct front_family, errors);
     char text[LINE_BYTES];
     ssize_t n = read(w->fd, text, sizeof text);
 
@@ -132,7 +132,7 @@ static void on_errors(struct loop_fd *w, uint32_t events)
 }
 
 /* A pipe whose other end is the zygote's. */
-static int open_errors(struct family *f, int *ret)
+static int open_errors(struct front_family *f, int *ret)
 {
     int pair[2];
 
@@ -152,20 +152,20 @@ static int open_errors(struct family *f, int *ret)
 
 /* ---- its life ---- */
 
-static bool is_of(const struct family *f, const char *owner, uint32_t template, uint32_t profile)
+static bool is_of(const struct front_family *f, const char *owner, uint32_t template, uint32_t profile)
 {
     return f->state != NONE && f->template == template && f->profile == profile && strcmp(f->owner, owner) == 0;
 }
 
-static void forget(struct family *f)
+static void forget(struct front_family *f)
 {
     if (f->front)
         close_errors(f);
     free(f->owner);
-    *f = (struct family){ .errors.fd = -1 };
+    *f = (struct front_family){ .errors.fd = -1 };
 }
 
-static void back_off(struct family *f, uint32_t at_least_ms)
+static void back_off(struct front_family *f, uint32_t at_least_ms)
 {
     f->backoff_ms = f->backoff_ms ? f->backoff_ms * 2 : BACKOFF_MS;
     if (f->backoff_ms < at_least_ms)
@@ -177,7 +177,7 @@ static void back_off(struct family *f, uint32_t at_least_ms)
 }
 
 /* Those that wait for it: number 0: as plain ones. */
-static void unhold(const struct family *f, uint32_t number)
+static void unhold(const struct front_family *f, uint32_t number)
 {
     for (struct box *b = f->front->boxes.first; b; b = b->next)
         if (b->is_held && is_of(f, b->owner, b->settings.template, b->settings.profile))
@@ -185,7 +185,7 @@ static void unhold(const struct family *f, uint32_t number)
 }
 
 /* Its boxes live on as plain ones; those that nobody has yet are given back. */
-static void went_down(struct family *f, const struct event *event)
+static void went_down(struct front_family *f, const struct event *event)
 {
     char text[256] = "", seconds[16];
 
@@ -211,7 +211,7 @@ static void went_down(struct family *f, const struct event *event)
 
 static void on_made(const struct event *event, int *fds, size_t n_fds, void *arg)
 {
-    struct family *f = arg;
+    struct front_family *f = arg;
 
     (void)fds;
     (void)n_fds;
@@ -243,7 +243,7 @@ static int pack_zygote(const struct front *front, uint32_t number, int *ret, str
     return command_pack(&(struct command_spec){ .argv = argv, .env = env }, ret, e);
 }
 
-static void ask(struct family *f)
+static void ask(struct front_family *f)
 {
     struct front *front = f->front;
     const struct config *c = &front->config;
@@ -289,14 +289,14 @@ static void ask_end(struct front *front, uint32_t slot)
     keeper_link_request(front->keeper, &q, sizeof q, NULL, 0, nothing, NULL);
 }
 
-static void end(struct family *f)
+static void end(struct front_family *f)
 {
     pool_drop_family(f->front, number_of(f));
     f->state = ENDING;
     ask_end(f->front, number_of(f) - 1);
 }
 
-static bool has_boxes(const struct family *f)
+static bool has_boxes(const struct front_family *f)
 {
     for (const struct box *b = f->front->boxes.first; b; b = b->next)
         if (b->family == number_of(f) && b->slot != BOX_NO_SLOT)
@@ -309,7 +309,7 @@ static void look(struct loop_timer *t)
     uint64_t now = loop_now_ms();
     struct front *front = NULL;
 
-    for (struct family *f = all.list; f < all.list + KEEPER_FAMILIES; f++) {
+    for (struct front_family *f = all.list; f < all.list + KEEPER_FAMILIES; f++) {
         if (f->state == NONE)
             continue;
         front = f->front;
@@ -331,11 +331,11 @@ static void look(struct loop_timer *t)
 }
 
 /* A free place; where there is none, the family that was used longest ago makes room for the next. */
-static struct family *find_place(void)
+static struct front_family *find_place(void)
 {
-    struct family *oldest = NULL;
+    struct front_family *oldest = NULL;
 
-    for (struct family *f = all.list; f < all.list + KEEPER_FAMILIES; f++) {
+    for (struct front_family *f = all.list; f < all.list + KEEPER_FAMILIES; f++) {
         if (f->state == NONE && !(all.told >> (f - all.list) & 1))
             return f;
         if (f->state == READY && !f->is_kept && (!oldest || f->used_ms < oldest->used_ms) && !has_boxes(f))
@@ -346,14 +346,14 @@ static struct family *find_place(void)
     return NULL;
 }
 
-static struct family *add(struct front *front, const char *owner, uint32_t template, uint32_t profile)
+static struct front_family *add(struct front *front, const char *owner, uint32_t template, uint32_t profile)
 {
-    struct family *f = find_place();
+    struct front_family *f = find_place();
     char *copy = f ? strdup(owner) : NULL;
 
     if (!copy)
         return NULL;
-    *f = (struct family){ .state = DOWN, .front = front, .owner = copy, .template = template, .profile = profile,
+    *f = (struct front_family){ .state = DOWN, .front = front, .owner = copy, .template = template, .profile = profile,
                           .used_ms = loop_now_ms(), .errors.fd = -1 };
     all.look.on_expire = look;
     if (!all.look.armed)
@@ -367,7 +367,7 @@ static void name_own(const struct front *front, char own[32])
 }
 
 /* Of the server's own user and the usual kind. */
-static bool is_usual(const struct family *f)
+static bool is_usual(const struct front_family *f)
 {
     const struct config_template *t = config_template(&f->front->config, f->template);
     struct box_settings usual;
@@ -398,12 +398,12 @@ static bool has_family(const struct front *front, const struct box_settings *s)
     const struct config_template *t = config_template(&front->config, s->template);
 
     return t && !t->no_zygote && !t->kernel[0] && front->config.guest[0] && s->template <= front->boxes.n_templates &&
-           !s->root && !s->writable_root && !s->on_disk;
+           !s->root && !s->writable_root && !s->on_disk && json_array_size(s->devices) == 0;
 }
 
 bool families_hold(struct front *front, const char *owner, const struct box_settings *s)
 {
-    for (struct family *f = all.list; has_family(front, s) && f < all.list + KEEPER_FAMILIES; f++)
+    for (struct front_family *f = all.list; has_family(front, s) && f < all.list + KEEPER_FAMILIES; f++)
         if (is_of(f, owner, s->template, s->profile))
             return f->state == ASKED && f->is_wanted;
     return false;
@@ -415,13 +415,13 @@ static uint32_t find_for(struct front *front, const char *owner, const struct bo
 
     if (!has_family(front, s))
         return 0;
-    for (struct family *f = all.list; f < all.list + KEEPER_FAMILIES; f++)
+    for (struct front_family *f = all.list; f < all.list + KEEPER_FAMILIES; f++)
         if (is_of(f, owner, s->template, s->profile)) {
             f->used_ms = loop_now_ms();
             f->is_wanted |= for_kernel;
             return f->state == READY ? number_of(f) : 0;
         }
-    struct family *f = t->zygote_late && !for_kernel ? NULL : add(front, owner, s->template, s->profile);
+    struct front_family *f = t->zygote_late && !for_kernel ? NULL : add(front, owner, s->template, s->profile);
     if (f) {
         f->is_kept = is_usual(f);
         f->is_wanted = for_kernel;
@@ -442,7 +442,7 @@ void families_want(const struct box *b)
 
 unsigned families_pool_size(const struct front *front, uint32_t family, struct box_settings *ret)
 {
-    const struct family *f = &all.list[family - 1];
+    const struct front_family *f = &all.list[family - 1];
     const struct config_template *t = f->state == READY ? config_template(&front->config, f->template) : NULL;
 
     if (!t)
@@ -454,7 +454,7 @@ unsigned families_pool_size(const struct front *front, uint32_t family, struct b
 
 void families_on_keeper_event(struct front *front, const struct event *event)
 {
-    struct family *f = event->box < KEEPER_FAMILIES ? &all.list[event->box] : NULL;
+    struct front_family *f = event->box < KEEPER_FAMILIES ? &all.list[event->box] : NULL;
 
     (void)front;
     if (!f)
@@ -484,10 +484,15 @@ static void adopt(struct front *front, uint32_t slot)
         return;
     }
     all.told &= ~(UINT64_C(1) << slot);
-    struct family *f = &all.list[slot];
-    *f = (struct family){ .state = READY, .front = front, .owner = strdup(b->owner), .template = b->settings.template,
-                          .profile = b->settings.profile, .token = all.told_token[slot], .used_ms = loop_now_ms(),
-                          .errors.fd = -1 };
+    struct front_family *f = &all.list[slot];
+    *f = (struct front_family){ .state = READY,
+                                .front = front,
+                                .owner = strdup(b->owner),
+                                .template = b->settings.template,
+                                .profile = b->settings.profile,
+                                .token = all.told_token[slot],
+                                .used_ms = loop_now_ms(),
+                                .errors.fd = -1 };
     if (!f->owner)
         abort();
 }
@@ -508,7 +513,7 @@ void families_on_synced(struct front *front)
         if (front->config.template[i - 1].pool)
             (void)families_for(front, own, &s);
     }
-    for (struct family *f = all.list; f < all.list + KEEPER_FAMILIES; f++)
+    for (struct front_family *f = all.list; f < all.list + KEEPER_FAMILIES; f++)
         f->is_kept = f->state != NONE && is_usual(f);
     if (!all.look.armed)
         loop_timer_set(front->loop, &all.look, LOOK_MS);
@@ -517,7 +522,7 @@ void families_on_synced(struct front *front)
 void families_on_lost(struct front *front)
 {
     loop_timer_cancel(front->loop, &all.look);
-    for (struct family *f = all.list; f < all.list + KEEPER_FAMILIES; f++)
+    for (struct front_family *f = all.list; f < all.list + KEEPER_FAMILIES; f++)
         if (f->state != NONE)
             forget(f);
     all.told = 0;

@@ -25,7 +25,7 @@ enum { KINDS = KEEPER_FAMILIES + 1 };
 /* The numbers of boxes are counted up from 1 and never come here; JSON has 63 bits. */
 #define TOKEN_MARK (UINT64_C(1) << 62)
 
-enum state { MAKING, READY, DYING };
+enum pool_phase { MAKING, READY, DYING };
 
 static struct {                 /* of the one front of this process */
     struct front     *front;
@@ -37,7 +37,7 @@ static struct {                 /* of the one front of this process */
     } kind[KINDS];
     unsigned          n;
     struct ready_box {
-        enum state state;
+        enum pool_phase state;
         uint32_t   slot, serial, kind;
         uint64_t   token;
     } box[POOL_MOST];
@@ -66,6 +66,7 @@ static bool fits(const struct front *front, const struct box_settings *s, uint32
            s->profile == wanted.profile && families_layers(front, s) == families_layers(front, &wanted) &&
            s->root == 0 && !s->writable_root &&
            !s->on_disk && s->uid == wanted.uid && s->gid == wanted.gid && s->n_mounts == 0 &&
+           json_array_size(s->devices) == 0 &&
            strcmp(s->hostname, wanted.hostname) == 0;
 }
 

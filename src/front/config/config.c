@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/parse.h"
+#include "devices/cdi.h"
 #include "front/config/config_private.h"
 #include "front/identity/auth_host.h"
 #include "proto/places.h"
@@ -47,9 +48,10 @@ static const struct config_key keys[] = {
     { "quota.memory", KIND_SIZE, AT(quota.memory_bytes), 1 * MIB, 0, "none" },
     { "quota.cpus", KIND_CPUS, AT(quota.cpu_milli), 0, 0, "none" },
     { "quota.buffers", KIND_SIZE, AT(quota.buffer_bytes), 1 * MIB, 0, "none" },
+    { "devices.allow", KIND_DEVICES, AT(device_kinds), 0, 0, NULL },
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
-static const char *const sections[] = { "defaults", "limits", "host", "pool", "quota", "templates" };
+static const char *const sections[] = { "defaults", "limits", "host", "pool", "quota", "devices", "templates" };
 enum { N_SECTIONS = sizeof sections / sizeof sections[0] };
 static const char roots_prefix[] = "roots.";
 
@@ -123,6 +125,7 @@ enum config_shape config_shape(const struct config *c, const char *name)
     switch (key->kind) {
     case KIND_ORIGINS:
     case KIND_NAMES:
+    case KIND_DEVICES:
         return CONFIG_LIST;
     case KIND_ROOTS:
         return CONFIG_MAP;
@@ -321,19 +324,38 @@ int config_check_name(const char *section, const char *name, struct err *e)
     return 0;
 }
 
-/* Names of variables, with commas between them. */
-static int add_name(const struct config_key *key, const char *value, char *to, struct err *e)
+static int add_word(const struct config_key *key, const char *value, char *to, struct err *e)
 {
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
     size_t n = strlen(to), length = strlen(value);
 
-    if (!length || (strcmp(value, "*") != 0 && strspn(value, letters) != length))
-        return err_set(e, EINVAL, STEP_USAGE, "%s: '%s' is not the name of a variable", key->name,
-                       parse_quote(value).text);
     if (n + length + 2 > key->size)
         return err_set(e, EINVAL, STEP_USAGE, "%s is too long; the most is %zu bytes", key->name, key->size - 1);
     snprintf(to + n, key->size - n, "%s%s", n ? "," : "", value);
     return 0;
+}
+
+/* A kind of device, or one of any vendor's. */
+static int add_kind(const struct config_key *key, const char *value, char *to, struct err *e)
+{
+    char as_kind[256];
+
+    snprintf(as_kind, sizeof as_kind, "%s%s", value[0] == '*' ? "any.vendor" : "", value[0] == '*' ? value + 1 : value);
+    if (strcmp(value, "*") != 0 && !cdi_kind_is_valid(as_kind, strlen(as_kind)))
+        return err_set(e, EINVAL, STEP_USAGE, "%s: '%s' is not a kind of device; use vendor.com/class, */class or *",
+                       key->name, parse_quote(value).text);
+    return add_word(key, value, to, e);
+}
+
+/* Names of variables, with commas between them. */
+static int add_name(const struct config_key *key, const char *value, char *to, struct err *e)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
+    size_t length = strlen(value);
+
+    if (!length || (strcmp(value, "*") != 0 && strspn(value, letters) != length))
+        return err_set(e, EINVAL, STEP_USAGE, "%s: '%s' is not the name of a variable", key->name,
+                       parse_quote(value).text);
+    return add_word(key, value, to, e);
 }
 
 /* A name that is there already gets the new path: a flag is stronger than the file. */
@@ -385,6 +407,8 @@ int config_set(struct config *c, const char *name, const char *value, struct err
         return add_origin(c, value, e);
     case KIND_NAMES:
         return add_name(key, value, to, e);
+    case KIND_DEVICES:
+        return add_kind(key, value, to, e);
     case KIND_BOOL:
         return set_bool(key, value, to, e);
     case KIND_LISTEN: /* "" means: no TCP */

@@ -27,7 +27,8 @@ struct config_template {
     char     imports[512];              /* comma list; those that are not installed are left out */
     char     startup[256];              /* directory of startup files; "" = none */
     char     layers[768];               /* further directories that boxes see read-only, with colons between them */
-    uint32_t pool; /* parked kernels that are kept ready; 0: none, they are forked when asked for */
+    /* Parked kernels that are kept ready; 0: none, they are forked when asked for. */
+    uint32_t pool;
     bool     no_zygote;                 /* every kernel is started anew */
     bool     zygote_late;               /* it is started with the first kernel, and not with the server or a box */
     char     kernel[512];               /* command of a stock kernel, words with spaces between them; "": our own */
@@ -57,6 +58,7 @@ struct config {
     char     origin[CONFIG_ORIGINS][256];   /* browsers may come from these pages */
     char     log_level[16];
     char     guest[256];                /* directory of what runs in boxes (guest/); "" = not found. Not a key */
+    char     device_kinds[512];         /* comma list: kinds of devices that boxes may have (devices/cdi.h); "": none */
     uint32_t n_templates;               /* at least one, "python" */
     struct config_template template[CONFIG_TEMPLATES];
     uint32_t n_sections;                /* that doors have brought; see config_section_values() */

@@ -17,7 +17,7 @@
 
 enum { FILE_MAX_BYTES = 256 * 1024, KEY_SIZE = 128 };
 
-struct reader {
+struct yaml_reader {
     const char     *path;
     struct config  *config;
     yaml_document_t document;
@@ -32,12 +32,12 @@ static const char *short_path(const char *path)
     return length > 80 ? path + length - 80 : path;
 }
 
-static int fail_at(struct reader *r, yaml_mark_t at, const char *what)
+static int fail_at(struct yaml_reader *r, yaml_mark_t at, const char *what)
 {
     return err_set(r->e, EINVAL, STEP_USAGE, "%s:%zu:%zu: %s", short_path(r->path), at.line + 1, at.column + 1, what);
 }
 
-static int PRINTF_LIKE(3, 4) fail(struct reader *r, const yaml_node_t *node, const char *format, ...)
+static int PRINTF_LIKE(3, 4) fail(struct yaml_reader *r, const yaml_node_t *node, const char *format, ...)
 {
     char what[sizeof r->e->what];
     va_list args;
@@ -53,9 +53,9 @@ static const char *kind_name(const yaml_node_t *node)
     return node->type == YAML_MAPPING_NODE ? "a mapping" : node->type == YAML_SEQUENCE_NODE ? "a list" : "a value";
 }
 
-/* A scalar's text. Nothing at all ("key:") and null are no text; a tag other than YAML's own would be ignored silently.
- */
-static int scalar_text(struct reader *r, const yaml_node_t *node, const char *key, const char **ret)
+/* A scalar's text. Nothing at all ("key:") and null are no text; a tag other than YAML's own would be
+ * ignored silently. */
+static int scalar_text(struct yaml_reader *r, const yaml_node_t *node, const char *key, const char **ret)
 {
     static const char *const nulls[] = { "", "~", "null", "Null", "NULL" };
     bool is_plain = node->type == YAML_SCALAR_NODE && node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
@@ -75,7 +75,7 @@ static int scalar_text(struct reader *r, const yaml_node_t *node, const char *ke
 }
 
 /* Sets one value and puts file, line and column before what config_set() says. */
-static int set_value(struct reader *r, const char *key, const yaml_node_t *node)
+static int set_value(struct yaml_reader *r, const char *key, const yaml_node_t *node)
 {
     const char *text = "";
     struct err inner = { 0 };
@@ -94,14 +94,14 @@ static int set_value(struct reader *r, const char *key, const yaml_node_t *node)
     return 0;
 }
 
-static yaml_node_t *node_of(struct reader *r, int index)
+static yaml_node_t *node_of(struct yaml_reader *r, int index)
 {
     return yaml_document_get_node(&r->document, index);
 }
 
-/* The name of a pair, with the section before it. Also refuses what stands twice: pairs before this one are searched.
- */
-static int pair_name(struct reader *r, const char *section, const yaml_node_t *map, const yaml_node_pair_t *pair,
+/* The name of a pair, with the section before it. Also refuses what stands twice: pairs before this one
+ * are searched. */
+static int pair_name(struct yaml_reader *r, const char *section, const yaml_node_t *map, const yaml_node_pair_t *pair,
                      char *ret)
 {
     const yaml_node_t *node = node_of(r, pair->key);
@@ -121,7 +121,7 @@ static int pair_name(struct reader *r, const char *section, const yaml_node_t *m
     return 0;
 }
 
-static int walk_list(struct reader *r, const char *key, const yaml_node_t *node)
+static int walk_list(struct yaml_reader *r, const char *key, const yaml_node_t *node)
 {
     if (node->type != YAML_SEQUENCE_NODE)
         return fail(r, node, "%s needs a list, not %s", key, kind_name(node));
@@ -133,9 +133,9 @@ static int walk_list(struct reader *r, const char *key, const yaml_node_t *node)
     return 0;
 }
 
-static int walk_map(struct reader *r, const char *section, const yaml_node_t *map);
+static int walk_map(struct yaml_reader *r, const char *section, const yaml_node_t *map);
 
-static int walk_pair(struct reader *r, const char *section, const yaml_node_t *map, const yaml_node_pair_t *pair)
+static int walk_pair(struct yaml_reader *r, const char *section, const yaml_node_t *map, const yaml_node_pair_t *pair)
 {
     char key[KEY_SIZE], hint[80];
     const yaml_node_t *value = node_of(r, pair->value);
@@ -162,7 +162,7 @@ static int walk_pair(struct reader *r, const char *section, const yaml_node_t *m
 }
 
 /* Does not go deeper than the keys do, so that an alias to its own parent cannot lead in a circle. */
-static int walk_map(struct reader *r, const char *section, const yaml_node_t *map)
+static int walk_map(struct yaml_reader *r, const char *section, const yaml_node_t *map)
 {
     if (map->type != YAML_MAPPING_NODE)
         return fail(r, map, "%s%sneeds keys with values, not %s", section[0] ? section : "the file", " ",
@@ -175,7 +175,7 @@ static int walk_map(struct reader *r, const char *section, const yaml_node_t *ma
     return 0;
 }
 
-static int fail_yaml(struct reader *r, const yaml_parser_t *parser)
+static int fail_yaml(struct yaml_reader *r, const yaml_parser_t *parser)
 {
     char what[160];
     bool is_known = parser->problem_mark.line || parser->problem_mark.column;
@@ -195,7 +195,7 @@ static bool is_nothing(const yaml_node_t *root)
 }
 
 /* One document is walked; a second one must not be there. */
-static int walk_document(struct reader *r, yaml_parser_t *parser)
+static int walk_document(struct yaml_reader *r, yaml_parser_t *parser)
 {
     yaml_document_t next;
     yaml_node_t *root;
@@ -237,7 +237,7 @@ static int check_owner(const char *path, const struct stat *st, struct err *e)
 static int load_text(struct config *c, const char *path, const char *text, size_t size, struct err *e)
 {
     struct config copy = *c;
-    struct reader reader = { .path = path, .config = &copy, .e = e };
+    struct yaml_reader reader = { .path = path, .config = &copy, .e = e };
     yaml_parser_t parser;
 
     if (!yaml_parser_initialize(&parser))

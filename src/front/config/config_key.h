@@ -21,6 +21,7 @@ enum config_kind {
     KIND_ORIGINS,
     KIND_ROOTS,
     KIND_NAMES,         /* char[]: names of variables with commas between them */
+    KIND_DEVICES,       /* char[]: kinds of devices, the same */
 };
 
 struct config_key {

@@ -1,5 +1,5 @@
-/* Shared by db.c (the database as a whole) and by db_box.c, db_token.c, db_service.c and db_tables.c (what is in it).
- */
+/* Shared by db.c (the database as a whole) and by db_box.c, db_token.c, db_service.c and db_tables.c (what is
+ * in it). */
 #ifndef CARREL_FRONT_DB_DB_PRIVATE_H
 #define CARREL_FRONT_DB_DB_PRIVATE_H
 

@@ -20,7 +20,7 @@ struct db_row {
     sqlite3_stmt *statement;
 };
 
-/* One statement with the schema's name and a number; *ret is what it says, if it says something. */
+/* One statement with the schema's name and a number; *ret (may be NULL) is what it says, if it says something. */
 static int ask(struct db *db, const char *text, const char *name, int number, int *ret, struct err *e)
 {
     sqlite3_stmt *q = NULL;
@@ -32,7 +32,7 @@ static int ask(struct db *db, const char *text, const char *name, int number, in
         r = sqlite3_bind_int(q, 2, number);
     if (r == SQLITE_OK)
         r = sqlite3_step(q);
-    if (r == SQLITE_ROW)
+    if (r == SQLITE_ROW && ret)
         *ret = sqlite3_column_int(q, 0);
     r = r == SQLITE_ROW || r == SQLITE_DONE ? 0 : db_fail(db, sqlite3_extended_errcode(db->sqlite), e);
     sqlite3_finalize(q);
@@ -108,14 +108,14 @@ int db_tables_change(struct db_tables *t, int statement, struct err *e, const ch
     return r;
 }
 
-struct row_listing {
+struct table_listing {
     int (*row)(const struct db_row *row, void *arg);
     void *arg;
 };
 
 static int give(sqlite3_stmt *q, void *arg)
 {
-    const struct row_listing *l = arg;
+    const struct table_listing *l = arg;
 
     return l->row(&(struct db_row){ q }, l->arg);
 }
@@ -123,7 +123,7 @@ static int give(sqlite3_stmt *q, void *arg)
 int db_tables_each(struct db_tables *t, int statement, int (*row)(const struct db_row *row, void *arg), void *arg,
                    struct err *e, const char *types, ...)
 {
-    struct row_listing l = { row, arg };
+    struct table_listing l = { row, arg };
     va_list args;
 
     va_start(args, types);

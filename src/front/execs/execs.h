@@ -67,8 +67,8 @@ struct exec {
     unsigned              slot;
     bool                  background, terminal, delete_box;
     bool                  is_kept;      /* the keeper has it: it goes on if this front dies */
-    struct loop_fd out, err,
-        in; /* fds owned: read ends, write end (or the terminal's master as out, with in a duplicate) */
+    /* Descriptors owned: read ends, write end (or the terminal's master as out, with in a duplicate). */
+    struct loop_fd        out, err, in;
     int                   log;          /* owned; -1: nothing was written yet, or the exec has ended */
     uint64_t              log_bytes;    /* complete frames only */
     uint64_t              log_at;       /* where the next byte goes */

@@ -31,7 +31,7 @@ enum {
     SOCKET_BYTES = 1 << 20
 };
 
-enum state { BUSY, IDLE, ENDING };
+enum files_phase { BUSY, IDLE, ENDING };
 
 struct box_files {
     struct box_files      *next;
@@ -41,7 +41,7 @@ struct box_files {
     uint32_t            box_slot;
     int64_t             box_ready_ms;   /* a box that is stopped and started again may get the same slot */
     unsigned            slot;
-    enum state          state;
+    enum files_phase    state;
     int                 fd;             /* owned; -1 when ENDING */
     int                 theirs;         /* owned; the helper's end until it has started */
     unsigned            tries;

@@ -229,8 +229,8 @@ static int forbid(const char *why, const char **ret_why)
     return 403;
 }
 
-/* A request that a foreign page made without Origin: an image, a script, a form. Following a link to us is no attack.
- */
+/* A request that a foreign page made without Origin: an image, a script, a form. Following a link to us is
+ * no attack. */
 static bool is_foreign_fetch(const struct auth_source *s)
 {
     if (!s->site.data || http_text_is(s->site, "same-origin") || http_text_is(s->site, "none"))

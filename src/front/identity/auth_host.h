@@ -55,7 +55,8 @@ bool auth_origin_allowed(const struct auth_rules *rules, const struct origin *o,
 
 /* What a request says about where it comes from; an absent field has no data. */
 struct auth_source {
-    bool is_unix; /* no browser can name a unix socket, so Host is not looked at unless Origin is there */
+    /* No browser can name a unix socket, so Host is not looked at unless Origin is there. */
+    bool             is_unix;
     bool             is_get;        /* GET or HEAD */
     bool             many_origins;
     struct http_text host, origin;

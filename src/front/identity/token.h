@@ -20,8 +20,8 @@ bool           token_is_sound(struct http_text text);
 /* 0 or -EIO if libcrypto fails. */
 MUST_CHECK int token_hash(struct http_text secret, unsigned char ret[32]);
 
-/* What an Authorization field says: the token of "Bearer T" or "token T". 0, or -EBADMSG for any other scheme or shape.
- */
+/* What an Authorization field says: the token of "Bearer T" or "token T". 0, or -EBADMSG for any other scheme
+ * or shape. */
 MUST_CHECK int token_from_field(struct http_text value, struct http_text *ret);
 /* The value of token= in a query, decoded to storage. 0, -ENOENT, or -EBADMSG if it is there but cannot be a token, or
  * twice. */

@@ -65,8 +65,8 @@ struct iovec kernel_message_buffer(const struct kernel_message *m, unsigned i);
 struct kernel_client {
     struct kernel_client *next, **back;
     struct kernel        *kernel;               /* NULL: not attached (any more) */
-    /* True: it cannot take more for now (the message was taken); the kernel's link is not read until kernel_resume().
-     */
+    /* True: it cannot take more for now (the message was taken); the kernel's link is not read
+     * until kernel_resume(). */
     bool (*on_message)(struct kernel_client *c, struct kernel_message *m);
     void (*on_state)(struct kernel_client *c);  /* starting, idle, busy, restarting, dead */
     bool  paused;

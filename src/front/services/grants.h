@@ -41,8 +41,8 @@ struct grant_options {
     uint64_t    max_calls;
 };
 
-/* Makes it; of a token the secret is in ret_secret (TOKEN_SECRET_SIZE), else "". A box's inlet is the caller's to open.
- */
+/* Makes it; of a token the secret is in ret_secret (TOKEN_SECRET_SIZE), else "". A box's inlet is the caller's
+ * to open. */
 MUST_CHECK int grant_create(struct service *s, const struct grant_options *o, char *ret_secret, struct grant **ret,
                             struct err *e);
 /* owner NULL: anybody's. */

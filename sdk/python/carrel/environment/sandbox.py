@@ -56,19 +56,28 @@ class Sandbox:
         if self._box is not None:
             return self
         self.name = name
-        settle_gpu(self.config)
         self._secrets = find_secrets(self.config.secrets)
         try:
+            gpus = self._gpus()
             packages = provide_packages(self._packages())
             self._models = provide_models(self.config.models, {**environment(), **self._secrets})
-            self._server = scoped_server(kernels=self._mode is not None)
-            self._carrel = connect(self._server)
-            self._box = self._carrel.create(**self._box_options(packages))
+            carrel = self._connect()
+            self._box = carrel.create(**self._box_options(packages), devices=gpus)
             self._started()
         except BaseException:
             self._end()
             raise
         return self
+
+    def _connect(self) -> Carrel:
+        if self._carrel is None:
+            self._server = scoped_server(kernels=self._mode is not None)
+            self._carrel = connect(self._server)
+        return self._carrel
+
+    def _gpus(self) -> List[str]:
+        """Asked before anything is downloaded for a sandbox that cannot be."""
+        return settle_gpu(self.config, self._connect().info()["devices"]) if self.config.gpu is not None else []
 
     def _packages(self) -> List[str]:
         wanted = list(self.config.python_packages)

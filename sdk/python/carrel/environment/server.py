@@ -15,8 +15,8 @@ def host_memory() -> int:
 
 
 def _settings() -> tuple[str, ...]:
-    """A box may have what the machine has: a model does not fit into what is meant for strangers' code."""
-    return (f"limits.memory={host_memory()}",)
+    """A box may have what the machine has, memory and GPUs: a model does not fit into what is meant for strangers' code."""
+    return (f"limits.memory={host_memory()}", "devices.allow=*/gpu")
 
 
 def scoped_server(kernels: bool = False) -> PrivateServer:

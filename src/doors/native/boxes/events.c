@@ -15,7 +15,7 @@
 enum { PAGE_DEFAULT = 100, PAGE_MAX = 1000, BATCH = 64, PAGE_BYTES_MAX = 16 << 20 };
 #define NOT_YET UINT64_MAX
 
-struct watch {
+struct event_watch {
     struct ask         *ask;
     struct box_watcher  watcher;
     struct loop_task    task;
@@ -34,7 +34,7 @@ static json_t *event_json(const char *box, uint64_t number, int64_t time_ms, con
                      "body", body);
 }
 
-static bool may_see(const struct watch *w, const struct box *b)
+static bool may_see(const struct event_watch *w, const struct box *b)
 {
     return b && (w->box ? b->number == w->box : w->all || strcmp(b->owner, w->ask->who.name) == 0);
 }
@@ -42,12 +42,12 @@ static bool may_see(const struct watch *w, const struct box *b)
 /* ---- a page ---- */
 
 struct page {
-    struct watch *watch;
+    struct event_watch *watch;
     struct buf   *out;
     unsigned      n;
 };
 
-static char *event_text(struct watch *w, const struct db_event *event)
+static char *event_text(struct event_watch *w, const struct db_event *event)
 {
     const struct box *b = boxes_by_number(w->ask->front, event->box);
 
@@ -81,7 +81,7 @@ static int add_to_page(const struct db_event *event, void *arg)
 
 static void reply_page(struct ask *a, uint64_t after, uint64_t limit)
 {
-    struct watch w = { .ask = a, .box = a->box->number, .last = after };
+    struct event_watch w = { .ask = a, .box = a->box->number, .last = after };
     struct buf out;
     struct page page = { .watch = &w, .out = &out };
     struct err e;
@@ -117,7 +117,7 @@ static int replay_one(const struct db_event *event, void *arg)
 }
 
 /* Reads on from the log, a batch at a time, as long as there is room. */
-static void replay(struct watch *w)
+static void replay(struct event_watch *w)
 {
     struct page page = { .watch = w };
     struct err e;
@@ -132,7 +132,7 @@ static void replay(struct watch *w)
 
 static void on_task(struct loop_task *t)
 {
-    replay(container_of(t, struct watch, task));
+    replay(container_of(t, struct event_watch, task));
 }
 
 static void on_writable(struct http_request *r)
@@ -143,7 +143,7 @@ static void on_writable(struct http_request *r)
 static void on_event(struct box_watcher *watcher, const struct box *box, uint64_t number, const char *type,
                      json_t *body)
 {
-    struct watch *w = container_of(watcher, struct watch, watcher);
+    struct event_watch *w = container_of(watcher, struct event_watch, watcher);
 
     (void)type;
     (void)body;
@@ -156,7 +156,7 @@ static void on_event(struct box_watcher *watcher, const struct box *box, uint64_
 
 static void on_end(struct ask *a, enum http_end how)
 {
-    struct watch *w = a->work;
+    struct event_watch *w = a->work;
 
     (void)how;
     boxes_unwatch(&w->watcher);
@@ -184,7 +184,7 @@ static bool find_start(struct ask *a, uint64_t *ret)
 
 static void stream(struct ask *a, bool all)
 {
-    struct watch *w = arena_alloc(&a->r->arena, sizeof *w);
+    struct event_watch *w = arena_alloc(&a->r->arena, sizeof *w);
     uint64_t after;
 
     if (!find_start(a, &after))
@@ -193,7 +193,7 @@ static void stream(struct ask *a, bool all)
         http_request_abort(a->r);
         return;
     }
-    *w = (struct watch){ .ask = a,
+    *w = (struct event_watch){ .ask = a,
                          .box = a->box ? a->box->number : 0,
                          .last = after,
                          .all = all,

@@ -1,6 +1,6 @@
 /* Ports of a box: HTTP and WebSockets through the proxy, and any bytes at all through a tunnel. The connection is made
- * first, so that a failure is told as every other error is. What identifies the caller to us is not handed to the box.
- */
+ * first, so that a failure is told as every other error is. What identifies the caller to us is not handed to
+ * the box. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "front/ports/box_port.h"
 #include "http/proxy.h"
 
-struct port {
+struct port_request {
     struct box_port at;
     struct ask     *ask;
     int             fd;     /* owned until the proxy takes it */
@@ -54,7 +54,7 @@ static void refuse(struct ask *a, uint32_t port, const struct err *e)
 
 static void port_on_end(struct ask *a, enum http_end how)
 {
-    struct port *p = a->work;
+    struct port_request *p = a->work;
 
     (void)how;
     box_port_close(&p->at);
@@ -62,7 +62,7 @@ static void port_on_end(struct ask *a, enum http_end how)
 
 static void give(struct http_proxy *proxy, void *owner)
 {
-    struct port *p = owner;
+    struct port_request *p = owner;
     http_proxy_connected(proxy, TAKE_FD(p->fd));
 }
 
@@ -125,7 +125,7 @@ static void proxy(struct box_port *at, int fd)
     /* A box has a path here, not the origin: it does not speak for all that a browser gets from us. */
     static const char *const of_the_origin[] = { "Service-Worker-Allowed", "Clear-Site-Data",
                                                  "Strict-Transport-Security", "Alt-Svc", "NEL", "Report-To", NULL };
-    struct port *p = container_of(at, struct port, at);
+    struct port_request *p = container_of(at, struct port_request, at);
     struct ask *a = p->ask;
     struct http_text rest = a->match->raw_rest;
     bool good;
@@ -152,12 +152,12 @@ static void proxy(struct box_port *at, int fd)
 
 static void port_failed(struct box_port *at, const struct err *e)
 {
-    refuse(container_of(at, struct port, at)->ask, at->port, e);
+    refuse(container_of(at, struct port_request, at)->ask, at->port, e);
 }
 
 void ask_port(struct ask *a)
 {
-    struct port *p = arena_alloc(&a->r->arena, sizeof *p);
+    struct port_request *p = arena_alloc(&a->r->arena, sizeof *p);
     struct err e = { 0 };
     uint16_t port;
 
@@ -167,7 +167,7 @@ void ask_port(struct ask *a)
     }
     if (!read_port(a, &port))
         return;
-    *p = (struct port){ .ask = a, .fd = -1 };
+    *p = (struct port_request){ .ask = a, .fd = -1 };
     a->work = p;
     a->on_end = port_on_end;
     if (box_port_open(&p->at, a->box, port, proxy, port_failed, &e) < 0)

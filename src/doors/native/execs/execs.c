@@ -14,7 +14,7 @@ enum { LIST_BYTES_MAX = 64 << 20, STDIN_PIECE = SHARE_SMALL_BYTES /* what is lef
 
 /* ---- start ---- */
 
-struct run {
+struct exec_wait {
     struct ask          *ask;
     struct exec         *exec;
     struct exec_follower follower;
@@ -22,7 +22,7 @@ struct run {
 
 static void run_on_end(struct ask *a, enum http_end how)
 {
-    struct run *run = a->work;
+    struct exec_wait *run = a->work;
     struct err ignored;
 
     (void)how;
@@ -33,7 +33,7 @@ static void run_on_end(struct ask *a, enum http_end how)
 
 static void run_on_change(struct exec_follower *f)
 {
-    struct run *run = container_of(f, struct run, follower);
+    struct exec_wait *run = container_of(f, struct exec_wait, follower);
 
     if (run->exec->state != EXEC_ENDED)
         return;
@@ -45,7 +45,7 @@ static void run_on_change(struct exec_follower *f)
 /* A command in the background is promised when the keeper has it; before that it would be lost with this front. */
 static void promise_on_change(struct exec_follower *f)
 {
-    struct run *run = container_of(f, struct run, follower);
+    struct exec_wait *run = container_of(f, struct exec_wait, follower);
 
     if (run->exec->state == EXEC_STARTING && !run->exec->is_kept)
         return;
@@ -57,12 +57,12 @@ static void promise_on_change(struct exec_follower *f)
 static void promise_on_end(struct ask *a, enum http_end how)
 {
     (void)how;
-    exec_unfollow(&((struct run *)a->work)->follower);
+    exec_unfollow(&((struct exec_wait *)a->work)->follower);
 }
 
 static void run_and_answer(struct ask *a, struct exec *x, bool background)
 {
-    struct run *run = arena_alloc(&a->r->arena, sizeof *run);
+    struct exec_wait *run = arena_alloc(&a->r->arena, sizeof *run);
     struct err ignored;
 
     if (!run) {
@@ -70,7 +70,7 @@ static void run_and_answer(struct ask *a, struct exec *x, bool background)
         http_request_abort(a->r);
         return;
     }
-    *run = (struct run){
+    *run = (struct exec_wait){
         .ask = a, .exec = x, .follower.on_change = background ? promise_on_change : run_on_change
     };
     a->work = run;

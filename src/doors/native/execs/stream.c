@@ -18,7 +18,7 @@ enum { PIECE_MAX = 1 << 20, TURN_BYTES = 1 << 20, RESULT_MAX = 16 << 20, TEXT_MA
 
 static char piece[PIECE_MAX];       /* of the frame that is being handed on; used by nobody across calls */
 
-struct stream {
+struct output_stream {
     struct ask          *ask;
     struct exec         *exec;
     struct exec_follower follower;
@@ -86,7 +86,7 @@ char *stream_exit_text(const struct exec *x)
     return text;
 }
 
-static void finish(struct stream *s)
+static void finish(struct output_stream *s)
 {
     s->over = true;
     exec_unfollow(&s->follower);
@@ -101,7 +101,7 @@ static void finish(struct stream *s)
 }
 
 /* Sends what can be sent without waiting. */
-static void pump(struct stream *s)
+static void pump(struct output_stream *s)
 {
     size_t turn = 0;
 
@@ -135,12 +135,12 @@ static void pump(struct stream *s)
 
 static void on_change(struct exec_follower *f)
 {
-    pump(container_of(f, struct stream, follower));
+    pump(container_of(f, struct output_stream, follower));
 }
 
 static void on_task(struct loop_task *t)
 {
-    pump(container_of(t, struct stream, task));
+    pump(container_of(t, struct output_stream, task));
 }
 
 static void on_writable(struct http_request *r)
@@ -150,7 +150,7 @@ static void on_writable(struct http_request *r)
 
 static void on_end(struct ask *a, enum http_end how)
 {
-    struct stream *s = a->work;
+    struct output_stream *s = a->work;
     struct err ignored;
 
     (void)how;
@@ -163,7 +163,7 @@ static void on_end(struct ask *a, enum http_end how)
 
 void stream_output(struct ask *a, struct exec *x, uint64_t offset, unsigned flags)
 {
-    struct stream *s = arena_alloc(&a->r->arena, sizeof *s);
+    struct output_stream *s = arena_alloc(&a->r->arena, sizeof *s);
     char line[96];
 
     if (!s || http_reply_header(a->r, "Content-Type", "application/x-ndjson") < 0
@@ -171,7 +171,7 @@ void stream_output(struct ask *a, struct exec *x, uint64_t offset, unsigned flag
         http_request_abort(a->r);
         return;
     }
-    *s = (struct stream){
+    *s = (struct output_stream){
         .ask = a, .exec = x, .at = offset, .flags = flags, .follower.on_change = on_change, .task.on_run = on_task
     };
     a->work = s;

@@ -278,7 +278,7 @@ void ask_file_put(struct ask *a)
 
 /* ---- change ---- */
 
-struct action {
+struct file_action {
     const char *action, *to;
     uint32_t    mode;
     bool        parents, overwrite, has_mode;
@@ -286,12 +286,12 @@ struct action {
 
 static int take_action(const char *name, json_t *v, void *into, struct err *e)
 {
-    return body_text(name, v, 16, &((struct action *)into)->action, e);
+    return body_text(name, v, 16, &((struct file_action *)into)->action, e);
 }
 
 static int take_to(const char *name, json_t *v, void *into, struct err *e)
 {
-    struct action *x = into;
+    struct file_action *x = into;
     int r = body_text(name, v, FILES_PATH_MAX, &x->to, e);
 
     return r == 0 && x->to[0] != '/' ? err_set(e, EINVAL, STEP_USAGE, "%s must be an absolute path", name) : r;
@@ -299,21 +299,21 @@ static int take_to(const char *name, json_t *v, void *into, struct err *e)
 
 static int take_mode(const char *name, json_t *v, void *into, struct err *e)
 {
-    ((struct action *)into)->has_mode = true;
-    return body_mode(name, v, &((struct action *)into)->mode, e);
+    ((struct file_action *)into)->has_mode = true;
+    return body_mode(name, v, &((struct file_action *)into)->mode, e);
 }
 
 static int take_parents(const char *name, json_t *v, void *into, struct err *e)
 {
-    return body_bool(name, v, &((struct action *)into)->parents, e);
+    return body_bool(name, v, &((struct file_action *)into)->parents, e);
 }
 
 static int take_overwrite(const char *name, json_t *v, void *into, struct err *e)
 {
-    return body_bool(name, v, &((struct action *)into)->overwrite, e);
+    return body_bool(name, v, &((struct file_action *)into)->overwrite, e);
 }
 
-static int read_action(json_t *root, struct action *x, struct files_request *q, struct err *e)
+static int read_action(json_t *root, struct file_action *x, struct files_request *q, struct err *e)
 {
     static const struct body_field fields[] = {
         { "action", take_action },       { "to", take_to }, { "mode", take_mode }, { "parents", take_parents },
@@ -351,7 +351,7 @@ static void changed(struct transfer *t, const struct files_done *done)
 
 static void post(struct ask *a, json_t *root)
 {
-    struct action x = { .mode = 0755 };
+    struct file_action x = { .mode = 0755 };
     struct files_request q = { 0 };
     struct err e = { 0 };
     const char *path = path_of(a);

@@ -12,7 +12,7 @@
 
 enum { LINE_MOST = KERNEL_MESSAGE_MOST + 4096, PENDING_MOST = 256 << 20 };
 
-struct running {
+struct api_run {
     struct ask        *ask;
     struct kernel_run *run;         /* NULL: not yet, or over */
     struct run_body    body;
@@ -25,7 +25,7 @@ struct running {
     struct run_answer  answer;
 };
 
-static void done(struct running *w)
+static void done(struct api_run *w)
 {
     struct box *box = w->own_box ? boxes_by_number(w->ask->front, w->own_box) : NULL;
     struct err ignored;
@@ -43,7 +43,7 @@ static void done(struct running *w)
 
 static void on_end(struct ask *a, enum http_end how)
 {
-    struct running *w = a->work;
+    struct api_run *w = a->work;
 
     (void)how;
     boxes_cancel(a->front, a);
@@ -56,7 +56,7 @@ static void on_end(struct ask *a, enum http_end how)
 /* ---- lines ---- */
 
 /* What is kept has this size now; false: it may not. */
-static bool charge(struct running *w, size_t bytes)
+static bool charge(struct api_run *w, size_t bytes)
 {
     if (!share_move_bytes(&w->ask->r->share, w->charged, bytes))
         return false;
@@ -65,7 +65,7 @@ static bool charge(struct running *w, size_t bytes)
 }
 
 /* True: the client takes no more for now. */
-static bool put(struct running *w, const char *data, size_t size)
+static bool put(struct api_run *w, const char *data, size_t size)
 {
     if (w->pending.length == 0 && http_reply_write(w->ask->r, data, size) == 0)
         return http_reply_room(w->ask->r) == 0;
@@ -77,7 +77,7 @@ static bool put(struct running *w, const char *data, size_t size)
 
 static void on_writable(struct http_request *r)
 {
-    struct running *w = ((struct ask *)r->owner)->work;
+    struct api_run *w = ((struct ask *)r->owner)->work;
 
     if (w->pending.length > 0) {
         if (http_reply_write(r, w->pending.data, w->pending.length) < 0)
@@ -96,7 +96,7 @@ static void on_writable(struct http_request *r)
 
 static bool on_message(struct kernel_run *run, struct kernel_message *m)
 {
-    struct running *w = run->options.owner;
+    struct api_run *w = run->options.owner;
     struct buf line;
     bool full = false;
 
@@ -124,7 +124,7 @@ static bool on_message(struct kernel_run *run, struct kernel_message *m)
 
 static void on_over(struct kernel_run *run)
 {
-    struct running *w = run->options.owner;
+    struct api_run *w = run->options.owner;
     struct ask *a = w->ask;
     struct jsonout j;
     struct buf line;
@@ -161,7 +161,7 @@ static void on_over(struct kernel_run *run)
 
 /* ---- beginning ---- */
 
-static int start_run(struct running *w, struct box *box, struct err *e)
+static int start_run(struct api_run *w, struct box *box, struct err *e)
 {
     const char *name = w->body.kernel.name ? w->body.kernel.name : "default";
     struct kernel *k = kernel_in_box(box, name);
@@ -180,7 +180,7 @@ static int start_run(struct running *w, struct box *box, struct err *e)
     return r;
 }
 
-static bool start_stream(struct running *w, const struct box *box)
+static bool start_stream(struct api_run *w, const struct box *box)
 {
     struct ask *a = w->ask;
 
@@ -196,14 +196,14 @@ static bool start_stream(struct running *w, const struct box *box)
 }
 
 /* A failure before anything was answered. */
-static void refuse(struct running *w, const struct err *e)
+static void refuse(struct api_run *w, const struct err *e)
 {
     w->ask->on_end = NULL;
     reply_err(w->ask, e);
     done(w);
 }
 
-static void go(struct running *w, struct box *box)
+static void go(struct api_run *w, struct box *box)
 {
     struct err e = { 0 };
 
@@ -217,10 +217,10 @@ static void go(struct running *w, struct box *box)
         (void)charge(w, 0);     /* nothing has come of the run yet */
 }
 
-static struct running *prepare(struct ask *a)
+static struct api_run *prepare(struct ask *a)
 {
     static const char *const known[] = { "stream", NULL };
-    struct running *w = arena_alloc(&a->r->arena, sizeof *w);
+    struct api_run *w = arena_alloc(&a->r->arena, sizeof *w);
     bool stream = ask_accepts(a, "application/x-ndjson");
 
     if (!query_only(a, known) || !query_bool(a, "stream", &stream))
@@ -229,7 +229,7 @@ static struct running *prepare(struct ask *a)
         http_request_abort(a->r);
         return NULL;
     }
-    *w = (struct running){ .ask = a, .stream = stream, .body.ask = a };
+    *w = (struct api_run){ .ask = a, .stream = stream, .body.ask = a };
     buf_init(&w->pending, PENDING_MOST);
     run_answer_init(&w->answer);
     a->work = w;
@@ -239,7 +239,7 @@ static struct running *prepare(struct ask *a)
 
 static void run_in_box(struct ask *a, json_t *root)
 {
-    struct running *w = prepare(a);
+    struct api_run *w = prepare(a);
     struct err e = { 0 };
 
     if (!w)
@@ -258,7 +258,7 @@ void ask_run_box(struct ask *a)
 static void on_made(struct box *box, const struct err *e, void *arg)
 {
     struct ask *a = arg;
-    struct running *w = a->work;
+    struct api_run *w = a->work;
 
     if (e)
         refuse(w, e);
@@ -268,7 +268,7 @@ static void on_made(struct box *box, const struct err *e, void *arg)
 
 static void run_alone(struct ask *a, json_t *root)
 {
-    struct running *w = prepare(a);
+    struct api_run *w = prepare(a);
     struct box_request c = { .front = a->front, .who = &a->who, .r = a->r };
     struct box *box = NULL;
     json_t *rest = NULL;

@@ -11,7 +11,7 @@
 
 enum { CALL_BODY_MOST = 48 << 20, ANSWER_MOST = (64 << 20) + 4096 };
 
-struct calling {
+struct api_call {
     struct lines         lines;         /* first: lines.c */
     struct ask          *ask;
     struct service_call *call;          /* NULL: over */
@@ -110,7 +110,7 @@ static int refusal(const struct service_call *c, const char **ret_code, char *te
     return c->outcome == CALL_TIMEOUT ? 504 : c->outcome == CALL_DIED ? 502 : 409;
 }
 
-static void end_stream(struct calling *w, const struct service_call *c)
+static void end_stream(struct api_call *w, const struct service_call *c)
 {
     struct buf line;
 
@@ -140,7 +140,7 @@ static void end_stream(struct calling *w, const struct service_call *c)
 
 static void on_over(struct service_call *c)
 {
-    struct calling *w = c->options.owner;
+    struct api_call *w = c->options.owner;
     struct ask *a = w->ask;
     struct buf out;
 
@@ -166,14 +166,14 @@ static void on_over(struct service_call *c)
 
 static void on_print(struct service_call *c, const char *stream, struct jsonslice text)
 {
-    struct calling *w = c->options.owner;
+    struct api_call *w = c->options.owner;
 
     lines_print(&w->lines, stream, text);
 }
 
 static void on_end(struct ask *a, enum http_end how)
 {
-    struct calling *w = a->work;
+    struct api_call *w = a->work;
 
     (void)how;
     if (w->call)
@@ -184,14 +184,14 @@ static void on_end(struct ask *a, enum http_end how)
 
 void call_begin(struct ask *a, struct service *s, struct call_options *o)
 {
-    struct calling *w = arena_alloc(&a->r->arena, sizeof *w);
+    struct api_call *w = arena_alloc(&a->r->arena, sizeof *w);
     struct err e = { 0 };
 
     if (!w) {
         http_request_abort(a->r);
         return;
     }
-    *w = (struct calling){ .ask = a, .stream = ask_accepts(a, "application/x-ndjson") };
+    *w = (struct api_call){ .ask = a, .stream = ask_accepts(a, "application/x-ndjson") };
     a->work = w;
     o->owner = w;
     o->on_end = on_over;

@@ -4,7 +4,7 @@
  * the first signal is handed on and the second one ends it all, also
  * while nobody reads our output, or the server does not answer. */
 #define _GNU_SOURCE
-#include "client/session.h"
+#include "client/remote.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -37,7 +37,7 @@ static bool window_size(int *ret_rows, int *ret_columns)
     return true;
 }
 
-static void make_raw(struct session *s)
+static void make_raw(struct remote_command *s)
 {
     struct termios raw;
 
@@ -48,7 +48,7 @@ static void make_raw(struct session *s)
     s->raw = tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) == 0;
 }
 
-static void make_cooked(struct session *s)
+static void make_cooked(struct remote_command *s)
 {
     if (s->raw)
         (void)tcsetattr(STDIN_FILENO, TCSANOW, &s->saved);
@@ -56,7 +56,7 @@ static void make_cooked(struct session *s)
 }
 
 /* A small request about the command. The HTTP status; < 0: nobody answered in time, or before the next signal. */
-static int ask(struct session *s, const char *method, const char *what, json_t *body, json_t **ret)
+static int ask(struct remote_command *s, const char *method, const char *what, json_t *body, json_t **ret)
 {
     char rest[80];
     struct err ignored;
@@ -68,7 +68,7 @@ static int ask(struct session *s, const char *method, const char *what, json_t *
     return status;
 }
 
-static int order(struct session *s, const char *method, const char *what, json_t *body)
+static int order(struct remote_command *s, const char *method, const char *what, json_t *body)
 {
     json_t *answer = NULL;
     int status = ask(s, method, what, body, &answer);
@@ -77,7 +77,7 @@ static int order(struct session *s, const char *method, const char *what, json_t
     return status;
 }
 
-static void resize(struct session *s)
+static void resize(struct remote_command *s)
 {
     int rows, columns;
 
@@ -87,14 +87,14 @@ static void resize(struct session *s)
 
 /* ---- input ---- */
 
-static void input_close(struct session *s)
+static void input_close(struct remote_command *s)
 {
     if (s->input->fd >= 0)
         exchange_close(s->input);
     s->input_over = true;
 }
 
-static void input_open(struct session *s)
+static void input_open(struct remote_command *s)
 {
     char rest[80];
     struct err ignored;
@@ -108,7 +108,7 @@ static void input_open(struct session *s)
 }
 
 /* Frames what is in the middle of piece as a chunk; nothing is the end of the body. */
-static void frame_piece(struct session *s, size_t size)
+static void frame_piece(struct remote_command *s, size_t size)
 {
     char head[16];
     int n = snprintf(head, sizeof head, "%zx\r\n", size);
@@ -119,7 +119,7 @@ static void frame_piece(struct session *s, size_t size)
     s->piece_size = 16 + size + 2;
 }
 
-static void read_stdin(struct session *s)
+static void read_stdin(struct remote_command *s)
 {
     ssize_t n = read(STDIN_FILENO, s->piece + 16, SESSION_PIECE);
 
@@ -137,7 +137,7 @@ static void read_stdin(struct session *s)
     frame_piece(s, (size_t)n);
 }
 
-static void push_piece(struct session *s)
+static void push_piece(struct remote_command *s)
 {
     ssize_t n = send(s->input->fd, s->piece + s->piece_at, s->piece_size - s->piece_at, MSG_NOSIGNAL | MSG_DONTWAIT);
 
@@ -147,14 +147,14 @@ static void push_piece(struct session *s)
         s->piece_at += (size_t)n;
 }
 
-static bool piece_waits(const struct session *s)
+static bool piece_waits(const struct remote_command *s)
 {
     return s->piece_at < s->piece_size;
 }
 
 /* ---- the loop ---- */
 
-static int open_signals(struct session *s)
+static int open_signals(struct remote_command *s)
 {
     static const int ours[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH };
     sigset_t set;
@@ -169,7 +169,7 @@ static int open_signals(struct session *s)
 }
 
 /* True: that is the end. */
-static bool take_signals(struct session *s)
+static bool take_signals(struct remote_command *s)
 {
     struct signalfd_siginfo info;
 
@@ -194,7 +194,7 @@ static bool take_signals(struct session *s)
 }
 
 /* Ends a command that has not ended by the signal that was handed on. */
-static void end_if_late(struct session *s)
+static void end_if_late(struct remote_command *s)
 {
     if (!s->kill_at_us || clock_monotonic_us() < s->kill_at_us)
         return;
@@ -205,7 +205,7 @@ static void end_if_late(struct session *s)
 /* While output is handed on. A reader that does not read is not waited for once a signal has ended the command. */
 static bool on_stall(void *arg, uint64_t stalled_us)
 {
-    struct session *s = arg;
+    struct remote_command *s = arg;
     json_t *answer = NULL;
 
     if (take_signals(s))
@@ -220,7 +220,7 @@ static bool on_stall(void *arg, uint64_t stalled_us)
 }
 
 /* The server went away in the middle. */
-static int find_again(struct session *s)
+static int find_again(struct remote_command *s)
 {
     if (!s->follow.exec[0]) {
         fputs("carrel: the server closed the connection before the command had started\n", stderr);
@@ -236,7 +236,7 @@ static int find_again(struct session *s)
     return follow_attach(&s->follow, true);
 }
 
-static int on_output(struct session *s)
+static int on_output(struct remote_command *s)
 {
     int r = follow_step(&s->follow, false);
 
@@ -253,7 +253,7 @@ static int on_output(struct session *s)
 }
 
 /* A signal broke a wait for the server off. If it could be handed on, we are where we were. */
-static int go_on(struct session *s)
+static int go_on(struct remote_command *s)
 {
     s->follow.interrupted = false;
     if (take_signals(s))
@@ -262,7 +262,7 @@ static int go_on(struct session *s)
     return r == 0 ? on_output(s) : r;
 }
 
-static int time_left_ms(const struct session *s, uint64_t now)
+static int time_left_ms(const struct remote_command *s, uint64_t now)
 {
     uint64_t next = s->kill_at_us;
 
@@ -272,7 +272,7 @@ static int time_left_ms(const struct session *s, uint64_t now)
 }
 
 /* 1: the command has ended; -1: something failed and was told. */
-static int one_round(struct session *s)
+static int one_round(struct remote_command *s)
 {
     uint64_t now = clock_monotonic_us();
     bool may_read = s->input->fd >= 0 && !s->stdin_over && !piece_waits(s) && now >= s->eof_us;
@@ -298,7 +298,7 @@ static int one_round(struct session *s)
     return list[POLL_OUTPUT].revents ? on_output(s) : 0;
 }
 
-int session_run(struct session *s)
+int remote_run(struct remote_command *s)
 {
     int r = open_signals(s);
 
@@ -315,7 +315,7 @@ int session_run(struct session *s)
     return s->follow.end ? 0 : r < 0 ? -1 : 1;
 }
 
-int session_prepare(struct session *s)
+int remote_prepare(struct remote_command *s)
 {
     int rows, columns;
 
@@ -344,7 +344,7 @@ int session_prepare(struct session *s)
     return 0;
 }
 
-int session_finish(struct session *s, int status)
+int remote_finish(struct remote_command *s, int status)
 {
     follow_done(&s->follow);
     if (s->input && s->input->fd >= 0)
@@ -356,11 +356,11 @@ int session_finish(struct session *s, int status)
     return status;
 }
 
-struct session *session_new(const char *name, const char *usage)
+struct remote_command *remote_new(const char *name, const char *usage)
 {
-    static struct session s;
+    static struct remote_command s;
 
-    s = (struct session){
+    s = (struct remote_command){
         .client = { .name = name, .usage = usage }, .body = json_object(), .env = json_object(), .signals = -1
     };
     follow_init(&s.follow, &s.client, "");

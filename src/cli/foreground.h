@@ -1,6 +1,6 @@
 /* A command while it runs: its stdio, its deadline, the signals that concern it. */
-#ifndef CARREL_CLI_SESSION_H
-#define CARREL_CLI_SESSION_H
+#ifndef CARREL_CLI_FOREGROUND_H
+#define CARREL_CLI_FOREGROUND_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -10,9 +10,9 @@
 #include "cli/options/options.h"
 #include "cli/stream.h"
 
-struct session {
+struct foreground {
     const struct run_options *options;
-    struct box               *box;
+    struct engine_box        *box;
     struct payload           *payload;
     struct stream             in, out, err;
     int                       signals;      /* owned: signalfd */
@@ -30,12 +30,12 @@ struct session {
 };
 
 /* Makes the pipes (or readies the terminal). Nothing is started. */
-MUST_CHECK int session_open(struct session *s, const struct run_options *options, struct buf *out, struct buf *err,
-                            struct err *e);
+MUST_CHECK int foreground_open(struct foreground *s, const struct run_options *options, struct buf *out,
+                               struct buf *err, struct err *e);
 
 /* Runs the loop until the command has ended or never began. */
-MUST_CHECK int  session_run(struct session *s, struct box *box, struct payload *payload, struct err *e);
+MUST_CHECK int  foreground_run(struct foreground *s, struct engine_box *box, struct payload *payload, struct err *e);
 
-void            session_close(struct session *s);
+void            foreground_close(struct foreground *s);
 
 #endif

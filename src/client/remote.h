@@ -1,6 +1,6 @@
 /* A command in the foreground, with our signals and our standard input handed on. */
-#ifndef CARREL_CLIENT_SESSION_H
-#define CARREL_CLIENT_SESSION_H
+#ifndef CARREL_CLIENT_REMOTE_H
+#define CARREL_CLIENT_REMOTE_H
 
 #include <termios.h>
 
@@ -8,7 +8,7 @@
 
 enum { SESSION_PIECE = 32768 };
 
-struct session {
+struct remote_command {
     struct client   client;
     struct follow   follow;
     json_t         *body, *env;
@@ -26,13 +26,13 @@ struct session {
 };
 
 /* The one session of this process. */
-struct session *session_new(const char *name, const char *usage);
+struct remote_command *remote_new(const char *name, const char *usage);
 /* What the flags mean for the body. -1: out of memory. */
-MUST_CHECK int  session_prepare(struct session *s);
+MUST_CHECK int  remote_prepare(struct remote_command *s);
 /* Starts the command and stays until it has ended; then follow.end is set, or the reason was told and the result is -1.
  * 1: we were cut off, by a signal (caught) or by our reader (follow.cut). */
-MUST_CHECK int  session_run(struct session *s);
+MUST_CHECK int  remote_run(struct remote_command *s);
 /* Frees all and hands status on. */
-int             session_finish(struct session *s, int status);
+int             remote_finish(struct remote_command *s, int status);
 
 #endif

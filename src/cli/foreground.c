@@ -2,7 +2,7 @@
  * making of the box failed), our signals, and the streams. The command is over when its process is; a grandchild that
  * holds its output open does not delay us. */
 #define _GNU_SOURCE
-#include "cli/session.h"
+#include "cli/foreground.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +29,7 @@ static int make_pipe(int *ret_ours, int *ret_theirs, bool we_read)
     return fcntl(*ret_ours, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
 }
 
-static int open_signals(struct session *s)
+static int open_signals(struct foreground *s)
 {
     sigset_t set;
 
@@ -45,7 +45,8 @@ static int open_signals(struct session *s)
     return s->signals < 0 ? -errno : 0;
 }
 
-int session_open(struct session *s, const struct run_options *options, struct buf *out, struct buf *err, struct err *e)
+int foreground_open(struct foreground *s, const struct run_options *options, struct buf *out, struct buf *err,
+                    struct err *e)
 {
     int ours[3] = { -1, -1, -1 };
     int r = 0;
@@ -74,13 +75,13 @@ int session_open(struct session *s, const struct run_options *options, struct bu
     if (r == 0)
         r = open_signals(s);
     if (r < 0) {
-        session_close(s);
+        foreground_close(s);
         return err_at(e, -r, STEP_STDIO, 0, "pipes of the command");
     }
     return 0;
 }
 
-void session_close(struct session *s)
+void foreground_close(struct foreground *s)
 {
     stream_done(&s->in);
     stream_done(&s->out);
@@ -93,7 +94,7 @@ void session_close(struct session *s)
     s->raw = false;
 }
 
-static void copy_window_size(const struct session *s)
+static void copy_window_size(const struct foreground *s)
 {
     struct winsize size;
     if (s->payload->terminal >= 0 && ioctl(STDIN_FILENO, TIOCGWINSZ, &size) == 0)
@@ -101,7 +102,7 @@ static void copy_window_size(const struct session *s)
 }
 
 /* The command's PTY has arrived: our own terminal, if we have one, hands every key on as it is. */
-static void attach_terminal(struct session *s)
+static void attach_terminal(struct foreground *s)
 {
     int master = s->payload->terminal;
     struct termios raw;
@@ -117,7 +118,7 @@ static void attach_terminal(struct session *s)
     }
 }
 
-static void end_command(struct session *s, enum outcome cause)
+static void end_command(struct foreground *s, enum outcome cause)
 {
     /* What it wrote before it ended by itself is its output, too, and up to the limit it is delivered. */
     bool late = cause == OUTCOME_OUTPUT;
@@ -128,7 +129,7 @@ static void end_command(struct session *s, enum outcome cause)
     box_kill(s->box);
 }
 
-static void take_signal(struct session *s)
+static void take_signal(struct foreground *s)
 {
     struct signalfd_siginfo info;
 
@@ -151,7 +152,7 @@ static void take_signal(struct session *s)
 }
 
 /* Our own terminal is gone without a signal: the command's goes, too, and the kernel tells it so. */
-static void hang_up(struct session *s)
+static void hang_up(struct foreground *s)
 {
     stream_done(&s->in);
     s->payload->terminal = fd_close(s->payload->terminal);
@@ -161,13 +162,13 @@ static void hang_up(struct session *s)
     s->deadline_us = clock_monotonic_us() + GRACE_US;
 }
 
-static uint64_t room_left(const struct session *s)
+static uint64_t room_left(const struct foreground *s)
 {
     uint64_t limit = s->options->command.output_bytes, used = s->out.moved + s->err.moved;
     return limit == 0 ? UINT64_MAX : used < limit ? limit - used : 0;
 }
 
-static int time_left_ms(const struct session *s)
+static int time_left_ms(const struct foreground *s)
 {
     if (s->deadline_us == 0)
         return -1;
@@ -179,7 +180,7 @@ static int time_left_ms(const struct session *s)
 
 /* A terminal has no end of file, only a key that means it. What it means lasts for one read, and a shell that is just
  * setting up its terminal loses it: so the key is pressed again and again, as a person would. */
-static void hand_on_end(struct session *s)
+static void hand_on_end(struct foreground *s)
 {
     static const char end_of_file = 4;
     uint64_t now = clock_monotonic_us();
@@ -191,7 +192,7 @@ static void hand_on_end(struct session *s)
 }
 
 /* How long a round may sleep. */
-static int round_ms(const struct session *s)
+static int round_ms(const struct foreground *s)
 {
     bool presses = s->payload->terminal >= 0 && !s->ended && stream_is_over(&s->in);
     int left = time_left_ms(s);
@@ -199,7 +200,7 @@ static int round_ms(const struct session *s)
     return presses && (left < 0 || left > EOF_AGAIN_MS) ? EOF_AGAIN_MS : left;
 }
 
-static int take_start(struct session *s, struct err *e)
+static int take_start(struct foreground *s, struct err *e)
 {
     int terminal = s->payload->terminal;
     int r = payload_started(s->payload, e);
@@ -217,7 +218,7 @@ static int take_start(struct session *s, struct err *e)
     return r;
 }
 
-static int take_end(struct session *s, struct err *e)
+static int take_end(struct foreground *s, struct err *e)
 {
     int r = payload_reap(s->payload, &s->end);
     if (r < 0)
@@ -239,7 +240,7 @@ static int take_end(struct session *s, struct err *e)
 
 enum { POLL_LINK, POLL_END, POLL_INIT, POLL_SIGNALS, POLL_MEMORY, POLL_FIXED, POLL_MAX = POLL_FIXED + 3 };
 
-static int one_round(struct session *s, struct err *e)
+static int one_round(struct foreground *s, struct err *e)
 {
     struct pollfd list[POLL_MAX] = {
         [POLL_LINK] = { .fd = s->payload->link, .events = POLLIN },
@@ -287,7 +288,7 @@ static int one_round(struct session *s, struct err *e)
 
 /* After the command's end: what it wrote still has to reach our reader, but a grandchild that holds the pipe open is
  * not waited for. */
-static bool drain(struct session *s)
+static bool drain(struct foreground *s)
 {
     struct stream *streams[2] = { &s->out, &s->err };
     bool more = false;
@@ -303,7 +304,7 @@ static bool drain(struct session *s)
 }
 
 /* We ended it before the command began; what failed then is only the echo of that. */
-static int swallow_echo(struct session *s, int r)
+static int swallow_echo(struct foreground *s, int r)
 {
     if (r >= 0 || s->cause == OUTCOME_NONE || s->started)
         return r;
@@ -314,35 +315,35 @@ static int swallow_echo(struct session *s, int r)
 }
 
 /* What the reader of one of the two has taken since. */
-struct progress {
+struct moved {
     uint64_t out_moved, err_moved;
     size_t   out_begin, err_begin;
 };
 
-static struct progress progress_of(const struct session *s)
+static struct moved progress_of(const struct foreground *s)
 {
-    return (struct progress){ s->out.moved, s->err.moved, s->out.begin, s->err.begin };
+    return (struct moved){ s->out.moved, s->err.moved, s->out.begin, s->err.begin };
 }
 
-static bool was_ended_by_us(const struct session *s)
+static bool was_ended_by_us(const struct foreground *s)
 {
     return s->cause == OUTCOME_TIMEOUT || s->cause == OUTCOME_KILLED;
 }
 
 /* One whom we ended for its time, or because we were told to, does not keep us because nobody reads what it wrote: as
  * long as the reader takes something now and then it gets all, and else we go. Who ended by himself is waited for. */
-static int drain_round(struct session *s, struct err *e)
+static int drain_round(struct foreground *s, struct err *e)
 {
-    struct progress before = progress_of(s);
+    struct moved before = progress_of(s);
     int r = one_round(s, e);
-    struct progress after = progress_of(s);
+    struct moved after = progress_of(s);
 
     if (was_ended_by_us(s) && memcmp(&before, &after, sizeof before) != 0)
         s->deadline_us = clock_monotonic_us() + GRACE_US;
     return r;
 }
 
-int session_run(struct session *s, struct box *box, struct payload *payload, struct err *e)
+int foreground_run(struct foreground *s, struct engine_box *box, struct payload *payload, struct err *e)
 {
     int r = 0;
 
