@@ -1,5 +1,5 @@
 """usage: run_all.py ADDRESS PICTURE  Opens a notebook of a JupyterLab in a headless browser, chooses Run > Run All Cells, waits until the last cell has run,
-saves, and keeps a picture of the plot. Needs selenium and Chromium."""
+saves, and keeps a picture of the plot (or of where it got stuck). Needs selenium and Chromium."""
 import json
 import shutil
 import sys
@@ -12,7 +12,6 @@ import urllib.request
 from selenium import webdriver
 from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.common.by import By
-from selenium.webdriver.common.keys import Keys
 
 SECONDS = 900
 
@@ -44,6 +43,18 @@ def is_idle(browser):
         not browser.execute_script("return [...document.querySelectorAll('.jp-InputPrompt')].some(p => p.textContent.includes('*'))")
 
 
+def results(browser, contents):
+    """The code cells of the notebook, saved just now, if all have run or one has failed."""
+    if not all(is_idle(browser) and not time.sleep(0.2) for _ in range(10)):
+        return None
+    choose(browser, "File", "Save Notebook")
+    time.sleep(2)
+    with urllib.request.urlopen(contents, timeout=30) as answer:
+        cells = [c for c in json.load(answer)["content"]["cells"] if c["cell_type"] == "code"]
+    failed = any(o["output_type"] == "error" for c in cells for o in c["outputs"])
+    return cells if failed or all(c["execution_count"] for c in cells) else None
+
+
 def main(address, picture):
     base = urllib.parse.urlsplit(address)
     contents = f"{base.scheme}://{base.netloc}/api/contents/{base.path.split('/lab/tree/')[1]}"
@@ -59,22 +70,14 @@ def main(address, picture):
             until("the kernel is idle", lambda: browser.find_elements(By.CSS_SELECTOR, ".jp-Notebook-ExecutionIndicator[data-status='idle']"), 120)
             choose(browser, "Run", "Run All Cells")
             until("it runs", lambda: not is_idle(browser))
-            until("all cells have run", lambda: all(is_idle(browser) and not time.sleep(0.2) for _ in range(10)), SECONDS)
-            browser.find_element(By.CSS_SELECTOR, "body").send_keys(Keys.CONTROL, "s")
-
-            def saved():
-                with urllib.request.urlopen(contents, timeout=30) as answer:
-                    cells = [c for c in json.load(answer)["content"]["cells"] if c["cell_type"] == "code"]
-                failed = any(o["output_type"] == "error" for c in cells for o in c["outputs"])
-                return (failed or all(c["execution_count"] for c in cells)) and cells
-            cells = until("the notebook is saved", saved)
+            cells = until("all cells have run", lambda: results(browser, contents), SECONDS)
             plot = browser.execute_script("""
                 const image = document.querySelector('.jp-OutputArea img');
                 if (image) image.scrollIntoView({block: 'center'});
                 return image !== null;""")
             time.sleep(1)       # the page is drawn where it was scrolled to
-            browser.save_screenshot(picture)
         finally:
+            browser.save_screenshot(picture)
             browser.quit()
     print(json.dumps({"plot": plot, "outputs": [c["outputs"] for c in cells]}))
 
