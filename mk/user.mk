@@ -3,14 +3,19 @@ TEST_TARGETS  += user
 PROOF_TARGETS += user-proof
 
 .PHONY: user user-proof
-AS_USER = CARREL_AS=carreltest CARREL_BUILD=$(abspath $(BUILD)) CARREL=$(abspath $(BUILD)/carrel) timeout 1800 $(VENV)/bin/pytest -q -p no:cacheprovider
+AS_USER = CARREL_AS=carreltest CARREL_BUILD=$(abspath $(BUILD)) CARREL=$(abspath $(BUILD)/carrel) KERNEL_PYTHON=$(abspath $(KERNEL_PYTHON)) timeout 1800
+AS_USER_PYTEST = $(AS_USER) $(VENV)/bin/pytest -q
 
 ## user: ports and users through a server of an ordinary user
 user: $(BUILD)/carrel-server $(BUILD)/carrel | $(VENV)/bin/pytest
-	@$(AS_USER) tests/api/test_ports.py tests/api/test_user.py
-	@$(AS_USER) tests/cli/test_forward.py
+	@$(AS_USER_PYTEST) tests/api/test_ports.py tests/api/test_user.py
+	@$(AS_USER_PYTEST) tests/cli/test_forward.py
 
-## user-proof: all of the server's suites, with servers of an ordinary user
-user-proof: $(BUILD)/carrel-server $(BUILD)/carrel | $(VENV)/bin/pytest
-	@$(AS_USER) tests/api
-	@$(AS_USER) tests/cli/test_forward.py tests/cli/test_exec.py tests/cli/test_cp.py
+# Of the command line only what is not about several users.
+## user-proof: the API, commands, kernels, Jupyter's door and the SDK as whole suites, with servers of an ordinary user
+user-proof: all | $(VENV)/bin/pytest venv-kernel
+	@$(AS_USER_PYTEST) tests/api
+	@$(AS_USER_PYTEST) tests/cli/test_forward.py tests/cli/test_exec.py tests/cli/test_cp.py
+	@$(AS_USER_PYTEST) tests/sdk
+	@$(AS_USER_PYTEST) tests/kernels
+	@$(AS_USER) $(VENV_KERNEL)/bin/pytest -q --ignore=tests/jupyter/proof tests/jupyter

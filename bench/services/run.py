@@ -1,4 +1,4 @@
-"""Calls of an echo function, beside what they are measured against in the same run: a warm cell, and an http.server with JSON.
+"""Calls of an echo function, beside what they are measured against in the same run: a warm cell, an http.server with JSON, tools of MCP.
 
 run.py BUILD [--python PYTHON] [--rounds N] [--json FILE]. PYTHON is an interpreter with ipykernel, for the cell."""
 import argparse
@@ -7,17 +7,25 @@ import http.client
 import json
 import pathlib
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
+
+import beside
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "sdk/python"))
+from carrel.environment.stub import make_stub  # noqa: E402
 
 ECHO = """
 @expose
 def echo(value): return value
 @expose
 async def echo_async(value): return value
+@expose
+async def later(seconds):
+    import asyncio
+    await asyncio.sleep(seconds)
 """
 
 # What the peers of this do: one thread, HTTP/1.0, no checks.
@@ -35,7 +43,7 @@ print(s.server_address[1], flush=True)
 s.serve_forever()
 """
 
-# In a box: the stub's way.
+# In a box, with http.client.
 STUB = """
 import http.client, json, sys, time
 rounds = int(sys.argv[1])
@@ -51,19 +59,14 @@ for i in range(rounds):
 print(json.dumps(times))
 """
 
-# A stub without http.client, which takes longer than all the rest: one connection, one send, one receive.
+# In a box, with the stub that a session has.
 LEAN = """
-import json, socket, sys, time
+import json, sys, time
+sys.path.insert(0, "/home/box")
+from echo_stub import echo
 rounds = int(sys.argv[1])
-s = socket.create_connection(("127.0.0.1", 807)); s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 def call(v):
-    body = json.dumps({"service": "echo", "function": "echo", "args": [v]}).encode()
-    s.sendall(b"POST /v1/grant/call HTTP/1.1\\r\\nHost: carrel\\r\\nContent-Length: %d\\r\\n\\r\\n%s" % (len(body), body))
-    data = s.recv(65536)
-    head, _, rest = data.partition(b"\\r\\n\\r\\n")
-    size = int(head.lower().split(b"content-length:")[1].split(b"\\r\\n")[0])
-    while len(rest) < size: rest += s.recv(65536)
-    assert json.loads(rest)["result"] == v
+    assert echo(v) == v
 for i in range(50): call(i)
 times = []
 for i in range(rounds):
@@ -132,14 +135,19 @@ def main():
     parser.add_argument("--python", default="/usr/bin/python3")
     parser.add_argument("--requests", default="/usr/bin/python3", help="an interpreter that has requests, for the peer's own stub")
     parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--mcp", default="/usr/bin/python3", help="an interpreter that has mcp, for its own server")
+    parser.add_argument("--model-python", help="an interpreter that has torch and transformers")
+    parser.add_argument("--model", help="a folder with a model; without it the start with one is not measured")
     parser.add_argument("--json")
     o = parser.parse_args()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="carrel-bench-"))
     folder.chmod(0o755)
-    server = subprocess.Popen([o.build / "carrel-server", "serve", "--socket", folder / "s", "--state", folder / "state", "--run", folder / "run",
+    tcp_port = beside.free_port()
+    server = subprocess.Popen([o.build / "carrel-server", "serve", "--listen", f"127.0.0.1:{tcp_port}", "--set", "allow_anonymous=true", "--socket", folder / "s", "--state", folder / "state", "--run", folder / "run",
                                "--set", f"templates.python.python={o.python}", "--set", "templates.python.pool=off"],
                               stdout=open(folder / "log", "wb"), stderr=subprocess.STDOUT)
     peer = subprocess.Popen(["/usr/bin/python3", "-c", PEER], stdout=subprocess.PIPE, text=True)
+    mcp_peer = None
     try:
         deadline = time.monotonic() + 60
         while True:
@@ -151,7 +159,7 @@ def main():
                 assert time.monotonic() < deadline, (folder / "log").read_text()
                 time.sleep(0.05)
         figures = {}
-        ask(c, "POST", "/v1/services", {"name": "echo", "code": ECHO})
+        made = ask(c, "POST", "/v1/services", {"name": "echo", "code": ECHO})
         path = "/v1/services/echo/call"
         figures["call, HTTP"] = measure(o.rounds, lambda i: ask(c, "POST", path, {"function": "echo", "args": [i]}))
         figures["call of an async function, HTTP"] = measure(o.rounds, lambda i: ask(c, "POST", path, {"function": "echo_async", "args": [i]}))
@@ -159,7 +167,17 @@ def main():
         ask(c, "POST", "/v1/grants", {"service": "echo", "box": box})
         run = lambda code, *words: json.loads(ask(c, "POST", f"/v1/boxes/{box}/exec", {"argv": ["/usr/bin/python3", "-c", code, *words]})["stdout"])  # noqa: E731
         figures["call, from a box through its inlet"] = run(STUB, str(o.rounds))
-        figures["the same, a stub without http.client"] = run(LEAN, str(o.rounds))
+        stub = make_stub("echo_stub", "echo", [f for f in made["functions"] if f["name"] == "echo"], "/nowhere", {})
+        c.request("PUT", f"/v1/boxes/{box}/files/home/box/echo_stub.py", stub)
+        assert c.getresponse().read() is not None
+        figures["call, the stub in a box"] = run(LEAN, str(o.rounds))
+        tcp = beside.Tcp(tcp_port)
+        tcp.post("/v1/services", {"name": "echo", "code": ECHO})        # another identity's
+        figures["call, TCP"] = measure(o.rounds, lambda i: tcp.post(path, {"function": "echo", "kwargs": {"value": i}}))
+        figures["tools/call, TCP"] = measure(o.rounds, lambda i: tcp.tool("/mcp/services/echo", i))
+        mcp_peer = beside.start_mcp_peer(o.mcp)
+        if mcp_peer:
+            figures["FastMCP, tools/call"] = measure(o.rounds, lambda i: mcp_peer[1].tool("/mcp", i))
         port = peer.stdout.readline().strip()
         for name, words in (("http.server, http.client", []), ("http.server, requests", ["requests"])):
             done = subprocess.run([o.requests, "-c", PEER_CLIENT, str(o.rounds), port, *words], capture_output=True, text=True)
@@ -181,17 +199,31 @@ def main():
         with concurrent.futures.ThreadPoolExecutor(8) as threads:
             list(threads.map(many, [o.rounds // 4] * 8))
         rate = 8 * (o.rounds // 4) / (time.perf_counter() - begin)
-        shown = {name: {"p50_us": statistics.median(t) * 1e6, "p95_us": sorted(t)[int(len(t) * 0.95)] * 1e6} for name, t in figures.items()}
+        in_flight = beside.at_once(str(folder / "s"), 1000, 0.5)
+        if o.model and o.model_python and pathlib.Path(o.model_python).exists():
+            figures.update(beside.model_starts(o.build, o.model_python, o.model))
+        shown = {name: {f"p{n}_us": sorted(t)[int(len(t) * n / 100)] * 1e6 for n in (5, 50, 95)} for name, t in figures.items()}
+        print("(of a busy machine p5 says most)")
         for name, f in shown.items():
-            print(f"{name:38} p50 {f['p50_us']:7.0f} µs  p95 {f['p95_us']:7.0f} µs")
-        for name in [n for n in shown if n.startswith(("call", "the same"))]:
+            print(f"{name:38} p5 {f['p5_us']:7.0f} µs  p50 {f['p50_us']:7.0f} µs  p95 {f['p95_us']:7.0f} µs")
+
+        def ratio(one, other):
+            return f"{one} ÷ {other} = {shown[one]['p50_us'] / shown[other]['p50_us']:.2f} (p5: {shown[one]['p5_us'] / shown[other]['p5_us']:.2f})"
+        for name in [n for n in shown if n.startswith("call")]:
             for peer_name in [n for n in shown if n.startswith(("http.server", "warm"))]:
-                print(f"{peer_name} ÷ {name} = {shown[peer_name]['p50_us'] / shown[name]['p50_us']:.1f}")
+                print(ratio(peer_name, name))
+        for one, other in (("tools/call, TCP", "call, TCP"), ("FastMCP, tools/call", "tools/call, TCP"),
+                           ("a cached model, scoped sandbox", "a cached model, plain Python")):
+            if one in shown:
+                print(ratio(one, other))
+        print(f"1,000 calls of a function that takes 0.5 s, all under way at once: {in_flight:.2f} s")
         print(f"8 callers at once: {rate:.0f} calls per second")
         if o.json:
             pathlib.Path(o.json).write_text(json.dumps({"figures": shown, "rate": rate}, indent=1))
     finally:
         peer.kill()
+        if mcp_peer:
+            mcp_peer[0].kill()
         server.terminate()
         server.wait(30)
         subprocess.run(["rm", "-rf", str(folder)], check=False)

@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -22,19 +23,22 @@
 #include "client/commands.h"
 #include "client/wire/private.h"
 
-enum { LINE_MAX_BYTES = 16 << 20, ANSWER_MAX_BYTES = 128 << 20, CALLS_MAX = 64, FIELD_MAX = 1024 };
+enum { LINE_MAX_BYTES = 16 << 20, ANSWER_MAX_BYTES = 128 << 20 };
+enum { CALLS_MAX = 64, FIELD_MAX = 1024, NAME_MOST = 128, LAST_S = 1 };
 enum { NO_JSON = -32700, NO_REQUEST = -32600, FAILED = -32603 };
 
 #define META "io.modelcontextprotocol/"
 
 static const char usage[] =
-    "usage: carrel mcp [--service NAME] [--url URL]\n"
-    "       carrel mcp config [--service NAME] [--url URL]\n"
+    "usage: carrel mcp [--box BOX] [--tools NAME,NAME] [--service NAME] [--url URL]\n"
+    "       carrel mcp config [the same]\n"
     "\n"
     "An MCP server on standard input and output: tools to run code and commands in boxes, and for their files. If no\n"
     "server is running, one is started for as long as this program runs. `config` prints what MCP clients want to be\n"
     "told of it.\n"
     "\n"
+    "  --box BOX        the tools of this box only, which is then named in no call\n"
+    "  --tools NAMES    these tools only, like run_code,read_file\n"
     "  --service NAME   the functions of this service instead (with CARREL_TOKEN, those that its grant names)\n"
     "  --url URL\n";
 
@@ -45,8 +49,8 @@ struct stdio_call {
 
 struct relay {
     struct client client;
-    const char   *service;
-    char          target[256];
+    const char   *service, *box, *tools;        /* NULL: not told */
+    char          target[1024];
     int           lock;             /* a file whose lock says who may write to standard output */
     struct stdio_call   calls[CALLS_MAX];
 };
@@ -58,7 +62,23 @@ static int set_service(void *into, const char *value, struct err *e)
     return 0;
 }
 
-static const struct flag flags[] = { { "service", 0, true, set_service } };
+static int set_box(void *into, const char *value, struct err *e)
+{
+    (void)e;
+    ((struct relay *)into)->box = value;
+    return 0;
+}
+
+static int set_tools(void *into, const char *value, struct err *e)
+{
+    (void)e;
+    ((struct relay *)into)->tools = value;
+    return 0;
+}
+
+static const struct flag flags[] = { { "service", 0, true, set_service },
+                                     { "box", 0, true, set_box },
+                                     { "tools", 0, true, set_tools } };
 
 /* ---- one message, in a child ---- */
 
@@ -176,8 +196,21 @@ static void relay_whole(const struct relay *relay, struct buf *all)
     put_line(relay, all->data, all->length);
 }
 
+/* A request that was refused before it was read is answered without its id, and its client would wait for ever. */
+static bool relay_refusal(const struct relay *relay, json_t *id, const struct buf *all)
+{
+    json_t *answer = json_loadb(all->data, all->length, 0, NULL), *error = json_object_get(answer, "error");
+    bool is_refused = id && json_is_object(error) && !json_is_string(json_object_get(answer, "id"))
+                      && !json_is_number(json_object_get(answer, "id"));
+
+    if (is_refused)
+        put_failure(relay, id, (int)json_integer_value(json_object_get(error, "code")), text_of(error, "message"));
+    json_decref(answer);
+    return is_refused;
+}
+
 /* Whoever asked waits until it hears something: half an answer, or a stream that ends without one, is a failure. */
-static int relay_answer(const struct relay *relay, struct exchange *x)
+static int relay_answer(const struct relay *relay, json_t *id, struct exchange *x)
 {
     struct http_text type = http_head_get(&x->head, "Content-Type");
     bool is_stream = type.data && type.size >= 17 && memcmp(type.data, "text/event-stream", 17) == 0;
@@ -196,7 +229,8 @@ static int relay_answer(const struct relay *relay, struct exchange *x)
             is_answered = true;
     }
     if (!is_stream && all.length && !all.failure && n == 0) {
-        relay_whole(relay, &all);
+        if (x->status < 400 || !relay_refusal(relay, id, &all))
+            relay_whole(relay, &all);
         is_answered = true;
     }
     int r = is_answered ? 0 : all.failure ? -EFBIG : n < 0 ? (int)n : -EBADMSG;
@@ -221,7 +255,7 @@ static int post(const struct relay *relay, json_t *root, const char *line, size_
         return r;
     (void)!exchange_send(&x, line, size);       /* if it wants no more, its answer says why */
     r = exchange_answer(&x, e);
-    if (r == 0 && (r = relay_answer(relay, &x)) < 0)
+    if (r == 0 && (r = relay_answer(relay, json_object_get(root, "id"), &x)) < 0)
         err_set(e, -r, STEP_WAIT, "the server's answer cannot be read (HTTP status %d)", x.status);
     exchange_close(&x);
     return r;
@@ -335,6 +369,31 @@ static void end_line(struct relay *relay, struct buf *line)
     buf_clear(line);
 }
 
+static bool is_busy(const struct relay *relay)
+{
+    for (size_t i = 0; i < CALLS_MAX; i++)
+        if (relay->calls[i].pid)
+            return true;
+    return false;
+}
+
+/* Whoever closed our input wants no more answers; or has all that it wanted to ask in a file. So what is about to be
+ * answered is, and the rest is ended. */
+static void end_calls(struct relay *relay)
+{
+    struct timespec left = { .tv_sec = LAST_S };
+    sigset_t ended;
+
+    sigemptyset(&ended);
+    sigaddset(&ended, SIGCHLD);
+    (void)!sigprocmask(SIG_BLOCK, &ended, NULL);
+    for (reap(relay); is_busy(relay) && sigtimedwait(&ended, NULL, &left) > 0; reap(relay))
+        ;
+    for (size_t i = 0; i < CALLS_MAX; i++)
+        if (relay->calls[i].pid)
+            kill(relay->calls[i].pid, SIGKILL);
+}
+
 static int relay_all(struct relay *relay)
 {
     static char piece[65536];
@@ -352,14 +411,19 @@ static int relay_all(struct relay *relay)
         buf_add(&line, at, (size_t)(stop - at));
     }
     buf_done(&line);
-    /* Whoever closed our input wants no more answers. */
-    for (size_t i = 0; i < CALLS_MAX; i++)
-        if (relay->calls[i].pid)
-            kill(relay->calls[i].pid, SIGKILL);
+    end_calls(relay);
     return 0;
 }
 
 /* ---- the commands ---- */
+
+static void add_option(json_t *args, const char *name, const char *value)
+{
+    if (!value)
+        return;
+    (void)!json_array_append_new(args, json_string(name));
+    (void)!json_array_append_new(args, json_string(value));
+}
 
 static int print_config(const struct relay *relay)
 {
@@ -382,19 +446,42 @@ static int print_config(const struct relay *relay)
             break;
         }
     }
-    if (relay->service) {
-        (void)!json_array_append_new(args, json_string("--service"));
-        (void)!json_array_append_new(args, json_string(relay->service));
-    }
-    if (relay->client.url) {
-        (void)!json_array_append_new(args, json_string("--url"));
-        (void)!json_array_append_new(args, json_string(relay->client.url));
-    }
+    add_option(args, "--service", relay->service);
+    add_option(args, "--box", relay->box);
+    add_option(args, "--tools", relay->tools);
+    add_option(args, "--url", relay->client.url);
     json_t *config =
         json_pack("{s:{s:{s:s,s:s,s:o}}}", "mcpServers", name, "type", "stdio", "command", carrel, "args", args);
     print_json(config);
     json_decref(config);
     return 0;
+}
+
+static bool is_name(const char *name)
+{
+    return !name || (name[0] && strlen(name) <= NAME_MOST);
+}
+
+/* NULL, or what is wrong. */
+static const char *make_target(struct relay *relay)
+{
+    struct buf target;
+
+    buf_init_fixed(&target, relay->target, sizeof relay->target);
+    buf_add_text(&target, "/mcp");
+    if (relay->service && (relay->box || relay->tools))
+        return "--service gives the functions of a service, and --box and --tools those of boxes";
+    if (relay->service)
+        target_add(&target, "/services/", relay->service);
+    if (relay->box)
+        target_add(&target, "/boxes/", relay->box);
+    if (relay->tools)
+        target_add(&target, "?tools=", relay->tools);
+    if (!is_name(relay->service))
+        return "--service takes the name of a service";
+    if (!is_name(relay->box))
+        return "--box takes the name or id of a box";
+    return buf_error(&target) < 0 || (relay->tools && !relay->tools[0]) ? "--tools takes names of tools" : NULL;
 }
 
 static int find_server(struct client *c, struct private_server *own)
@@ -419,15 +506,11 @@ int client_mcp(int argc, char **argv)
         return status;
     if (words.n > 1 || (words.n == 1 && strcmp(words.at[0], "config") != 0))
         return client_misused(&relay.client, "it takes no word but 'config'");
+    const char *wrong = make_target(&relay);
+    if (wrong)
+        return client_misused(&relay.client, "%s", wrong);
     if (words.n == 1)
         return print_config(&relay);
-    struct buf target;
-    buf_init_fixed(&target, relay.target, sizeof relay.target);
-    buf_add_text(&target, "/mcp");
-    if (relay.service)
-        target_add(&target, "/services/", relay.service);
-    if (buf_error(&target) < 0 || (relay.service && !relay.service[0]))
-        return client_misused(&relay.client, "--service takes the name of a service");
     if ((status = find_server(&relay.client, &own)) >= 0)
         return status;
     relay.lock = memfd_create("carrel-mcp", MFD_CLOEXEC);

@@ -3,7 +3,9 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/parse.h"
 #include "front/front.h"
+#include "front/identity/auth_host.h"
 #include "front/request/error.h"
 #include "front/services/inlets.h"
 
@@ -15,6 +17,31 @@ int doors_configure(const struct door *const *list, struct config *config, struc
         if ((*list)->config)
             r = config_add_section(config, (*list)->config, e);
     return r;
+}
+
+const char *door_address(const struct door *door, const struct config *config)
+{
+    return door->listen ? door->listen(door->config ? config_section_values(config, door->config) : NULL) : "";
+}
+
+int doors_check(const struct door *const *list, const struct config *config, struct err *e)
+{
+    for (; *list; list++) {
+        const char *address = door_address(*list, config);
+        struct host host;
+
+        if (!address[0] || address[0] == '/')
+            continue;
+        if (host_parse((struct http_text){ address, strlen(address) }, &host) < 0 || host.port < 0)
+            return err_set(e, EINVAL, STEP_USAGE, "the door '%s' cannot listen at '%s', which is not ADDRESS:PORT",
+                           (*list)->name, parse_quote(address).text);
+        if (config->allow_anonymous && !host_is_loopback(&host))
+            return err_set(e, EINVAL, STEP_USAGE,
+                           "allow_anonymous is not possible with the door '%s' at '%s', which other machines can "
+                           "reach; use 127.0.0.1 or tokens",
+                           (*list)->name, parse_quote(address).text);
+    }
+    return 0;
 }
 
 static int open_door(struct open_door *d, struct err *e)

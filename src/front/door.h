@@ -57,6 +57,10 @@ struct doors {
 
 /* list ends with NULL. Before the configuration is read: */
 MUST_CHECK int doors_configure(const struct door *const *list, struct config *config, struct err *e);
+/* After it was read: what the doors want, and config_check() knows nothing of. */
+MUST_CHECK int doors_check(const struct door *const *list, const struct config *config, struct err *e);
+/* Where the door listens by itself; "": nowhere. */
+const char    *door_address(const struct door *door, const struct config *config);
 /* The front's parts but its HTTP server are there. doors_close() also after a failure. */
 MUST_CHECK int doors_open(struct doors *doors, const struct door *const *list, struct front *front, struct err *e);
 /* only: what came over the listener of this door's; NULL: over one of the front's. */

@@ -396,7 +396,7 @@ static void conn_arm(struct http_conn *c, uint32_t fired)
         if ((needed & EPOLLOUT) || (c->at_end && !q->request.may_half_close))
             set_wait(c, WAIT_SEND);
         else
-            set_wait(c, q->wants_body && !q->request.may_dawdle && !q->raw ? WAIT_BODY : WAIT_NOTHING);
+            set_wait(c, q->wants_body && !q->request.no_body_deadline && !q->raw ? WAIT_BODY : WAIT_NOTHING);
         /* Raw, and the handler does not read at present: it will find out when it does. Or it has read all. */
         if (c->at_end || c->half_closed)
             needed &= ~(uint32_t)(EPOLLRDHUP | EPOLLIN);

@@ -170,7 +170,7 @@ static void take_head(struct http_proxy *p, size_t head_size)
         p->phase = PROXY_TUNNEL;
         p->sent_all = false;
         p->kind = HTTP_BODY_UNTIL_CLOSE;
-        p->request->may_dawdle = true;
+        p->request->no_body_deadline = true;
         return;
     }
     p->kind = http_head_response_body(&p->head, http_text_is(p->request->head.method, "HEAD"));

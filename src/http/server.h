@@ -82,7 +82,7 @@ struct http_request {
     void (*on_writable)(struct http_request *r);    /* below the low-water mark again */
     void (*on_end)(struct http_request *r, enum http_end how);      /* r is invalid afterwards */
     uint64_t body_max_bytes;        /* http_body_read() gives -EFBIG beyond; UINT64_MAX at first */
-    bool may_dawdle;                /* no deadline for the body: a terminal's keystrokes, for example */
+    bool no_body_deadline;          /* the body may take its time: a terminal's keystrokes, for example */
     bool may_half_close;            /* after an upgrade: a client that has sent its last byte still reads */
     struct share share;             /* of the caller's budget of memory: what is received and not sent yet is charged
                                      * here; the handler may charge more, and need not give it back at the end */

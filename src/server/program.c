@@ -286,6 +286,8 @@ static int open_all(struct front_program *server, const struct front_options *o,
     config_template_fill(&front->config, o->python ? o->python : "/usr/bin/python3");
     int r = config_check(&front->config, e);
     if (r == 0)
+        r = doors_check(server_doors, &front->config, e);
+    if (r == 0)
         r = confine_network("front", e);
     if (r == 0)
         r = confine_user(o->uid, o->gid, e);

@@ -94,7 +94,9 @@ int serve_options_read(int argc, char **argv, struct serve_options *o, struct er
             return err_set(e, EINVAL, STEP_USAGE, "unknown option %s; 'carrel serve --help' lists them", argv[i]);
         i++;
     }
-    return r < 0 ? r : config_check(&o->config, e);
+    if (r == 0)
+        r = config_check(&o->config, e);
+    return r < 0 ? r : doors_check(server_doors, &o->config, e);
 }
 
 int serve_options_user(const struct config *config, uid_t *ret_uid, gid_t *ret_gid, struct err *e)

@@ -160,19 +160,12 @@ static void describe_keeper(const void *owner, struct child_command *c)
     }
 }
 
-/* Where the door wants to listen by itself; "": nowhere. */
-static const char *door_address(const struct supervisor *s, const struct door *door)
-{
-    const struct config *config = &s->options.config;
-    return door->listen ? door->listen(door->config ? config_section_values(config, door->config) : NULL) : "";
-}
-
 static int listen_for_doors(struct supervisor *s, struct err *e)
 {
     int r = 0;
 
     for (size_t i = 0; server_doors[i] && r == 0; i++) {
-        const char *address = door_address(s, server_doors[i]);
+        const char *address = door_address(server_doors[i], &s->options.config);
         if (address[0])
             r = address[0] == '/' ? listen_unix(address, &s->door_fd[i], e) : listen_tcp(address, &s->door_fd[i], e);
     }
@@ -205,7 +198,7 @@ static void describe_front(const void *owner, struct child_command *c)
     give_listener(c, s->unix_fd, "unix", NULL);
     give_listener(c, s->tcp_fd, "tcp", NULL);
     for (size_t i = 0; server_doors[i]; i++)
-        give_listener(c, s->door_fd[i], door_address(s, server_doors[i])[0] == '/' ? "unix" : "tcp",
+        give_listener(c, s->door_fd[i], door_address(server_doors[i], &s->options.config)[0] == '/' ? "unix" : "tcp",
                       server_doors[i]->name);
     if (s->options.config_path) {
         child_word(c, "--config");
@@ -292,8 +285,8 @@ int serve_main(int argc, char **argv)
     children_end(children + others, sizeof children / sizeof *children - others);
     (void)unlink(config->socket);
     for (size_t i = 0; server_doors[i]; i++)
-        if (s.door_fd[i] >= 0 && door_address(&s, server_doors[i])[0] == '/')
-            (void)unlink(door_address(&s, server_doors[i]));
+        if (s.door_fd[i] >= 0 && door_address(server_doors[i], &s.options.config)[0] == '/')
+            (void)unlink(door_address(server_doors[i], &s.options.config));
     return 0;
 }
 
@@ -312,6 +305,8 @@ int config_main(int argc, char **argv)
     int r = serve_options_load(argc > 2 ? 3 : 1, words, &o, &e);
     if (r == 0)
         r = config_check(&o.config, &e);
+    if (r == 0)
+        r = doors_check(server_doors, &o.config, &e);
     if (r == 0)
         r = serve_options_user(&o.config, &uid, &gid, &e);
     if (r < 0)

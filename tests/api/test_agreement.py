@@ -10,7 +10,8 @@ import sys
 
 import pytest
 
-from conftest import BUILD, limits
+from support import BUILD
+from support.server import limits
 
 TOP = pathlib.Path(__file__).parents[2]
 SCHEMAS = json.loads((TOP / "src/doors/native/openapi.json").read_text())["components"]["schemas"]

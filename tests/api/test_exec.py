@@ -284,12 +284,15 @@ signal.sigwait([signal.SIGUSR1])
 print('last words', flush=True)
 block = b"y" * 4096
 os.set_blocking(1, False); os.set_blocking(2, False)    # nobody sleeps until there is room
+heard, told = os.pipe()
 for i in range(4):
     if os.fork() == 0:
         os.setsid()
         while True:
             try: os.write(1 + i % 2, block)
             except BlockingIOError: pass
+            if told: os.write(told, b"."); told = None
+for i in range(4): os.read(heard, 1)                    # each of them has written, or found the pipe full
 os._exit(0)
 """
     mark, front = box.rsplit("/", 1)[1], server.front_pid()

@@ -6,6 +6,7 @@ import random
 import pytest
 
 from support.client import UnixConnection
+from support.server import limits
 
 COUNT = int(os.environ.get("CARREL_FUZZ", "3000"))
 WORDS = ["", "a", "x" * 300, "512M", "-1", "1e9", "../..", "/etc", "\u0000", "\ud7ff", "\U0001f600", "true", "null", "TERM", "mkdir", "move", "chmod", "delete", "host"]
@@ -57,7 +58,7 @@ def body(rng, schema, schemas, depth=0):
 def test_nonsense_is_refused_politely(server, admin, openapi, seed):
     rng = random.Random(seed)
     schemas = openapi["components"]["schemas"]
-    made = admin.post("/v1/boxes", {"limits": {"memory": "128M", "disk": "32M", "pids": 128}}).json["id"]
+    made = admin.post("/v1/boxes", {"limits": limits(memory="128M", disk="32M", pids=128)}).json["id"]
     ops = [(p, m, op) for p, item in openapi["paths"].items() for m, op in item.items()
            if m != "parameters" and p not in ("/v1/events", "/v1/boxes/{id}/exec/ws") and not (m == "delete" and p == "/v1/boxes/{id}")
            and "tunnel" not in p and not p.endswith(("/stop", "/start"))]

@@ -30,6 +30,7 @@ def index(controller, cluster, tmp_path_factory):
         "PIP_INDEX_URL": f"http://{NODE_ADDRESS}:8001/simple/", "PIP_TRUSTED_HOST": NODE_ADDRESS}})
     yield
     server.kill()
+    controller("delete", "configmap", "workspace-settings")
 
 
 def manifest(version):

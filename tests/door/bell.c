@@ -1,6 +1,6 @@
 /* A door of its own, as somebody who adds one writes it: POST /bell rings, GET /bell tells who rang, GET /bell/events
- * tells it as it happens. The setting bell.most bounds what a ring may say, bell.listen is a socket where nothing else
- * is, and the rings are kept in a table, so that another front knows them. */
+ * tells it as it happens. The setting bell.most bounds what a ring may say, bell.socket and bell.listen say where there
+ * is nothing but the bell, and the rings are kept in a table, so that another front knows them. */
 #include "bell.h"
 
 #include <errno.h>
@@ -22,19 +22,21 @@ enum { BODY_MOST = 65536 };
 
 struct bell_config {
     uint32_t most;
-    char     listen[108];
+    char     socket[108], listen[128];
 };
 
 static const struct bell_config defaults = { .most = 16 };
 static const struct config_key keys[] = {
     { "bell.most", KIND_COUNT, CONFIG_AT(struct bell_config, most), 1, 1000, NULL },
-    { "bell.listen", KIND_PATH, CONFIG_AT(struct bell_config, listen), 0, 0, NULL },
+    { "bell.socket", KIND_PATH, CONFIG_AT(struct bell_config, socket), 0, 0, NULL },
+    { "bell.listen", KIND_LISTEN, CONFIG_AT(struct bell_config, listen), 0, 0, NULL },
 };
 static const struct config_section settings = { "bell", keys, sizeof keys / sizeof *keys, &defaults, sizeof defaults };
 
 static const char *listen_at(const void *config)
 {
-    return ((const struct bell_config *)config)->listen;
+    const struct bell_config *c = config;
+    return c->socket[0] ? c->socket : c->listen;
 }
 
 /* ---- the table ---- */

@@ -1,15 +1,8 @@
 """A server with one door more (bell.c), linked in by one line of doors.c."""
-import os
-import pathlib
-import sys
-
 import pytest
 
-HERE = pathlib.Path(__file__).resolve().parent
-BUILD = pathlib.Path(os.environ.get("CARREL_BUILD", HERE.parents[1] / "build"))
-sys.path[:0] = [str(HERE.parent / "cli")]
-
-import server as servers  # noqa: E402
+from support import BUILD
+from support.server import Server
 
 
 @pytest.fixture
@@ -17,12 +10,12 @@ def make_server():
     running = []
 
     def make(*options):
-        running.append(servers.Server(BUILD / "door", options=options))
+        running.append(Server(*options, place=BUILD / "door"))
         return running[-1]
 
     yield make
     for server in running:
-        server.end()
+        server.stop()
 
 
 @pytest.fixture

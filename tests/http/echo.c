@@ -100,7 +100,7 @@ static void handle_count(struct http_request *r, const struct http_match *m, voi
         http_request_abort(r);
         return;
     }
-    r->may_dawdle = r->may_half_close = true;
+    r->no_body_deadline = r->may_half_close = true;
     r->on_body = count_on;
     count_on(r);
 }

@@ -245,6 +245,7 @@ def test_restart_is_in_place(make_kernel, connect, alice):
     assert alice.get(f"/api/kernels/{kernel}").json["connections"] == 1
 
 
+@pytest.mark.cgroups
 def test_a_kernel_that_dies_says_why_and_comes_back(make_kernel, connect):
     kernel = make_kernel(env={"KERNEL_MEMORY": "400M"})
     wire = connect(kernel)
@@ -365,6 +366,7 @@ def test_shutdown_by_message(make_kernel, connect, alice):
     wait_for(lambda: alice.get(f"/api/kernels/{kernel}").status == 404)
 
 
+@pytest.mark.cgroups
 def test_a_shutdown_by_message_leaves_the_box_of_another_door(server, alice):
     box = "/v1/boxes/" + alice.post("/v1/boxes", {"template": "python", "store": "disk"}).json["id"]
     try:

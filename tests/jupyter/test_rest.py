@@ -97,6 +97,7 @@ def test_wrong_requests_are_refused_with_a_reason(alice):
     assert alice.post("/api/kernels", [1]).status == 400
 
 
+@pytest.mark.cgroups
 def test_environment_limits_and_directory(make_kernel, connect, alice):
     kernel = make_kernel(env={"KERNEL_MEMORY": "300M", "KERNEL_CPUS_LIMIT": "500m", "KERNEL_WORKING_DIR": "/tmp", "KERNEL_NOTE": "hello",
                               "FLAVOUR": "sweet", "SECRET": "no", "KERNEL_LAUNCH_TIMEOUT": "40"})

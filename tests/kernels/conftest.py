@@ -100,7 +100,8 @@ def make(alice):
     made = []
 
     def make(client=alice, **body):
-        answer = client.post("/v1/boxes", {"template": "python", "limits": limits(memory="256M", pids=64), **body})
+        body["limits"] = limits(**body.get("limits", {"memory": "256M", "pids": 64}))
+        answer = client.post("/v1/boxes", {"template": "python", **body})
         assert answer.status == 201, answer.body
         made.append((client, answer.json["id"]))
         return Kernels(client, answer.json["id"])

@@ -88,7 +88,7 @@ def test_an_interrupt_that_was_asked_for(box, pool):
 
 @pytest.mark.parametrize("code, outcome, reason", [
     ("os._exit(3)", "died", "status 3"), ("sys.exit(0)" and "os._exit(0)", "died", "status 0"), ("os.kill(os.getpid(), signal.SIGSEGV)", "killed", "SIGSEGV"),
-    ("x = bytearray(1 << 30)", "oom", "memory"),
+    pytest.param("x = bytearray(1 << 30)", "oom", "memory", marks=pytest.mark.cgroups),
 ])
 def test_a_death_has_a_type_and_a_reason_at_once(make, code, outcome, reason):
     box = make(limits={"memory": "64M", "pids": 32})

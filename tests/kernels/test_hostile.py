@@ -5,6 +5,7 @@ import os
 import pytest
 
 from conftest import Kernels
+from support.server import limits
 from support.waiting import wait_for
 from test_run import result
 
@@ -39,7 +40,7 @@ BREAKERS = {
 @pytest.fixture(scope="module")
 def crowd(alice):
     """One box for all of them, and a kernel that must go on."""
-    answer = alice.post("/v1/boxes", {"template": "python", "limits": {"memory": "1G", "pids": 256}})
+    answer = alice.post("/v1/boxes", {"template": "python", "limits": limits(memory="1G", pids=256)})
     box = Kernels(alice, answer.json["id"])
     box.run("x = 7", context="witness")
     yield box
@@ -171,6 +172,7 @@ def test_os_fork_in_a_cell_leaves_one_kernel(crowd):
     assert answer["stdout"] == "parent\n" and json.dumps(answer)
 
 
+@pytest.mark.cgroups
 def test_a_link_that_floods_after_its_kernels_end_does_not_stop_the_server(make, crowd, server):
     """Children that the kernel leaves behind have the link, too, and are never silent."""
     front, box = server.front_pid(), make()

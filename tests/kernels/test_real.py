@@ -126,6 +126,7 @@ def test_a_result_that_is_too_large_is_told(real):
     assert value(real.run("1 + 1")) == "2"
 
 
+@pytest.mark.cgroups
 def test_what_it_took_to_warm_a_parked_kernel_is_not_on_its_first_bill(warm):
     def first():
         answer = warm.post("/v1/run", {"template": "python", "code": "import time; time.process_time()"}).json

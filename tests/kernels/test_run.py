@@ -4,6 +4,7 @@ import json
 import pytest
 
 from support.openapi import check
+from support.server import limits
 from support.waiting import stays_false, wait_for
 
 RESULT = 'link.send("iopub", "execute_result", {"data": {"text/plain": repr(%s)}, "metadata": {}, "execution_count": count_ if "count_" in dir() else 1}, header)'
@@ -13,6 +14,7 @@ def result(expression):
     return RESULT % expression
 
 
+@pytest.mark.cgroups
 def test_one_answer_has_the_result_and_the_bill(box):
     answer = box.run("sys.stderr.write('e'); sys.stderr.flush(); print('out', flush=True); " + result("1 + 1"))
     assert answer["outcome"] == "ok" and answer["stdout"] == "out\n" and answer["stderr"] == "e" and answer["error"] is None
@@ -123,7 +125,7 @@ def test_a_slow_client_slows_the_kernel_and_costs_no_memory(box, server):
 
 
 def test_a_box_of_its_own_for_one_run(alice, fake_guest):
-    answer = alice.post("/v1/run", {"code": "print(os.environ['A'], flush=True)", "env": {"A": "b"}, "limits": {"memory": "128M"}})
+    answer = alice.post("/v1/run", {"code": "print(os.environ['A'], flush=True)", "env": {"A": "b"}, "limits": limits(memory="128M")})
     assert answer.status == 200 and answer.json["outcome"] == "ok" and answer.json["stdout"] == "b\n", answer.body
     wait_for(lambda: alice.get("/v1/boxes/" + answer.json["box"]).json["phase"] == "deleted")
     assert alice.get("/v1/boxes/" + answer.json["box"]).json["reason"] == "run_over"

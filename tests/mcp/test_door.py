@@ -1,5 +1,6 @@
 """The door by hand: what the protocol says, and what a hostile client may try."""
 import base64
+import http.client
 import json
 import socket
 import threading
@@ -38,6 +39,54 @@ def test_both_eras_list_the_same_tools_with_schemas_and_hints(door):
     for tool in old:
         assert tool["inputSchema"]["type"] == "object" and tool["description"] and tool["annotations"]["openWorldHint"] is False
     assert {t["name"] for t in old if t["annotations"]["readOnlyHint"]} == {"read_file", "list_files", "list_boxes"}
+
+
+def test_one_box_has_tools_of_its_own_and_no_other_box(server, door, box):
+    one = Door(server, f"/mcp/boxes/{box}")
+    tools = one.ask("tools/list")[1]["result"]["tools"]
+    assert [t["name"] for t in tools] == TOOLS[:5] and all("box" not in t["inputSchema"]["properties"] for t in tools)
+    assert all("box" not in t["inputSchema"]["required"] for t in tools)
+    assert one.call("run_code", code="x = 6 * 7\nx")["structuredContent"] | {"wall_ms": 0} == {
+        "box": box, "outcome": "ok", "stdout": "", "stderr": "", "value": "42", "images": 0, "wall_ms": 0}
+    assert one.call("write_file", path="a", content="text")["structuredContent"]["box"] == box
+    assert one.call("read_file", path="a")["content"][0]["text"] == "text"
+    other = door.call("create_box")["structuredContent"]["id"]
+    for tool, given in (("run_code", {"code": "1"}), ("run_command", {"command": "id"}), ("read_file", {"path": "a"})):
+        assert "one box" in one.call(tool, box=other, **given)["content"][0]["text"]
+    door.call("delete_box", box=other)
+    for tool in TOOLS[5:]:
+        assert one.ask("tools/call", {"name": tool, "arguments": {}})[1]["error"]["code"] == -32602
+    assert Door(server, "/mcp/boxes/nobodys").ask("tools/list")[0] == 404 and Door(server, "/mcp/boxes/").ask("tools/list")[0] == 404
+
+
+def test_a_client_may_have_fewer_tools(server, box):
+    few = Door(server, f"/mcp/boxes/{box}?tools=run_code,list_files")
+    assert [t["name"] for t in few.ask("tools/list")[1]["result"]["tools"]] == ["run_code", "list_files"]
+    assert few.ask("tools/call", {"name": "run_command", "arguments": {"command": "id"}})[1]["error"]["code"] == -32602
+    assert [t["name"] for t in Door(server, "/mcp?tools=list_boxes").ask("tools/list")[1]["result"]["tools"]] == ["list_boxes"]
+    for wrong in (f"/mcp/boxes/{box}?tools=create_box", "/mcp?tools=run", "/mcp?tools=", "/mcp?tools=run_code,", "/mcp?tools=%"):
+        assert Door(server, wrong).ask("tools/list")[0] == 400
+
+
+def test_commands_in_one_box_run_where_its_kernel_does(server, box):
+    connection = UnixConnection(server.socket)
+    body = json.dumps({"cwd": "/tmp", "env": {"COLOUR": "blue"}})
+    connection.request("POST", f"/v1/boxes/{box}/kernels", body=body, headers={"Content-Type": "application/json"})
+    assert connection.getresponse().status == 201
+    connection.close()
+    one = Door(server, f"/mcp/boxes/{box}")
+    assert one.call("run_command", command="pwd; echo $COLOUR")["structuredContent"]["stdout"] == "/tmp\nblue\n"
+    assert one.call("run_command", command="pwd", cwd="/")["structuredContent"]["stdout"] == "/\n"
+    assert one.call("write_file", path="deep/a", content="x")["structuredContent"]["path"] == "/tmp/deep/a"
+    assert Door(server).call("run_command", command="pwd; echo $COLOUR", box=box)["structuredContent"]["stdout"] == "/home/box\n\n"
+
+
+def test_bytes_that_are_no_text_are_shown_as_far_as_they_are(door, box):
+    result = door.call("run_command", command=r"printf 'a\377b\303'; printf 'c\000\303\251' >&2", box=box)
+    assert result["structuredContent"]["stdout"] == "a\ufffdb\ufffd" and result["structuredContent"]["stderr"] == "c\0\u00e9"
+    assert result["content"][0]["text"] == "a\ufffdb\ufffdc\0\u00e9"
+    long = door.call("run_command", command="python3 -c 'print(\"a\" + \"\u00e9\" * 600000)'", box=box)["structuredContent"]["stdout"]
+    assert long == "a" + "\u00e9" * ((1 << 19) - 1) + "\ufffd"
 
 
 @pytest.mark.parametrize("change, code", [
@@ -232,6 +281,30 @@ def test_functions_of_a_service_are_tools_for_its_owner(server, service):
     wrong = door.call("add", a="x")
     assert wrong["isError"] and "a" in wrong["content"][0]["text"]
     assert door.ask("tools/call", {"name": "run_code", "arguments": {"code": "1"}})[1]["error"]["code"] == -32602
+
+
+def test_a_box_is_no_way_around_a_grant_or_an_owner(server, service, box):
+    grant = server.request("POST", "/v1/grants", {"service": service, "functions": ["add"]}, {"Content-Type": "application/json"})[1]
+    other = server.request("POST", "/v1/tokens", {"identity": "somebody"}, {"Content-Type": "application/json"})[1]
+    reader = server.request("POST", "/v1/tokens", {"identity": "viewer", "scopes": ["boxes:read"]}, {"Content-Type": "application/json"})[1]
+
+    def listed(path, token):        # over TCP: who comes over the socket is who it is
+        connection = http.client.HTTPConnection("127.0.0.1", int(server.port), timeout=30)
+        connection.request("POST", path, json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
+                           {"Content-Type": "application/json", "Authorization": "Bearer " + token})
+        status = connection.getresponse().status
+        connection.close()
+        return status
+    for path in (f"/mcp/boxes/{box}", f"/mcp/boxes/{box}?tools=run_code", "/mcp"):
+        assert listed(path, grant["token"]) == 403
+    assert listed(f"/mcp/services/{service}", grant["token"]) == 200
+    for token in (other["token"], reader["token"]):
+        assert listed(f"/mcp/boxes/{box}", token) == 404
+    for path in (f"/mcp/boxes/{box}/", f"/mcp/boxes/{box}/x", f"/mcp/boxes/%2e%2e", f"/mcp/boxes/{box}%00", "/mcp/boxes/x/../" + box, f"/mcp/services/{box}"):
+        assert Door(server, path).ask("tools/list")[0] in (400, 404), path
+    inside = Door(server).call("run_command", box=box, command="python3 -c 'import http.client; c = http.client.HTTPConnection(\"127.0.0.1\", 807, timeout=5); "
+                               f"c.request(\"POST\", \"/mcp/boxes/{box}\", \"x\"); print(c.getresponse().status)'; true")
+    assert "200" not in inside["structuredContent"]["stdout"]
 
 
 def test_a_grant_shows_and_allows_what_it_names(server, service):

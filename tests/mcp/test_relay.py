@@ -87,6 +87,15 @@ def test_a_stream_that_ends_without_an_answer_is_an_error(relay):
     assert told["id"] == 6 and told["error"]
 
 
+@pytest.mark.parametrize("body", [b'{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"no such box"}}',
+                                  b'{"jsonrpc":"2.0","error":{"code":1,"message":"no such box"}}'])
+def test_a_refusal_without_an_id_has_the_id_of_its_request(relay, body):
+    process = relay(b"HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+    say(process, {"jsonrpc": "2.0", "id": "mine", "method": "initialize"})
+    told = hear(process)
+    assert told["id"] == "mine" and told["error"] == {"code": 1, "message": "no such box"}
+
+
 def test_line_ends_in_an_answer_stay_one_line(relay):
     body = b'{"jsonrpc":"2.0",\n"id":1,\r\n"result":\n{"jsonrpc":"2.0","id":2,"result":{}}\n}'
     process = relay(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
@@ -124,6 +133,12 @@ def test_too_many_calls_are_told_and_can_be_cancelled(relay):
     wait_for(lambda: len(process.fake.held) == 65, "the next call has begun")
     process.stdin.close()
     assert process.wait(30) == 0
+
+
+def test_what_was_asked_before_the_input_ended_is_answered(server):
+    asked = [{"jsonrpc": "2.0", "id": i, "method": "tools/list"} for i in range(3)]
+    done = server.carrel("mcp", data="".join(json.dumps(a) + "\n" for a in asked))
+    assert sorted(json.loads(line)["id"] for line in done.stdout.splitlines()) == [0, 1, 2]
 
 
 def test_the_name_of_a_service_that_cannot_be_is_refused(server):

@@ -168,6 +168,10 @@ def notebook():
     as_user([HERE / "notebook.py"], ["notebook.py", real_model()])
 
 
+def adapters():
+    as_user([HERE / "adapters.py"], ["adapters.py", real_model()])
+
+
 def check(name, done, script, example, whole):
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
@@ -207,7 +211,7 @@ if __name__ == "__main__":
     what, *words = sys.argv[1:]
     if what == "pybox":
         pybox(*words)
-    elif what in ("example", "notebook"):
-        {"example": example, "notebook": notebook}[what]()
+    elif what in ("example", "notebook", "adapters"):
+        {"example": example, "notebook": notebook, "adapters": adapters}[what]()
     else:
         scoped(words[0], whole=what == "full")

@@ -34,7 +34,8 @@ def main():
         if how == "fails" and proof not in told:
             told.add(proof)
             print("".join(f"    | {line}\n" for line in why.splitlines()[-60:]), end="", flush=True)
-    for what, words in (("example", "examples/scoped-sandbox-intro"), ("notebook", "a hidden model in a notebook")):
+    for what, words in (("example", "examples/scoped-sandbox-intro"), ("notebook", "a hidden model in a notebook"),
+                        ("adapters", "adapters of models (PEFT) in a notebook")):
         how, why = proved(f"{table.PROVE} {what}")
         counted[how] += 1
         print(f"{words}: {how}" + (f": {why}" if why else ""), flush=True)

@@ -54,7 +54,7 @@ setup_cgroup() {
 }
 
 run_suite() {
-    local owner=${suite%%:*} name=${suite#*:} target enter=()
+    local owner=${suite%%:*} name=${suite#*:} target enter=() command
     case $name in
     limits) target=/carrel/tests/qemu/test_limits.py ;;
     boot) target=/carrel/tests/qemu/test_boot.py ;;
@@ -76,8 +76,9 @@ run_suite() {
         echo $BASHPID > /sys/fs/cgroup/test.slice/suite.scope/cgroup.procs || exit 97
         [ "$name" != boot ] || "${enter[@]}" $CARREL doctor
         # INT, so that pytest still tells what has failed.
-        cd "$HOME" && exec timeout -s INT -k 20 "$limit" "${enter[@]}" /usr/bin/python3 -m pytest -p no:cacheprovider \
-            -v --tb=short -rs --durations=5 --rootdir /carrel "$target"
+        command=(/usr/bin/python3 -m pytest -v --tb=short -rs --durations=5 "$target")
+        [ "$name" != engine ] || command=(/carrel/build/test_engine host)
+        cd "$HOME" && exec timeout -s INT -k 20 "$limit" "${enter[@]}" "${command[@]}"
     )
 }
 

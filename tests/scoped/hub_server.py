@@ -1,5 +1,6 @@
 """A hub on loopback that serves models of a folder under any names, as far as huggingface_hub asks it: listing, trees, files with ranges. It can break off
 in the middle of a file, be gated, and be short of space."""
+import argparse
 import hashlib
 import http.server
 import json
@@ -71,6 +72,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.command == "HEAD":
             return
         hub.served.append((path.name, begin))
+        if hub.log:
+            with open(hub.log, "a") as log:
+                print(path.name, file=log)
         if path.name in hub.breaks:
             end = begin + min(hub.breaks.pop(path.name), end - begin)
             self.close_connection = True
@@ -102,8 +106,9 @@ def etag(path, known={}):
 class Hub(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, models):
-        super().__init__(("127.0.0.1", 0), Handler)
+    def __init__(self, models, address=("127.0.0.1", 0), log=None):
+        super().__init__(address, Handler)
+        self.log = log
         self.models = {name: pathlib.Path(folder) for name, folder in models.items()}
         self.asked, self.served, self.breaks, self.sizes, self.gated = [], [], {}, {}, None
         self.thread = threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True)
@@ -111,7 +116,7 @@ class Hub(http.server.ThreadingHTTPServer):
 
     @property
     def url(self):
-        return f"http://127.0.0.1:{self.server_address[1]}"
+        return f"http://{self.server_address[0]}:{self.server_address[1]}"
 
     def end(self):
         self.shutdown()
@@ -119,7 +124,13 @@ class Hub(http.server.ThreadingHTTPServer):
         self.thread.join()
 
 
-if __name__ == "__main__":      # hub_server.py NAME=FOLDER...: prints its address, answers until its input ends
-    hub = Hub(dict(word.split("=", 1) for word in sys.argv[1:]))
+if __name__ == "__main__":      # hub_server.py [--bind ADDRESS:PORT] [--log FILE] NAME=FOLDER...: prints its address, answers until its input ends
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bind", default="127.0.0.1:0")
+    parser.add_argument("--log", help="a line with the name of each file that is served")
+    parser.add_argument("models", nargs="*")
+    given = parser.parse_args()
+    host, port = given.bind.rsplit(":", 1)
+    hub = Hub(dict(word.split("=", 1) for word in given.models), (host, int(port)), given.log)
     print(hub.url, flush=True)
     sys.stdin.read()

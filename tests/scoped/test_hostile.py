@@ -93,13 +93,13 @@ def test_a_notebook_in_the_workspace_is_not_the_agents(tmp_path):
 def test_a_session_for_another_client_takes_no_module_of_the_agents(tmp_path):
     """A client starts the server of tools where it likes, and Python looks there first."""
     with create_local_session(workspace_dir=tmp_path / "w") as session:
-        session.exec("import os\nos.mkdir('carrel')\nfor name in ('json.py', 'carrel/__init__.py', 'carrel/toolserver.py', 'site.py'):\n"
+        session.exec("import os\nos.mkdir('carrel')\nfor name in ('json.py', 'carrel/__init__.py', 'carrel/execution.py', 'site.py'):\n"
                      "    open(name, 'w').write('import sys; print(\"owned\", file=sys.stderr)')")
         entry = session.mcp_config["session"]
         request = '{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}\n'
         done = subprocess.run([entry["command"], *entry["args"]], env={**os.environ, **entry.get("env", {})}, cwd=tmp_path / "w", input=request,
                               capture_output=True, text=True, check=False)
-        assert '"python"' in done.stdout and "owned" not in done.stderr, done
+        assert '"run_code"' in done.stdout and "owned" not in done.stderr, done
 
 
 # --- what the agent's code says ---

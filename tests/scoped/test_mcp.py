@@ -4,12 +4,15 @@ import json
 import os
 import pathlib
 import shutil
+import subprocess
 import sys
+import time
 
 import pytest
 from model_server import text, use
 
-from carrel.execution import create_local_session
+from carrel.environment import Sandbox, SandboxConfig
+from carrel.execution import create_cli_session, create_local_notebook_session, create_local_session
 from carrel.harness import AgentError, run_agent
 from carrel.workspace import Library, Workspace
 
@@ -28,6 +31,13 @@ def place(tmp_path_factory):
 
 def entry(place, **more):
     return {"tools": {"type": "stdio", "command": sys.executable, "args": [str(place / "server/server.py")], **more}}
+
+
+def wait_for(what, words):
+    deadline = time.monotonic() + 60
+    while not what():
+        assert time.monotonic() < deadline, words
+        time.sleep(0.02)
 
 
 def run(config, **kwargs):
@@ -82,18 +92,87 @@ def test_a_sessions_tools_for_another_client(tmp_path):
             settings.pop("type")
             async with mcp.Client(mcp.StdioServerParameters(**settings)) as client:
                 names = [t.name for t in (await client.list_tools()).tools]
-                good = await client.call_tool("python", {"code": "import helpers\nhelpers.f()"})
-                bad = await client.call_tool("python", {"code": "1 / 0"})
-                with pytest.raises(Exception, match="Unknown tool"):
-                    await client.call_tool("shell", {"command": "id"})
-                return names, good, bad
-        names, good, bad = asyncio.run(main())
-    assert names == ["python"] and good.content[0].text == "42" and not good.is_error
+                good = await client.call_tool("run_code", {"code": "import helpers, os\nhelpers.f(), os.getcwd()"})
+                bad = await client.call_tool("run_code", {"code": "1 / 0"})
+                elsewhere = await client.call_tool("run_code", {"code": "1", "box": session.box.id})
+                for tool, given in (("run_command", {"command": "id"}), ("create_box", {}), ("list_boxes", {})):
+                    with pytest.raises(Exception, match="no tool"):
+                        await client.call_tool(tool, given)
+                return names, good, bad, elsewhere
+        names, good, bad, elsewhere = asyncio.run(main())
+    assert names == ["run_code"] and good.content[0].text == f"(42, {str(tmp_path / 'w')!r})" and not good.is_error
     assert bad.is_error and "ZeroDivisionError" in bad.content[0].text
+    assert elsewhere.is_error and "one box" in elsewhere.content[0].text
+
+
+def call(settings, *calls):
+    """What a server's tools answer, one after the other."""
+    import mcp
+    settings = {k: v for k, v in settings.items() if k != "type"}
+
+    async def main():
+        async with mcp.Client(mcp.StdioServerParameters(**settings)) as client:
+            return [await client.call_tool(tool, given) for tool, given in calls]
+    return asyncio.run(main())
+
+
+def test_a_notebook_session_writes_the_cells_of_its_clients(tmp_path):
+    with create_local_notebook_session(name="nb", notebook_dir=tmp_path / "out", workspace_dir=tmp_path / "w") as session:
+        session.exec("x = 6")
+        [settings] = session.mcp_config.values()
+        assert session.mcp_config == {"notebooks": settings}
+        good, bad = call(settings, ("run_code", {"code": "print('seen')\nx * 7"}), ("run_code", {"code": "1 / 0"}))
+        assert good.content[0].text == "seen\n42" and bad.is_error
+        session.exec("x = 7", hidden=True)
+
+        def cells():
+            return session.notebook.read()["cells"]
+        wait_for(lambda: len(cells()) == 3 and cells()[2]["metadata"]["execution_status"] == "error", "the notebook has them")
+        [_, seen, failed] = cells()
+    assert "".join(seen["source"]) == "print('seen')\nx * 7" and seen["metadata"]["execution_status"] == "complete" and seen["execution_count"]
+    assert seen["outputs"][0] == {"output_type": "stream", "name": "stdout", "text": ["seen\n"]}
+    assert seen["outputs"][1]["data"]["text/plain"] == "42" and failed["outputs"][0]["ename"] == "ZeroDivisionError"
+
+
+def test_a_cell_that_is_lost_sight_of_has_failed(tmp_path):
+    with create_local_notebook_session(name="nb", notebook_dir=tmp_path / "out", workspace_dir=tmp_path / "w") as session:
+        [settings] = session.mcp_config.values()
+        process = subprocess.Popen([settings["command"], *settings["args"]], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        code = "print('begun', flush=True)\nimport time\ntime.sleep(1000)"
+        process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "run_code", "arguments": {"code": code}}}).encode() + b"\n")
+        process.stdin.flush()
+        wait_for(lambda: any(c["outputs"] for c in session.notebook.read()["cells"]), "the cell runs")
+        assert session.notebook.read()["cells"][0]["metadata"]["execution_status"] == "running"
+    assert session.notebook.read()["cells"][0]["metadata"]["execution_status"] == "error"
+    process.stdin.close()
+    process.stdout.close()
+    process.wait(30)
+
+
+def test_a_cli_sessions_tools_have_its_directory_and_its_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("THE_KEY", "key-of-the-sandbox")
+    with Sandbox(SandboxConfig(secrets=["THE_KEY"])) as sandbox:
+        with create_cli_session(sandbox) as session:
+            [settings] = session.mcp_config.values()
+            assert "key-of-the-sandbox" not in json.dumps(settings)
+            written, told, read, listed = call(
+                settings, ("write_file", {"path": "a.txt", "content": "text"}), ("run_command", {"command": "pwd; cat a.txt; echo; echo $THE_KEY"}),
+                ("read_file", {"path": "a.txt"}), ("list_files", {}))
+            assert written.structured_content["path"] == "/workspace/a.txt"
+            assert told.structured_content["stdout"] == "/workspace\ntext\nkey-of-the-sandbox\n"
+            assert read.content[0].text == "text" and "a.txt" in [e["name"] for e in listed.structured_content["entries"]]
+
+
+def test_the_tools_of_a_session_that_ended_are_gone(tmp_path):
+    with create_local_session(workspace_dir=tmp_path / "w") as session:
+        [settings] = session.mcp_config.values()
+    done = subprocess.run([settings["command"], *settings["args"]], input='{"jsonrpc": "2.0", "id": 7, "method": "tools/list"}\n', capture_output=True,
+                          text=True, timeout=60, check=False)
+    assert json.loads(done.stdout)["id"] == 7 and "no such box" in json.loads(done.stdout)["error"]["message"]
 
 
 def test_a_session_in_the_configuration_is_not_there_twice(model, tmp_path):
-    script = model([[use("t1", "mcp__session__python", code="6 * 7")], [text("done")]])
+    script = model([[use("t1", "mcp__session__run_code", code="6 * 7")], [text("done")]])
     with create_local_session(workspace_dir=tmp_path / "w") as session:
         assert results(run(session.mcp_config)) == [("42", False)]
-    assert [t["name"] for t in script.requests[0]["tools"]] == ["mcp__session__python"]
+    assert [t["name"] for t in script.requests[0]["tools"]] == ["mcp__session__run_code"]

@@ -138,6 +138,7 @@ def test_background_commands(box):
     assert slow.wait().signal == 9
 
 
+@pytest.mark.cgroups
 def test_the_life_of_a_box(carrel):
     with Box(server=carrel, memory="64M", labels={"a": "b"}, env={"E": "1"}, ttl="1h") as box:
         assert box.phase == "running" and box.raw["limits"]["memory"] == 64 << 20
@@ -185,6 +186,7 @@ def test_a_key_makes_creation_repeatable(carrel):
     assert carrel.create(idempotency_key="k").id == carrel.create(idempotency_key="k").id
 
 
+@pytest.mark.cgroups
 def test_start_opens_the_mounts_again(carrel, tmp_path):
     (tmp_path / "f").write_text("x")
     with carrel.create(mounts=[f"{tmp_path}:/data:rw"], store="disk") as box:
@@ -196,6 +198,7 @@ def test_start_opens_the_mounts_again(carrel, tmp_path):
         assert (tmp_path / "g").exists()
 
 
+@pytest.mark.cgroups
 def test_start_follows_no_link_that_the_box_has_made(carrel, tmp_path):
     (tmp_path / "project/data").mkdir(parents=True)
     with carrel.create(mounts=[f"{tmp_path}/project:/p:rw", f"{tmp_path}/project/data:/data"], store="disk") as box:
@@ -214,6 +217,7 @@ def test_exec_as_another_user(carrel):
         assert box.spawn(["id", "-g"], user="12:34").wait().stdout == "34\n"
 
 
+@pytest.mark.cgroups
 def test_mounts_are_opened_by_the_caller(carrel, tmp_path):
     (tmp_path / "f").write_text("hello")
     with carrel.create(mounts=[f"{tmp_path}:/data"]) as box:

@@ -6,6 +6,8 @@ import urllib.request
 
 import pytest
 
+from support.server import limits
+
 import carrel as sdk
 
 
@@ -130,7 +132,7 @@ def test_a_tree_does_not_go_through_a_link_that_is_there(box, tmp_path):
 
 
 def test_what_does_not_fit_is_refused_by_the_box(carrel):
-    with carrel.create(memory="64M", disk="16M") as box:
+    with carrel.create(**limits(memory="64M", disk="16M")) as box:
         box.exec(["mkdir", "/tmp/own"], check=True)
         with pytest.raises(sdk.NoSpace):
             box.files.write("/tmp/own/big", (b"\0" * (1 << 20) for _ in range(100)))

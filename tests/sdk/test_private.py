@@ -143,7 +143,7 @@ def test_the_package_installs_by_itself(tmp_path, shared):
     done = subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", source], capture_output=True, text=True,
                           timeout=300)
     assert done.returncode == 0, done.stderr
-    code = "from carrel import Carrel, Box\nwith Box(memory='64M') as b: print(b.exec(['echo', 'hi']).stdout, end='')"
+    code = "from carrel import Carrel, Box\nwith Box() as b: print(b.exec(['echo', 'hi']).stdout, end='')"
     clean = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     done = subprocess.run([python, "-c", code], env={**clean, "CARREL_URL": shared.url}, capture_output=True, text=True, timeout=120, cwd="/")
     assert done.stdout == "hi\n", done.stderr

@@ -166,6 +166,18 @@ def test_what_waits_outlives_the_worker(work, pool):
     assert second.result().json == {"ok": True, "result": 5}
 
 
+def test_a_wrong_call_does_not_wait_for_its_turn(work, pool):
+    first = pool.submit(work.ask, "nap", 1000)
+    assert wait_for(lambda: work.show()["calls_running"] == 1)
+    refused = work.ask("nap", "long")
+    assert refused.status == 422 and "'seconds'" in refused.body.decode(), refused.body
+    assert work.ask("nap").status == 422 and work.ask("echo", 1, 2).status == 422
+    assert not first.done() and work.show()["calls_running"] == 1
+    assert [entry["outcome"] for entry in work.log()][-3:] == ["invalid_arguments"] * 3
+    work.client.post(work.path + "/restart")
+    first.result()
+
+
 def test_a_thousand_calls_in_flight(work):
     with concurrent.futures.ThreadPoolExecutor(1000) as threads:
         gate = threading.Barrier(1000)

@@ -346,6 +346,7 @@ class Function:
             schema["additionalProperties"] = False
         if maker.defs:
             schema["$defs"] = maker.defs
+        self.makes_records = bool(maker.defs)
         self.schema = schema
         result = maker_schema(types_.get("return", inspect.Parameter.empty))
         self.output_schema = result if result else None

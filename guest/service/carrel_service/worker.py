@@ -120,6 +120,8 @@ class Worker:
                 self.start_task(function, message)
             else:
                 self.waiting.append(message)
+        elif kind == "check":
+            self.check(message)
         elif kind == "cancel":
             self.cancel(message["id"])
         elif kind == "describe":
@@ -180,6 +182,17 @@ class Worker:
             kind, value = b"error", trouble.describe(e)
         output.flush(number)
         self.tell(kind, number, value)
+
+    def check(self, message):
+        """Of a call that will come when it is its turn: says now if its arguments do not fit. Not if the author's own classes would have to be
+        made of them, because the main thread may be in the middle of the author's code."""
+        function = self.functions.get(message["function"])
+        if function is None or function.makes_records:
+            return
+        try:
+            function.bind(message["args"], message["kwargs"])
+        except schema.Unfit as e:
+            self.link_send_later(b'{"type":"invalid","id":%d,"value":%s}' % (message["id"], unfit(function, e)))
 
     def start_task(self, function, message):
         number = message["id"]

@@ -5,10 +5,11 @@
 
 #include "doors/mcp/door.h"
 #include "front/boxes/box_request.h"
+#include "front/kernels/kernels.h"
 
 enum { IDLE_S = 1800 };
 
-struct box *mcp_find_box(struct mcp_call *c, const char *id)
+static struct box *live_box(const struct mcp_call *c, const char *id)
 {
     struct box *box = boxes_find(c->front, c->who.name, id);
 
@@ -16,9 +17,29 @@ struct box *mcp_find_box(struct mcp_call *c, const char *id)
         box = boxes_find(c->front, NULL, id);
     if (box && (box->phase == PHASE_DELETED || box->phase == PHASE_DELETING))
         box = NULL;
-    if (!box)
-        mcp_tool_fail(c, "there is no box %.64s (any more); without `box` a new one is made", id);
     return box;
+}
+
+struct box *mcp_find_box(struct mcp_call *c, const char *id)
+{
+    struct box *box = live_box(c, id);
+
+    if (!box)
+        mcp_tool_fail(c, "there is no box %.64s (any more)%s", id, c->box ? "" : "; without `box` a new one is made");
+    return box;
+}
+
+bool mcp_box_check(struct mcp_call *c)
+{
+    if (live_box(c, c->box))
+        return true;
+    mcp_refuse(c->r, 404, MCP_REFUSED, "there is no such box for you", NULL);
+    return false;
+}
+
+const struct kernel *mcp_kernel_of(const struct mcp_call *c, struct box *box)
+{
+    return c->box ? kernel_in_box(box, "default") : NULL;
 }
 
 static void made_on_gone(struct mcp_call *c)
@@ -67,8 +88,12 @@ static void make(struct mcp_call *c, json_t *asked)
 
 void mcp_with_box(struct mcp_call *c, const char *id, void (*then)(struct mcp_call *c, struct box *box))
 {
-    if (id) {
-        struct box *box = mcp_find_box(c, id);
+    if (c->box && id) {
+        mcp_tool_fail(c, "box is no argument here: there is one box");
+        return;
+    }
+    if (id || c->box) {
+        struct box *box = mcp_find_box(c, id ? id : c->box);
         if (box)
             then(c, box);
         return;

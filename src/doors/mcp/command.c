@@ -5,10 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/jsonout.h"
 #include "base/list.h"
 #include "doors/mcp/door.h"
 #include "front/execs/exec_io.h"
 #include "front/execs/exec_request.h"
+#include "front/kernels/kernels.h"
 
 enum { RUN_S = 60, SHOWN_BYTES = 1 << 20 };
 
@@ -29,12 +31,22 @@ static void on_gone(struct mcp_call *c)
         (void)!exec_signal(w->exec, SIGKILL, &ignored);
 }
 
-/* Bytes that are not UTF-8 become U+FFFD: jansson takes no others. */
+/* Bytes that are not UTF-8, also of a character that was cut at the end, become U+FFFD: jansson takes no others. */
 static json_t *text_json(const struct buf *b)
 {
     json_t *text = json_stringn(buf_string(b), b->length);
+    struct jsonout j;
+    struct buf mended;
 
-    return text ? text : json_string("(not UTF-8; write it to a file, and read that)");
+    if (text)
+        return text;
+    buf_init(&mended, 6 * b->length + 16);
+    jsonout_init(&j, &mended);
+    jsonout_bytes(&j, NULL, buf_string(b), b->length);
+    if (jsonout_finish(&j) == 0)
+        text = json_loadb(mended.data, mended.length, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    buf_done(&mended);
+    return text ? text : json_string("");
 }
 
 static void answer(struct mcp_call *c, const struct exec *x)
@@ -63,8 +75,7 @@ static void answer(struct mcp_call *c, const struct exec *x)
                   x->outcome ? outcome_name(x->outcome) : "not_started", "exit_code", code ? code : json_null(),
                   "stdout", text_json(&out[0]), "stderr", text_json(&out[1]), "wall_ms",
                   json_object_get(shown, "wall_ms"));
-    mcp_tool_result(c, json_string_value(text), structured, failed);
-    json_decref(text);
+    mcp_tool_text(c, text, structured, failed);
     json_decref(shown);
     buf_done(&out[0]);
     buf_done(&out[1]);
@@ -82,12 +93,31 @@ static void on_change(struct exec_follower *f)
     answer(w->call, w->exec);
 }
 
+/* At /mcp/boxes/NAME a command runs as one that the box's kernel starts: in its directory, with its environment. */
+static void use_kernels_place(const struct mcp_call *c, struct box *box, json_t *body)
+{
+    const struct kernel *k = mcp_kernel_of(c, box);
+    json_t *env = k ? json_object() : NULL;
+
+    for (char **v = k ? k->env : NULL; v && *v; v++) {
+        const char *equals = strchr(*v, '=');
+        char *name = equals ? arena_copy(&c->r->arena, *v, (size_t)(equals - *v)) : NULL;
+        if (name)
+            (void)!json_object_set_new(env, name, json_string(equals + 1));
+    }
+    if (env)
+        (void)!json_object_set_new(body, "env", env);
+    if (k && k->cwd && !json_object_get(body, "cwd"))
+        (void)!json_object_set_new(body, "cwd", json_string(k->cwd));
+}
+
 static void go(struct mcp_call *c, struct box *box)
 {
     struct command_tool *w = c->work;
     struct exec_request command = { .box = box, .who = &c->who };
     struct err e = { 0 };
 
+    use_kernels_place(c, box, w->body);
     int r = exec_request_read(&command, w->body, &e);
     if (r == 0)
         r = exec_request_start(&command, &w->exec, &e);

@@ -23,6 +23,10 @@ enum {
     MCP_ANSWER_MOST = 96 << 20
 };
 
+/* What the requests of run_code are known by to others who listen to a kernel. */
+#define MCP_SESSION "mcp"
+
+struct kernel;
 struct mcp_tool;
 struct service;
 
@@ -38,6 +42,8 @@ struct mcp_call {
     struct identity      who;
     struct box          *holder;            /* the box whose inlet it came over; NULL: another way */
     const char          *service;           /* of /mcp/services/NAME; NULL: Carrel's own tools */
+    const char          *box;               /* of /mcp/boxes/NAME: its tools, and no other box's; NULL: any box's */
+    const char          *only;              /* names of tools with commas: the others are not there; NULL: all are */
     const char          *session;           /* of a client that had a handshake; "": none */
     struct mcp_envelope  m;                 /* owned: the message */
     size_t               weight;            /* charged to the caller for the message as a tree */
@@ -76,6 +82,7 @@ void mcp_on_tick(struct loop_timer *t);
 /* --- a tool's result --- */
 /* One text, and as structured content an object (taken over; NULL: none). */
 void mcp_tool_result(struct mcp_call *c, const char *text, json_t *structured, bool is_error);
+void mcp_tool_text(struct mcp_call *c, json_t *text, json_t *structured, bool is_error);     /* both taken over */
 void mcp_tool_fail(struct mcp_call *c, const char *format, ...) PRINTF_LIKE(2, 3);
 void mcp_tool_err(struct mcp_call *c, const struct err *e);
 
@@ -95,12 +102,14 @@ struct mcp_tool {
     unsigned          hints;                /* enum mcp_hint */
     mcp_tool_handler *call;
 };
-enum mcp_hint { MCP_READ_ONLY = 1, MCP_DESTRUCTIVE = 2, MCP_IDEMPOTENT = 4, MCP_OPEN_WORLD = 8 };
+enum mcp_hint { MCP_READ_ONLY = 1, MCP_DESTRUCTIVE = 2, MCP_IDEMPOTENT = 4, MCP_OPEN_WORLD = 8, MCP_IN_BOX = 16 };
 
 /* A list under its name, with how long a client may keep it; taken over. */
 void mcp_list_result(struct mcp_call *c, const char *name, json_t *list);
 void mcp_tools_list(struct mcp_call *c);
 void mcp_tools_call(struct mcp_call *c);
+/* Whether every name in c->only is a tool's that is there; false: answered. */
+bool mcp_only_check(struct mcp_call *c);
 /* Tools that only a test server has; the symbol is not there otherwise. */
 extern const struct mcp_tool mcp_test_tools[] __attribute__((weak));
 
@@ -110,6 +119,11 @@ extern const struct mcp_tool mcp_test_tools[] __attribute__((weak));
 void mcp_with_box(struct mcp_call *c, const char *box, void (*then)(struct mcp_call *c, struct box *box));
 /* NULL: there is none, and that was answered. */
 struct box *mcp_find_box(struct mcp_call *c, const char *box);
+/* Of /mcp/boxes/NAME: whether the caller has such a box; false: answered. */
+bool mcp_box_check(struct mcp_call *c);
+/* At /mcp/boxes/NAME tools work where the box's default kernel does: its directory; NULL: there is none, or it was
+ * told no other than the box's own. */
+const struct kernel *mcp_kernel_of(const struct mcp_call *c, struct box *box);
 
 mcp_tool_handler mcp_run_code, mcp_run_command, mcp_read_file, mcp_write_file, mcp_list_files, mcp_create_box,
     mcp_list_boxes, mcp_delete_box;

@@ -11,6 +11,7 @@
 #include "doors/mcp/door.h"
 #include "front/files/box_files.h"
 #include "front/files/file_entry.h"
+#include "front/kernels/kernels.h"
 #include "http/wsframe.h"
 #include "proto/defaults.h"
 
@@ -207,7 +208,13 @@ static void go(struct mcp_call *c, struct box *box)
     struct working *w = c->work;
     struct err e = { 0 };
 
+    const struct kernel *k = mcp_kernel_of(c, box);
     memcpy(w->box, box->id, sizeof w->box);
+    if (k && k->cwd && w->path[0] != '/' && !(w->path = arena_printf(&c->r->arena, "%s/%s", k->cwd, w->path))) {
+        mcp_error(c, MCP_INTERNAL, "out of memory");
+        done(w);
+        return;
+    }
     w->user = (struct box_files_user){
         .on_entries = on_entries, .on_data = on_data, .on_done = on_done, .on_room = send_more, .on_lost = on_lost
     };
@@ -261,7 +268,7 @@ static void in_box(struct mcp_call *c, json_t *arguments)
 {
     const char *id = json_string_value(json_object_get(arguments, "box"));
 
-    if (id)
+    if (id || c->box)
         mcp_with_box(c, id, go);
     else
         mcp_tool_fail(c, "box is missing: the name or id of the box");

@@ -18,6 +18,7 @@
 
 #define PATH "/mcp"
 #define SERVICES "/mcp/services/"
+#define BOXES "/mcp/boxes/"
 #define SESSION "Mcp-Session-Id"
 
 /* ---- the life of a call ---- */
@@ -103,11 +104,12 @@ static void discover(struct mcp_call *c)
     static const char instructions[] =
         "Isolated boxes for code that nobody has read. run_code keeps variables in a box: pass the `box` of an earlier "
         "result to go on there. A box has no network and no file of the host.";
+    static const char of_box[] = "One isolated box. Variables and files stay in it. It has no network of its own.";
+    const char *words = c->service ? "Functions of one service." : c->box ? of_box : instructions;
 
     mcp_result_json(c, json_pack("{s:o,s:o,s:s,s:i,s:s}", "supportedVersions", mcp_versions_json(), "capabilities",
-                                 capabilities(), "instructions",
-                                 c->service ? "Functions of one service." : instructions, "ttlMs", MCP_FRESH_MS,
-                                 "cacheScope", "private"));
+                                 capabilities(), "instructions", words, "ttlMs", MCP_FRESH_MS, "cacheScope",
+                                 "private"));
 }
 
 static void initialize(struct mcp_call *c)
@@ -281,27 +283,49 @@ static bool begins(struct http_text text, const char *with)
     return text.size > n && memcmp(text.data, with, n) == 0;
 }
 
+/* ?tools=run_code,read_file: which tools there are. */
+static bool read_query(struct mcp_call *c)
+{
+    struct http_text only = { 0 };
+    int r = c->r->head.query.data ? http_query_get(&c->r->arena, c->r->head.query, "tools", &only) : -ENOENT;
+
+    if (r == 0 && !(c->only = arena_copy(&c->r->arena, only.data, only.size)))
+        r = -ENOMEM;
+    if (r == -ENOENT)
+        return true;
+    if (r == 0 && !c->service)
+        return mcp_only_check(c);
+    mcp_refuse(c->r, 400, MCP_INVALID_REQUEST, "tools= cannot be read, or is not for a service", NULL);
+    return false;
+}
+
 static bool dispatch(struct open_door *d, struct http_request *r)
 {
     struct http_text path = r->head.path, session = http_head_get(&r->head, SESSION);
-    bool of_service = begins(path, SERVICES);
+    bool of_service = begins(path, SERVICES), of_box = begins(path, BOXES);
 
-    if (!of_service && !http_text_is(path, PATH))
+    if (!of_service && !of_box && !http_text_is(path, PATH))
         return false;
     struct mcp_call *c = arena_alloc(&r->arena, sizeof *c);
-    size_t n = strlen(SERVICES);
-    char *service = c && of_service ? arena_copy(&r->arena, path.data + n, path.size - n) : NULL;
+    size_t n = of_service ? strlen(SERVICES) : of_box ? strlen(BOXES) : path.size;
+    char *name = c ? arena_copy(&r->arena, path.data + n, path.size - n) : NULL;
     char *from = c ? arena_copy(&r->arena, session.data, session.size) : NULL;
-    if (!c || !from || (of_service && !service)) {
+    if (!c || !from || !name) {
         http_request_abort(r);
         return true;
     }
-    *c = (struct mcp_call){ .mcp = d->state, .front = d->front, .r = r, .service = service, .session = from };
+    *c = (struct mcp_call){ .mcp = d->state,
+                            .front = d->front,
+                            .r = r,
+                            .service = of_service ? name : NULL,
+                            .box = of_box ? name : NULL,
+                            .session = from };
     buf_init(&c->pending, MCP_ANSWER_MOST);
     r->owner = c;
     r->on_end = on_end;
     r->on_writable = mcp_on_writable;
-    if (admit(c) && read_head(c) && (!c->service || mcp_service_check(c)))
+    if (admit(c) && read_head(c) && (!c->service || mcp_service_check(c)) && (!c->box || mcp_box_check(c))
+        && read_query(c))
         http_body_collect(r, MCP_BODY_MOST, on_body, NULL);
     return true;
 }

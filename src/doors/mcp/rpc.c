@@ -261,7 +261,12 @@ void mcp_progress(struct mcp_call *c, const char *text, size_t size)
 
 void mcp_tool_result(struct mcp_call *c, const char *text, json_t *structured, bool is_error)
 {
-    json_t *content = json_pack("[{s:s,s:s#}]", "type", "text", "text", text, (int)strlen(text));
+    mcp_tool_text(c, json_string(text), structured, is_error);
+}
+
+void mcp_tool_text(struct mcp_call *c, json_t *text, json_t *structured, bool is_error)
+{
+    json_t *content = json_pack("[{s:s,s:o}]", "type", "text", "text", text);
     json_t *result = json_pack("{s:o,s:b}", "content", content, "isError", is_error);
 
     if (structured && result)

@@ -242,6 +242,7 @@ static void go(struct mcp_call *c, struct box *box)
         .code = w->code,
         .code_size = w->code_size,
         .timeout_ms = w->timeout_ms,
+        .session = MCP_SESSION,
         .restart = true,
         .output_bytes = OUTPUT_BYTES,
         .on_message = on_message,

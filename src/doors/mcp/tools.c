@@ -1,6 +1,7 @@
 /* The table of Carrel's own tools. A wrong argument, a refusal and a failure are results that say so, because then the
  * model reads them and can do better; only a tool that is not there is an error of the protocol. */
 #define _GNU_SOURCE
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +31,7 @@ static const struct mcp_tool own[] = {
              ",\"value\":{\"type\":[\"string\",\"null\"]},"
              "\"images\":{\"type\":\"integer\"},\"wall_ms\":" NUMBER,
              "\"box\",\"outcome\",\"stdout\",\"stderr\""),
-      SCOPE_EXEC, 0, mcp_run_code },
+      SCOPE_EXEC, MCP_IN_BOX, mcp_run_code },
     { "run_command", "Run a command",
       "Runs a line with the shell in an isolated box and returns its output and exit code. "
       "Files stay for the next call in the same box. No network.",
@@ -40,12 +41,12 @@ static const struct mcp_tool own[] = {
       RESULT("\"box\":" TEXT ",\"outcome\":" TEXT ",\"exit_code\":{\"type\":[\"integer\",\"null\"]},\"stdout\":" TEXT
              ",\"stderr\":" TEXT ",\"wall_ms\":" NUMBER,
              "\"box\",\"outcome\",\"stdout\",\"stderr\""),
-      SCOPE_EXEC, 0, mcp_run_command },
+      SCOPE_EXEC, MCP_IN_BOX, mcp_run_command },
     { "read_file", "Read a file",
       "Returns a file of a box: text as text, an image as an image, anything else as base64.",
       OBJECT("\"path\":{\"type\":\"string\",\"description\":\"Absolute, or relative to /home/box.\"}," OLD_BOX,
              "\"path\",\"box\""),
-      NULL, SCOPE_FILES, MCP_READ_ONLY | MCP_IDEMPOTENT, mcp_read_file },
+      NULL, SCOPE_FILES, MCP_READ_ONLY | MCP_IDEMPOTENT | MCP_IN_BOX, mcp_read_file },
     { "write_file", "Write a file", "Writes a file of a box; missing folders are made.",
       OBJECT("\"path\":{\"type\":\"string\",\"description\":\"Absolute, or relative to "
              "/home/box.\"},\"content\":{\"type\":"
@@ -53,13 +54,13 @@ static const struct mcp_tool own[] = {
              "instead of content.\"}," BOX_ARGUMENT,
              "\"path\""),
       RESULT("\"box\":" TEXT ",\"path\":" TEXT ",\"bytes\":{\"type\":\"integer\"}", "\"box\",\"path\",\"bytes\""),
-      SCOPE_FILES, MCP_DESTRUCTIVE | MCP_IDEMPOTENT, mcp_write_file },
+      SCOPE_FILES, MCP_DESTRUCTIVE | MCP_IDEMPOTENT | MCP_IN_BOX, mcp_write_file },
     { "list_files", "List files", "Lists a folder of a box.",
       OBJECT("\"path\":{\"type\":\"string\",\"description\":\"Absolute, or relative to /home/box (.).\"}," OLD_BOX,
              "\"box\""),
       RESULT("\"entries\":{\"type\":\"array\",\"items\":{\"type\":\"object\"}},\"complete\":{\"type\":\"boolean\"}",
              "\"entries\""),
-      SCOPE_FILES, MCP_READ_ONLY | MCP_IDEMPOTENT, mcp_list_files },
+      SCOPE_FILES, MCP_READ_ONLY | MCP_IDEMPOTENT | MCP_IN_BOX, mcp_list_files },
     { "create_box", "Make a box",
       "Makes an isolated box with limits of its own. It lives until it is deleted, or its ttl is over.",
       OBJECT("\"name\":" TEXT ",\"memory\":{\"type\":\"string\",\"description\":\"Like 512M or 2G.\"},\"cpus\":" NUMBER
@@ -74,10 +75,27 @@ static const struct mcp_tool own[] = {
     { .name = NULL },
 };
 
-static void add_tool(json_t *list, const struct mcp_tool *tool)
+/* Where there is one box only, nobody needs to name it. */
+static json_t *without_box(json_t *schema)
 {
+    json_t *required = json_object_get(schema, "required"), *name;
+    size_t i;
+
+    (void)!json_object_del(json_object_get(schema, "properties"), "box");
+    json_array_foreach(required, i, name) {
+        if (strcmp(json_string_value(name), "box") == 0) {
+            (void)!json_array_remove(required, i);
+            break;
+        }
+    }
+    return schema;
+}
+
+static void add_tool(json_t *list, const struct mcp_tool *tool, bool in_one_box)
+{
+    json_t *input = json_loads(tool->input, 0, NULL);
     json_t *one = json_pack("{s:s,s:s,s:s,s:o,s:{s:b,s:b,s:b,s:b}}", "name", tool->name, "title", tool->title,
-                            "description", tool->description, "inputSchema", json_loads(tool->input, 0, NULL),
+                            "description", tool->description, "inputSchema", in_one_box ? without_box(input) : input,
                             "annotations", "readOnlyHint", !!(tool->hints & MCP_READ_ONLY), "destructiveHint",
                             !!(tool->hints & MCP_DESTRUCTIVE), "idempotentHint", !!(tool->hints & MCP_IDEMPOTENT),
                             "openWorldHint", !!(tool->hints & MCP_OPEN_WORLD));
@@ -87,15 +105,45 @@ static void add_tool(json_t *list, const struct mcp_tool *tool)
     (void)!json_array_append_new(list, one);
 }
 
-static const struct mcp_tool *find(const char *name)
+/* Whether the tool is there at the address that was asked, whoever asks. */
+static bool is_here(const struct mcp_call *c, const struct mcp_tool *tool)
+{
+    size_t n = strlen(tool->name);
+
+    if (c->box && !(tool->hints & MCP_IN_BOX))
+        return false;
+    for (const char *at = c->only; at; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strncmp(at, tool->name, n) == 0 && (at[n] == ',' || !at[n]))
+            return true;
+    }
+    return !c->only;
+}
+
+static const struct mcp_tool *find(const struct mcp_call *c, const char *name)
 {
     for (const struct mcp_tool *t = own; t->name; t++)
         if (strcmp(t->name, name) == 0)
-            return t;
+            return is_here(c, t) ? t : NULL;
     for (const struct mcp_tool *t = mcp_test_tools; t && t->name; t++)
         if (strcmp(t->name, name) == 0)
             return t;
     return NULL;
+}
+
+bool mcp_only_check(struct mcp_call *c)
+{
+    for (const char *at = c->only; at; at = strchr(at, ',')) {
+        at += *at == ',';
+        char name[32], why[160];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ","), at);
+        if (find(c, name))
+            continue;
+        snprintf(why, sizeof why, "tools=%s: there is no such tool here", name);
+        mcp_refuse(c->r, 400, MCP_INVALID_REQUEST, why, NULL);
+        return false;
+    }
+    return true;
 }
 
 /* All fit on one page, so every cursor is a wrong one. */
@@ -117,10 +165,10 @@ void mcp_tools_list(struct mcp_call *c)
     }
     json_t *list = json_array();
     for (const struct mcp_tool *t = own; t->name; t++)
-        if ((c->who.scopes & t->scopes) == t->scopes)
-            add_tool(list, t);
+        if ((c->who.scopes & t->scopes) == t->scopes && is_here(c, t))
+            add_tool(list, t, c->box);
     for (const struct mcp_tool *t = mcp_test_tools; t && t->name; t++)
-        add_tool(list, t);
+        add_tool(list, t, false);
     mcp_list_result(c, "tools", list);
 }
 
@@ -152,7 +200,7 @@ void mcp_tools_call(struct mcp_call *c)
         mcp_service_call(c, name, arguments);
         return;
     }
-    const struct mcp_tool *tool = find(name);
+    const struct mcp_tool *tool = find(c, name);
     if (!tool) {
         mcp_error(c, MCP_INVALID_PARAMS, "there is no tool %.100s; tools/list names those that there are", name);
         return;

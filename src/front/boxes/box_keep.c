@@ -9,12 +9,13 @@
 #include "front/boxes/box_private.h"
 #include "front/db/db.h"
 #include "front/front.h"
+#include "front/services/services.h"
 
 enum { DEAD_KEPT = 1000, DEAD_AGE_MS = 10000, SWEEP_MS = 100, SWEEP_MOST = 64 };
 
 static bool in_use(const struct box *b)
 {
-    if (b->waiters || box_has_calls(b))
+    if (b->waiters || box_has_calls(b) || services_need_box(b))
         return true;
     for (struct exec *x = b->execs; x; x = x->next)
         if (x->followers)
@@ -55,6 +56,7 @@ static void forget_oldest(struct front *front)
         box_bury(b);
         return;
     }
+    services_on_box_forget(b);
     if (db_box_delete(front->db, b->number, &e) < 0)
         front_log("error", "cannot remove a box from the database", "box", b->id, NULL);
     box_unlist(b);

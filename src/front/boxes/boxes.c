@@ -346,9 +346,9 @@ void box_take_slot(struct box *b, uint32_t slot)
 /* The box has no processes any more, for whatever reason. */
 void box_end(struct box *b, enum phase phase, const char *reason, const char *message)
 {
+    services_on_box_end(b, phase, reason);
     execs_lost(b, reason);
     kernels_on_box_end(b);
-    services_on_box_end(b, phase == PHASE_STOPPED);
     grants_on_box_end(b, phase == PHASE_STOPPED);
     loop_timer_cancel(b->front->loop, &b->ttl_timer);
     loop_timer_cancel(b->front->loop, &b->idle_timer);

@@ -98,7 +98,7 @@ static const char *const queries[QUERY_COUNT] = {
                            "(revoked = 1 OR (expires_ms > 0 AND expires_ms <= ?1))",
     [QUERY_TOKENS] = "SELECT " TOKEN_COLUMNS " FROM tokens ORDER BY created_ms, id",
     [QUERY_SERVICE_PUT] = "INSERT INTO services (id, owner, name, box, body) VALUES (?1, ?2, ?3, ?4, ?5)"
-                          " ON CONFLICT (id) DO UPDATE SET body = ?5",
+                          " ON CONFLICT (id) DO UPDATE SET box = ?4, body = ?5",
     [QUERY_SERVICE_DELETE] = "DELETE FROM services WHERE id = ?1",
     [QUERY_SERVICES] = "SELECT id, owner, name, box, body FROM services ORDER BY number",
     [QUERY_GRANT_INSERT] =

@@ -108,14 +108,14 @@ int db_tables_change(struct db_tables *t, int statement, struct err *e, const ch
     return r;
 }
 
-struct table_listing {
+struct row_listing {
     int (*row)(const struct db_row *row, void *arg);
     void *arg;
 };
 
 static int give(sqlite3_stmt *q, void *arg)
 {
-    const struct table_listing *l = arg;
+    const struct row_listing *l = arg;
 
     return l->row(&(struct db_row){ q }, l->arg);
 }
@@ -123,7 +123,7 @@ static int give(sqlite3_stmt *q, void *arg)
 int db_tables_each(struct db_tables *t, int statement, int (*row)(const struct db_row *row, void *arg), void *arg,
                    struct err *e, const char *types, ...)
 {
-    struct table_listing l = { row, arg };
+    struct row_listing l = { row, arg };
     va_list args;
 
     va_start(args, types);

@@ -328,7 +328,8 @@ static int send_request(struct kernel_run *run, struct err *e)
     jsonout_bool(&j, "allow_stdin", run->options.allow_stdin);
     jsonout_bool(&j, "stop_on_error", false);
     jsonout_close(&j);
-    size_t size = kernel_make_header_of(k, "execute_request", run->id, "carrel", header, sizeof header);
+    const char *session = run->options.session ? run->options.session : "carrel";
+    size_t size = kernel_make_header_of(k, "execute_request", run->id, session, header, sizeof header);
     struct iovec none = { (char *)(uintptr_t)"{}", 2 };
     const struct iovec part[KERNEL_PARTS] = { { header, size }, none, none, { content.data, content.length } };
     int r = jsonout_finish(&j) < 0 ? err_at(e, ENOMEM, STEP_MEMORY, 0, "code")

@@ -16,6 +16,7 @@ struct kernel_run_options {
     uint64_t    output_bytes;       /* of text that it prints and of its other messages; more ends it */
     uint64_t    since_us;           /* when its box was asked for; 0: the box was there before */
     bool        allow_stdin;
+    const char *session;            /* in the header of its request, for others who listen; NULL: "carrel" */
     bool        restart;            /* a dead kernel is started anew; else the run ends with the outcome "dead" */
     /* A message of the cell: stream, display, result, error, input_request … True: wait for kernel_run_resume(). */
     bool (*on_message)(struct kernel_run *run, struct kernel_message *m);

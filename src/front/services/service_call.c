@@ -18,6 +18,7 @@
 #include "front/front.h"
 #include "front/services/service_private.h"
 
+enum { CHECK_BYTES_MOST = 64 << 10 };
 enum { ASYNC_MOST = 1024, LADDER_INT_MS = 2000, LADDER_KILL_MS = 8000, CALL_BYTES_MOST = 48 << 20 };
 
 const char *const call_outcome_names[CALL_OUTCOMES] = { "ok",   "error", "invalid_arguments", "timeout",
@@ -174,6 +175,23 @@ static void send_call(struct service *s, struct service_call *c)
         p->running = c;
 }
 
+/* A call that has to wait for its turn: whether its arguments fit is asked now, so that a wrong one need not wait. */
+static void send_check(struct service *s, struct service_call *c)
+{
+    static const char call[] = "{\"type\":\"call\"", check[] = "{\"type\":\"check\"";
+    const struct kernel_message *asked = c->private->message;
+
+    if (c->private->sent || s->state != SERVICE_READY || !asked || asked->size > CHECK_BYTES_MOST)
+        return;
+    struct kernel_message *m = kernel_message_new(asked->size + sizeof check - sizeof call);
+    if (!m)
+        return;
+    memcpy(m->data, check, sizeof check - 1);
+    memcpy(m->data + sizeof check - 1, asked->data + sizeof call - 1, asked->size - (sizeof call - 1));
+    c->private->checked = kernel_link_send(&s->private->link, m) == 0;
+    kernel_message_unref(m);
+}
+
 void service_pump(struct service *s)
 {
     struct service_private *p = s->private;
@@ -283,6 +301,7 @@ int service_call_start(struct service *s, const struct call_options *o, struct s
         loop_timer_set(s->front->loop, &q->timer, o->timeout_ms);
     box_touch(s->box);
     service_pump(s);
+    send_check(s, c);
     *ret = c;
     return 0;
 }

@@ -175,7 +175,8 @@ static const char *take_message(struct service *s, const struct kernel_message *
         return "a message of an unknown kind";
     if (!value.data || (!is_result && value.data[0] != '{'))
         return "an answer without a value";
-    if (c && c->private->sent)
+    bool is_refusal = !is_result && !is_error;
+    if (c && (c->private->sent || (is_refusal && c->private->checked)))
         service_call_finish(c, is_result ? CALL_OK : is_error ? CALL_ERROR : CALL_INVALID, value);
     return NULL;
 }

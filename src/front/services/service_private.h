@@ -16,6 +16,7 @@ struct call_entry {             /* of the log */
 
 struct call_private {
     struct kernel_message *message;         /* owned until it is sent */
+    bool                   checked;         /* the worker was asked whether its arguments fit */
     bool                   is_async, sent, is_over;     /* over: nobody waits for it, but the worker is still at it */
     size_t                 bytes;           /* of the message: charged to the service's owner while it is kept */
     uint64_t               started_us;
@@ -38,7 +39,8 @@ struct service_private {
     struct share            kept;                   /* for what it is of, and for its functions as they are shown */
     size_t                  kept_bytes, spec_bytes, described_bytes;
     struct loop_timer       load_timer, close_timer;
-    struct loop_task        free_task, pump_task;
+    struct loop_task        free_task, pump_task, box_task;
+    bool                    wants_box;              /* its own has ended, and box_task asks for another */
     bool                    gone, load_cancelled, restart_wanted, ended_by_us;
     enum outcome            end_outcome;            /* why we ended it ourselves; OUTCOME_NONE: we did not */
     char                    end_reason[160];
@@ -59,6 +61,20 @@ void service_tell_print(struct service *s, const char *stream, struct jsonslice 
 bool service_keep(struct service *s, size_t described_bytes);
 /* Ends the process because of what it did. */
 void service_condemn(struct service *s, enum outcome outcome, const char *why);
+
+/* A worker for one that has none; or it is dead, and says why. */
+void service_start_anew(struct service *s);
+/* For good, with the reason that it has. */
+void service_die(struct service *s);
+/* Counts: false if it was asked too often of late. */
+bool service_may_restart(struct service *s);
+
+/* --- service_box.c --- */
+void service_box_init(struct service *s);
+/* Its box is being made; it starts when that is done. */
+void service_await_box(struct service *s);
+/* Its box has ended by itself: another is asked for, or it is dead. */
+void service_rebox(struct service *s, const char *reason);
 
 /* --- service_start.c: the command of the worker --- */
 MUST_CHECK int service_launch(struct service *s, struct err *e);

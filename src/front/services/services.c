@@ -180,6 +180,8 @@ void service_forget(struct service *s)
         return;
     p->gone = true;
     LIST_REMOVE(s);
+    loop_task_cancel(s->front->loop, &p->box_task);
+    boxes_cancel(s->front, s);
     service_calls_end(s, CALL_GONE, true);
     while (p->watchers)
         service_unwatch(p->watchers);
@@ -228,6 +230,7 @@ static struct service *make(struct box *box, const char *id, const struct servic
         abort();
     p->free_task.on_run = on_free;
     p->pump_task.on_run = on_pump;
+    service_box_init(s);
     LIST_ADD(front->services, s);
     return s;
 }
@@ -271,12 +274,15 @@ int service_create(struct box *box, const struct service_options *o, struct serv
         in_box += s->box == box;
         of_owner += strcmp(s->owner, box->owner) == 0;
     }
-    if (service_find(box->front, box->owner, o->name))
+    struct service *old = service_find(box->front, box->owner, o->name);
+    if (old && !service_is_lost(old))
         return err_set(e, EEXIST, STEP_USAGE, "there is a service '%.40s' already", o->name);
     if (in_box >= SERVICES_PER_BOX)
         return err_set(e, EAGAIN, STEP_USAGE, "a box may have %d services", SERVICES_PER_BOX);
     if (of_owner >= SERVICES_PER_OWNER)
         return err_set(e, EDQUOT, STEP_USAGE, "%s may have %d services", box->owner, SERVICES_PER_OWNER);
+    if (old)
+        service_delete(old, "the box has ended");
     struct service *s = make(box, NULL, o);
     int r = service_keep(s, s->private->described_bytes) ? service_launch(s, e)
                                                          : err_set(e, EDQUOT, STEP_USAGE, SHARE_FULL);
@@ -363,14 +369,15 @@ static void add_tail(struct service *s)
         s->error = json_pack("{s:s,s:s,s:o}", "type", "WorkerDied", "message", s->reason, "traceback", text);
 }
 
-static void die(struct service *s)
+void service_die(struct service *s)
 {
     if (!s->error)
         s->error = json_pack("{s:s,s:s}", "type", "WorkerDied", "message", s->reason);
     service_set_state(s, SERVICE_DEAD);
 }
 
-static void start_anew(struct service *s)
+/* While there is no keeper nothing can be started; services_on_synced() comes once there is. */
+void service_start_anew(struct service *s)
 {
     struct err e = { 0 };
 
@@ -383,16 +390,16 @@ static void start_anew(struct service *s)
     if (s->has_secrets && !s->secrets) {
         snprintf(s->reason, sizeof s->reason,
                  "its worker has ended, and its secrets are not kept over a restart of the server; create it again");
-        die(s);
-    } else if (service_launch(s, &e) < 0) {
+        service_die(s);
+    } else if (service_launch(s, &e) < 0 && s->front->ready && e.code != ECONNRESET) {
         s->outcome = OUTCOME_ERROR;
         err_text(&e, s->reason, sizeof s->reason);
-        die(s);
+        service_die(s);
     }
 }
 
 /* Not for ever: a function that ends its worker may be called again and again. */
-static bool may_replace(struct service *s)
+bool service_may_restart(struct service *s)
 {
     struct service_private *p = s->private;
     uint64_t now = loop_now_ms();
@@ -401,7 +408,7 @@ static bool may_replace(struct service *s)
         p->recent_ms = now;
         p->n_recent = 0;
     }
-    return s->box->phase == PHASE_RUNNING && p->n_recent++ < SERVICE_RESTARTS_MOST;
+    return p->n_recent++ < SERVICE_RESTARTS_MOST;
 }
 
 void services_on_exec_end(struct exec *x)
@@ -425,25 +432,32 @@ void services_on_exec_end(struct exec *x)
     service_calls_end(s, CALL_DIED, false);
     if (p->gone)
         return;
-    if (p->restart_wanted) {
-        start_anew(s);
-    } else if (was_ready && may_replace(s)) {
+    if (x->failure.code == ECONNRESET) {
+        ;       /* the keeper went before it could start it; services_on_synced() does */
+    } else if (p->restart_wanted) {
+        service_start_anew(s);
+    } else if (was_ready && s->box->phase == PHASE_RUNNING && service_may_restart(s)) {
         front_log("warning", "a service's worker died and is replaced", "service", s->name, "reason", s->reason, NULL);
         s->restarts++;
         service_save(s);
-        start_anew(s);
+        service_start_anew(s);
     } else {
         add_tail(s);
-        die(s);
+        service_die(s);
     }
 }
 
 int service_restart(struct service *s, struct err *e)
 {
-    if (s->box->phase != PHASE_RUNNING)
-        return err_set(e, EBUSY, STEP_USAGE, "the box is %s", phase_names[s->box->phase]);
     if (s->has_secrets && !s->secrets)
         return err_set(e, EPIPE, STEP_USAGE, "its secrets are not kept over a restart of the server; create it again");
+    if (!box_is_alive(s->box) && s->own_box && !s->private->wants_box) {
+        s->private->n_recent = 0;
+        service_rebox(s, "a restart was asked for");
+        return 0;
+    }
+    if (s->box->phase != PHASE_RUNNING)
+        return err_set(e, EBUSY, STEP_USAGE, "the box is %s", phase_names[s->box->phase]);
     s->restarts++;
     s->private->restart_wanted = true;
     s->private->n_recent = 0;
@@ -453,28 +467,9 @@ int service_restart(struct service *s, struct err *e)
         service_condemn(s, OUTCOME_KILLED, s->reason);
         service_set_state(s, SERVICE_LOADING);
     } else {
-        start_anew(s);
+        service_start_anew(s);
     }
     return 0;
-}
-
-void services_on_box_end(struct box *box, bool stays)
-{
-    for (struct service *s = box->front->services, *next; s; s = next) {
-        next = s->next;
-        if (s->box != box)
-            continue;
-        s->outcome = OUTCOME_KILLED;
-        snprintf(s->reason, sizeof s->reason, "the box has ended");
-        if (stays) {
-            service_set_state(s, SERVICE_DEAD);
-            continue;
-        }
-        s->own_box = false;
-        if (s->state != SERVICE_DEAD)
-            service_set_state(s, SERVICE_DEAD);
-        service_delete(s, "the box has ended");
-    }
 }
 
 /* ---- another front was there before ---- */
@@ -493,7 +488,8 @@ static int load_one(const struct db_service *row, void *arg)
                                  .own_box = json_is_true(json_object_get(body, "own_box")),
                                  .load_timeout_ms =
                                      (uint64_t)json_integer_value(json_object_get(body, "load_timeout_ms")) };
-    if (box && box_is_alive(box) && json_is_object(o.spec)) {
+    /* One whose box had ended before it got another gets one now. */
+    if (box && (box_is_alive(box) || o.own_box) && json_is_object(o.spec)) {
         struct service *s = make(box, row->id, &o);
         s->has_secrets = json_is_true(json_object_get(body, "has_secrets"));
         s->restarts = (unsigned)json_integer_value(json_object_get(body, "restarts"));
@@ -534,10 +530,16 @@ void services_on_synced(struct front *front)
 {
     for (struct service *s = front->services, *next; s; s = next) {
         next = s->next;
-        if (s->exec || s->state != SERVICE_LOADING)
+        if (s->private->wants_box)
+            loop_task_add(front->loop, &s->private->box_task);
+        if (s->exec || s->state != SERVICE_LOADING || s->private->wants_box)
             continue;
         if (s->box->phase == PHASE_RUNNING) {
-            start_anew(s);
+            service_start_anew(s);
+        } else if (s->box->phase == PHASE_CREATING) {
+            service_await_box(s);
+        } else if (!box_is_alive(s->box)) {
+            service_rebox(s, s->box->reason[0] ? s->box->reason : "keeper_lost");
         } else {
             snprintf(s->reason, sizeof s->reason, "the box is %s", phase_names[s->box->phase]);
             service_set_state(s, SERVICE_DEAD);

@@ -16,6 +16,7 @@
 
 #include "base/err.h"
 #include "base/jsonscan.h"
+#include "front/boxes/boxes.h"
 #include "proto/names.h"
 
 struct box;
@@ -83,6 +84,8 @@ MUST_CHECK int  service_create(struct box *box, const struct service_options *op
 /* By id or name; owner NULL: anybody's. What somebody says is looked for so; what was written down, by its id alone. */
 struct service *service_find(struct front *front, const char *owner, const char *name);
 struct service *service_by_id(struct front *front, const char *id);
+/* Whether it is dead because its box ended: another may have its name. */
+bool            service_is_lost(const struct service *s);
 MUST_CHECK int  service_restart(struct service *s, struct err *e);
 /* Ends the worker, tells callers and watchers, forgets it, and deletes its own box. */
 void            service_delete(struct service *s, const char *reason);
@@ -145,7 +148,10 @@ MUST_CHECK int services_load(struct front *front, struct err *e);
 void           services_on_exec_end(struct exec *x);
 void           services_on_output(struct exec *x, unsigned stream, const char *data, size_t size);
 void           services_adopt(struct exec *x);
-void           services_on_box_end(struct box *box, bool stays);
+void           services_on_box_end(struct box *box, enum phase phase, const char *reason);
+void           services_on_box_forget(struct box *box);
+/* Whether a service that had the dead box for itself may still want another like it. */
+bool           services_need_box(const struct box *box);
 void           services_on_synced(struct front *front);
 void           services_free(struct front *front);
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, List, Literal, Optional, Union
 
 from ..errors import CarrelError, Conflict, InvalidRequest, from_response
+from ..local import find_binary
 from ..transport import segment
 from .config import SandboxConfig
 from .models import without_names
@@ -158,8 +159,7 @@ class ScopedSandbox(Sandbox):
             docs = make_prompt(name, list(service.functions), f"Available via: `import {name}`")
             return Library(name, {f"{name}.py": stub}, docs, service)
         if expose_as == "mcp":
-            from ..toolserver import grant_entry
-            return {name: grant_entry(service.holder)}
+            return {name: _mcp_entry(service.holder)}
         if expose_as == "prompt":
             return make_prompt(name, list(service.functions), "Functions that run in a sandbox.")
         for model in (m for m in self._models.handles if m.hidden):
@@ -169,6 +169,14 @@ class ScopedSandbox(Sandbox):
 
     def _call_options(self) -> Raw:
         return {"timeout": self.config.rpc_timeout} if self.config.rpc_timeout != SandboxConfig().rpc_timeout else {}
+
+
+def _mcp_entry(holder: str) -> Raw:
+    """The functions of a grant, for the configuration of an MCP client."""
+    with open(holder, encoding="utf-8") as file:
+        held = json.load(file)
+    return {"type": "stdio", "command": find_binary(), "args": ["mcp", "--service", held["service"], "--url", "unix:" + held["socket"]],
+            "env": {"CARREL_TOKEN": held["token"]}}
 
 
 def _read_source(path: str) -> str:

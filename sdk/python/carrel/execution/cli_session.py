@@ -15,6 +15,7 @@ from .session import Session
 class CLISession(Session):
     has_shell = True
     _mcp_name = "cli"
+    _mcp_tools = ("run_code", "run_command", "read_file", "write_file", "list_files")
 
     def exec_shell(self, cmd: str, timeout: float | None = None) -> str:
         """Runs a line of shell; what it says on stdout. CommandFailed, a RuntimeError, if it does not end well."""

@@ -100,13 +100,13 @@ class NotebookFile:
 class CellOutputs:
     """The outputs of a running cell, as the notebook has them. write() keeps the file up to date, but not for each line."""
 
-    def __init__(self, notebook: NotebookFile, cell_id: str):
+    def __init__(self, notebook: NotebookFile, cell_id: str, count: int | None = None):
         self._notebook = notebook
         self._id = cell_id
         self._outputs: List[Raw] = []
         self._shown: Dict[str, List[Raw]] = {}
-        self._count: int | None = None
-        self._written = time.monotonic()
+        self._count = count
+        self._written = 0.0         # so that the first words are there at once
         self._clear = False
         notebook.update(cell_id, "running", [], None)
 

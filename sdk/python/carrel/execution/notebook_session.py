@@ -13,6 +13,7 @@ from ..harness.tools import Outcome, Tool, required_text, text_block
 from ..workspace import Workspace
 from ..workspace.workspace import checked_workspace
 from .cells import result_content
+from .follow import Follower
 from .furnish import data_files, fixed_files
 from .local_session import open_local
 from .model_loader import loading_code, models_text
@@ -26,6 +27,7 @@ class NotebookSession(Session):
     """exec() adds a cell to the notebook and runs it; hidden ones are in no notebook."""
 
     _mcp_name = "notebooks"
+    _follower: Follower | None = None
 
     def _open_notebook(self, notebook_dir: str | os.PathLike[str]) -> None:
         self.notebook_dir = os.path.abspath(os.fspath(notebook_dir))
@@ -102,8 +104,14 @@ class NotebookSession(Session):
                 Tool("edit_cell", "Replaces the code of a code cell (-1: the last one) and runs it again.",
                      {"type": "object", "properties": {"code": one, "cell_index": {"type": "integer"}}, "required": ["code"]}, edit_cell)]
 
-    def _tool_file(self) -> Raw:
-        return {**super()._tool_file(), "notebook": self.notebook.path}
+    @property
+    def mcp_config(self) -> Raw:
+        """As every session's; the cells of its clients are written into the notebook as long as the session lives."""
+        config = super().mcp_config
+        if self._follower is None:
+            self._follower = Follower(self._server.url, str(self.box.kernel().info()["id"]), self.notebook)
+            self._at_end.callback(self._follower.stop)
+        return config
 
     def agent_words(self) -> str:
         words = super().agent_words().replace("the tool `python` runs code in it", "the tool `execute_code` runs code in it, as cells of a notebook")

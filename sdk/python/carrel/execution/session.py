@@ -2,21 +2,19 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import shutil
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Dict, List, TypeVar
+from typing import TYPE_CHECKING, Any, Dict, List, Sequence, TypeVar
 
 from ..asyncclient import AsyncCarrel
 from ..cells import Result
 from ..client import Box
-from ..environment.server import private_folder
-from ..errors import CarrelError, NotFound, Unavailable
+from ..errors import CarrelError, Conflict, NotFound, Unavailable
 from ..harness.tools import Outcome, Tool, required_text
-from ..local import PrivateServer
+from ..local import PrivateServer, find_binary
 from ..workspace import Workspace
 from .cells import command_content, plain, result_content
 from .live import add_session, forget_session
@@ -136,27 +134,21 @@ class Session:
     @property
     def mcp_config(self) -> Raw:
         """The session's tools as a server for any MCP client on this machine, as long as the session lives."""
-        from ..toolserver import server_entry
-        path = os.path.join(self._private("tools"), "session.json")
-        if not os.path.exists(path):
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with open(descriptor, "w", encoding="utf-8") as file:
-                json.dump(self._tool_file(), file)
-        return {self._mcp_name: server_entry("box", path)}
+        self._start_kernel()
+        return self._mcp_entry()
 
-    def _tool_file(self) -> Raw:
-        return {"url": self._server.url, "box": self.box.id, "shell": self.has_shell, **self._kernel_options()}
+    def _mcp_entry(self) -> Raw:
+        """Only the words of mcp_config."""
+        args = ["mcp", "--box", self.box.id, "--tools", ",".join(self._mcp_tools), "--url", self._server.url]
+        return {self._mcp_name: {"type": "stdio", "command": find_binary(), "args": args}}
 
     _mcp_name = "session"
+    _mcp_tools: Sequence[str] = ("run_code",)
 
-    def _private(self, what: str) -> str:
-        """A directory of the session's own, outside of the box."""
-        for folder in self._folders:
-            if os.path.basename(folder).startswith(what + "-"):
-                return folder
-        folder = private_folder(self._server, what)
-        self._folders.append(folder)
-        return folder
+    def _start_kernel(self) -> None:
+        """With the session's directory and environment, which commands and paths of MCP clients have then, too."""
+        with contextlib.suppress(Conflict):         # it is there
+            self.box.kernel().start(**self._kernel_options())
 
     # --- the end ---
 

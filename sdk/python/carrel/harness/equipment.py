@@ -24,7 +24,7 @@ def _session_of(settings: Settings, config: Mapping[str, Any]) -> Any:
     if settings.session is not None:
         return settings.session
     newest = next(reversed(live_sessions()), None)
-    if newest is None or any(config.get(name) == entry for name, entry in newest.mcp_config.items()):
+    if newest is None or any(config.get(name) == entry for name, entry in newest._mcp_entry().items()):
         return None
     return newest
 

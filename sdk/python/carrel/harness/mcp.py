@@ -12,7 +12,6 @@ from typing import Any, AsyncIterator, Callable, Container, Dict, List, Mapping
 from ..environment.server import holds, server_places
 from ..errors import CarrelError
 from ..local import find_binary, private_server
-from ..toolserver import own_command
 from ..within import within
 from .messages import AgentError, Raw
 from .providers import missing_package
@@ -173,11 +172,10 @@ def _http(entry: Mapping[str, Any]) -> Callable[[], Any]:
 
 
 def _is_ours(command: str, args: List[str]) -> bool:
-    """Whether the command is Carrel itself, which makes its own boxes."""
+    """Whether it is `carrel mcp`, which makes its own boxes."""
     with contextlib.suppress(OSError, CarrelError):     # there may be no such program here
-        if os.path.samefile(command, find_binary()):
-            return True
-    return [os.path.abspath(command), *args[:2]] == own_command()
+        return args[:1] == ["mcp"] and os.path.samefile(command, find_binary())
+    return False
 
 
 async def _stdio_parameters(stack: contextlib.AsyncExitStack, name: str, entry: Mapping[str, Any]) -> Dict[str, Any]:

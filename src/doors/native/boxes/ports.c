@@ -308,7 +308,7 @@ static void tunnel_open(struct box_port *at, int fd)
         http_request_abort(a->r);
         return;
     }
-    a->r->may_dawdle = a->r->may_half_close = true;
+    a->r->no_body_deadline = a->r->may_half_close = true;
     a->r->on_body = a->r->on_writable = tunnel_on_request;
     loop_task_add(a->r->loop, &t->task);
 }

@@ -253,7 +253,7 @@ void ask_exec_stdin(struct ask *a)
     a->work = t;
     a->on_end = typing_on_end;
     a->r->on_body = type;
-    a->r->may_dawdle = true;
+    a->r->no_body_deadline = true;
     box_touch(a->box);
     type(a->r);
 }

@@ -370,7 +370,8 @@ static void create(struct ask *a, json_t *root)
     struct box *box = r == 0 && b.box ? find_box(a, b.box) : NULL;
     if (r == 0 && b.box && !box)
         r = err_set(&e, ENOENT, STEP_USAGE, "there is no such box");
-    if (r == 0 && b.name && service_find(a->front, box ? box->owner : a->who.name, b.name))
+    struct service *old = r == 0 && b.name ? service_find(a->front, box ? box->owner : a->who.name, b.name) : NULL;
+    if (old && !service_is_lost(old))
         r = err_set(&e, EEXIST, STEP_USAGE, "there is a service '%s' already", b.name);
     if (r < 0) {
         json_decref(b.spec);
