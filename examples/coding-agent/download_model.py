@@ -97,7 +97,7 @@ def main() -> int:
     try:
         size = write_list(MODEL_ID, download(MODEL_ID, token))
     except Exception as e:  # noqa: BLE001: the reason must be the last line of the container's log
-        print(f"cannot download {MODEL_ID}: {e}", file=sys.stderr)
+        print(f"cannot download {MODEL_ID}: {' '.join(str(e).split())}", file=sys.stderr)
         return 1
     print(f"{MODEL_ID} is complete: {size / 1e6:.0f} MB")
     return 0

@@ -43,10 +43,14 @@ def test_two_replicas_are_ready_and_one_acts(controller):
 
 def test_removing_it_as_the_page_does_leaves_nothing(controller, namespace):
     """The page deletes the namespace and one definition; a Sandbox that still lives then goes with it."""
-    controller.apply({"apiVersion": "agents.x-k8s.io/v1beta1", "kind": "Sandbox", "metadata": {"name": "left", "namespace": namespace},
-                      "spec": {"podTemplate": {"spec": {"terminationGracePeriodSeconds": 0, "containers": [
-                          {"name": "main", "image": "busybox:1.36", "command": ["sleep", "100000"]}]}}}})
-    controller("wait", "-n", namespace, "--for=condition=Ready", "sandbox/left", "--timeout=60s")
+    for name in ("first", "left"):
+        controller.apply({"apiVersion": "agents.x-k8s.io/v1beta1", "kind": "Sandbox", "metadata": {"name": name, "namespace": namespace},
+                          "spec": {"podTemplate": {"spec": {"terminationGracePeriodSeconds": 0, "containers": [
+                              {"name": "main", "image": "busybox:1.36", "command": ["sleep", "100000"]}]}}}})
+        controller("wait", "-n", namespace, "--for=condition=Ready", f"sandbox/{name}", "--timeout=60s")
+    # Kubernetes' garbage collector looks for new kinds every 30 s. What is gone before it knew of it leaves its Pods behind, for ever.
+    controller("delete", "-n", namespace, "sandbox", "first")
+    wait_for("the Pod of a deleted Sandbox to go", 120, lambda: controller.api.find(f"/api/v1/namespaces/{namespace}/pods/first") is None)
     for command in pages.commands(pages.between("002", "Remove Agent-Sandbox Controller", "Remove Kind Cluster")):
         controller.shell(command)
     api = controller.api

@@ -20,9 +20,12 @@ BASE = "docker.io/library/python:3.13-slim"
 @pytest.fixture(scope="module")
 def docker(kubectl):
     """The image that the Dockerfiles begin with, where docker finds it."""
-    if subprocess.run(["podman", "image", "exists", BASE]).returncode:
-        with open(CACHE / "python-slim.tar", "rb") as archive:
-            subprocess.run(["podman", "import", "--quiet", "--change", "CMD [\"python3\"]", "-", BASE], stdin=archive, check=True)
+    with open(CACHE / "python-slim.tar", "rb") as archive:
+        made = str(os.fstat(archive.fileno()).st_mtime_ns)
+        known = subprocess.run(["podman", "image", "inspect", "--format", "{{.Labels.made}}", BASE], capture_output=True, text=True).stdout.strip()
+        if known != made:
+            subprocess.run(["podman", "import", "--quiet", "--change", "CMD [\"python3\"]", "--change", f"LABEL made={made}", "-", BASE],
+                           stdin=archive, check=True)
     return kubectl
 
 
