@@ -56,7 +56,7 @@ static int payload_finish(struct payload *payload, struct err *e)
 
 static int box_prepare(struct engine_box *box, struct err *e)
 {
-    int r = box_create(&host, &plan, NULL, NULL, false, box, e);
+    int r = box_create(&host, &plan, NULL, false, box, e);
     if (r < 0)
         return r;
     r = box_ready(box, true, e);
@@ -136,7 +136,7 @@ static int measure_throughput(unsigned count, unsigned window, double *ret_per_s
         for (unsigned i = 0; i < window && started < count && r == 0; i++) {
             if (polls[i].fd >= 0)
                 continue;
-            r = box_create(&host, &plan, NULL, &true_start, false, &box[i], e);
+            r = box_create(&host, &plan, &true_start, false, &box[i], e);
             if (r == 0) {
                 polls[i].fd = box[i].first.process.pidfd;
                 started++;

@@ -160,7 +160,7 @@ static int read_node(const struct cdi_maker *m, const struct notation *from, str
         r = get_number(m, from, "major", &node->has_number, &node->major);
     if (r == 0)
         r = get_number(m, from, "minor", &has_minor, &node->minor);
-    if (r < 0)
+    if (r != 0)
         return r;
     if (!node->host)
         node->host = node->path;
@@ -195,7 +195,7 @@ static int read_mount(const struct cdi_maker *m, const struct notation *from, st
         r = get_text(m, from, "containerPath", true, &mount->path);
     if (r == 0)
         r = get_list(m, from, "options", &options, &n);
-    if (r < 0)
+    if (r != 0)
         return r;
     if (!is_plain_path(mount->host) || !is_plain_path(mount->path))
         return refuse(m, from, "'", mount->path, "' is not mounted: paths must be plain and absolute");

@@ -337,10 +337,12 @@ static int read_item(struct reader *r, size_t indent, struct notation *item)
 
 static int read_member(struct reader *r, size_t indent, struct notation *map, struct notation *node)
 {
-    const char *key;
-    int code = strchr("[]{},", *r->at) ? refuse(r, "a name is missing") : read_scalar(r, false, &key);
+    const char *key = "";
 
-    if (code < 0)
+    if (strchr("[]{},", *r->at))
+        return refuse(r, "a name is missing");
+    int code = read_scalar(r, false, &key);
+    if (code != 0)
         return code;
     skip_blanks(r);
     if (peek(r) != ':')

@@ -59,7 +59,8 @@ def test_a_warning_is_about_the_users_line(monkeypatch):
             sandbox = ScopedSandbox(SandboxConfig(secrets=["NO_SUCH_SECRET"], gpu="A100", gpu_optional=True))
             make(sandbox)
             sandbox.terminate()
-        assert [w.filename for w in seen] == [__file__] * 2
+        ours = [w for w in seen if not issubclass(w.category, ResourceWarning)]      # of what others left, collected just now
+        assert [w.filename for w in ours] == [__file__] * 2
 
 
 def test_a_default_is_no_request():

@@ -4,10 +4,14 @@ CARREL_KILLS says how often; CARREL_SEED repeats the choices (not the moments) o
 import os
 import pathlib
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+
+import pytest
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 
@@ -61,11 +65,20 @@ def victims(place, program):
     return named
 
 
-def test_nothing_is_left_of_programs_that_are_killed(tmp_path):
+@pytest.fixture
+def open_folder():
+    """One that the front of root's server, which is another user, can enter."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="carrel-storm-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_nothing_is_left_of_programs_that_are_killed(open_folder):
     print(f"CARREL_SEED={SEED}")
     chance = random.Random(SEED)
     for turn in range(KILLS):
-        place = tmp_path / str(turn)
+        place = open_folder / str(turn)
         (place / "tmp").mkdir(parents=True)
         environment = {**os.environ, "TMPDIR": str(place / "tmp"), "PYTHONPATH": str(REPOSITORY / "sdk/python")}
         with open(place / "said", "wb") as said:

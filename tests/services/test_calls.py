@@ -28,8 +28,8 @@ def shell():
 @expose
 def nap(seconds: float):
     seen.append("begin")
-    print("begin")
     try:
+        print("begin")
         time.sleep(seconds)
     finally:
         seen.append("end")

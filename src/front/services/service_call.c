@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "base/buf.h"
 #include "base/list.h"
@@ -19,6 +20,7 @@
 #include "front/services/service_private.h"
 
 enum { CHECK_BYTES_MOST = 64 << 10 };
+static const unsigned long long ids = 1000000000000000000ULL;      /* 18 digits: what jsonscan_number() takes */
 enum { ASYNC_MOST = 1024, LADDER_INT_MS = 2000, LADDER_KILL_MS = 8000, CALL_BYTES_MOST = 48 << 20 };
 
 const char *const call_outcome_names[CALL_OUTCOMES] = { "ok",   "error", "invalid_arguments", "timeout",
@@ -261,6 +263,20 @@ static int check(struct service *s, const struct call_options *o, const json_t *
     return 0;
 }
 
+/* By chance, so that a worker cannot answer a call before it was sent, and one that outlives this front does not take
+ * the next one's calls for ours. */
+static unsigned long long new_id(struct service *s)
+{
+    unsigned long long id;
+
+    do {
+        if (getrandom(&id, sizeof id, 0) != (ssize_t)sizeof id)
+            abort();            /* cannot happen once the kernel has booted */
+        id %= ids;
+    } while (!id || service_call_by_id(s, id));
+    return id;
+}
+
 int service_call_start(struct service *s, const struct call_options *o, struct service_call **ret, struct err *e)
 {
     struct service_private *p = s->private;
@@ -271,7 +287,8 @@ int service_call_start(struct service *s, const struct call_options *o, struct s
         return r;
     struct service_call *c = calloc(1, sizeof *c);
     struct call_private *q = calloc(1, sizeof *q);
-    struct kernel_message *m = c && q ? make_message(o, p->next_id) : NULL;
+    unsigned long long id = new_id(s);
+    struct kernel_message *m = c && q ? make_message(o, id) : NULL;
     if (!m || !share_move_bytes(&p->share, p->queued_bytes, p->queued_bytes + m->size)) {
         if (m)
             kernel_message_unref(m);
@@ -280,7 +297,7 @@ int service_call_start(struct service *s, const struct call_options *o, struct s
         return m ? err_set(e, EDQUOT, STEP_USAGE, SHARE_FULL) : err_at(e, ENOMEM, STEP_MEMORY, 0, "call");
     }
     p->queued_bytes += m->size;
-    *c = (struct service_call){ .service = s, .options = *o, .id = p->next_id++, .private = q };
+    *c = (struct service_call){ .service = s, .options = *o, .id = id, .private = q };
     *q = (struct call_private){ .message = m,
                                 .bytes = m->size,
                                 .is_async = json_is_true(json_object_get(function, "async")),

@@ -33,7 +33,6 @@ struct service_private {
     struct service_call    *calls, **calls_end;     /* in the order in which they were asked for */
     struct service_call    *running;                /* the synchronous one that the worker has; NULL */
     unsigned                n_async;                /* that the worker has */
-    unsigned long long      next_id;
     struct share            share;                  /* for the messages of calls that wait */
     size_t                  queued_bytes;
     struct share            kept;                   /* for what it is of, and for its functions as they are shown */

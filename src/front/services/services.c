@@ -221,8 +221,6 @@ static struct service *make(struct box *box, const char *id, const struct servic
     s->load_timeout_ms = o->load_timeout_ms;
     s->created_ms = front_now_ms();
     p->calls_end = &p->calls;
-    /* A worker that outlives this front must not take the next one's calls for ours. */
-    p->next_id = (unsigned long long)front_now_ms() * 1024;
     service_link_init(s);
     if (share_join(&p->share, &front->memory, box->owner) < 0 || share_join(&p->kept, &front->memory, box->owner) < 0 ||
         share_join(&p->link.share, &front->memory, box->owner) < 0 ||

@@ -78,8 +78,8 @@ async def _read_line(loop: asyncio.AbstractEventLoop) -> str | None:
         with contextlib.suppress(RuntimeError):     # the loop is closed
             loop.call_soon_threadsafe(settle, words)
 
-    threading.Thread(target=read, daemon=True).start()
-    with _interrupt(loop, lambda: settle(None)):
+    with _interrupt(loop, lambda: settle(None)):        # before the prompt is there, which invites Ctrl-C
+        threading.Thread(target=read, daemon=True).start()
         return await line
 
 
