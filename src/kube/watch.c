@@ -130,51 +130,77 @@ static void drop_more(struct kube_watch *w)
     w->more = NULL;
 }
 
-/* One page. False: it is not what a list looks like. */
-static bool take_page(struct kube_watch *w, struct jsonslice page)
+static void drop_page(struct kube_watch *w)
+{
+    loop_task_cancel(w->loop, &w->digest);
+    buf_done(&w->page_text);
+}
+
+/* What a page says about the list: its version, and whether there is more. False: it is not what a list looks like. */
+static bool take_head(struct kube_watch *w, struct jsonslice page)
 {
     struct jsonslice meta = jsonscan_find(page, "metadata"), more = jsonscan_find(meta, "continue");
-    struct jsonslice version = jsonscan_find(meta, "resourceVersion"), items = jsonscan_find(page, "items");
+    struct jsonslice version = jsonscan_find(meta, "resourceVersion");
 
-    if (!jsonscan_inside(version).size || !items.data || (*items.data != '[' && *items.data != 'n'))
+    if (!jsonscan_inside(version).size)
         return false;
     take_version(w, version);
-    struct jsonwalk i = jsonscan_walk(items);
-    while (jsonscan_next(&i))
-        if (*i.value.data == '{')
-            w->on_object(w, i.value, false);
     drop_more(w);
     if (jsonscan_inside(more).size > 0) {
         w->more = malloc(more.size + 1);
-        if (!w->more || !jsonscan_text(more, w->more, more.size + 1))
-            return false;
+        return w->more && jsonscan_text(more, w->more, more.size + 1);
     }
     return true;
+}
+
+/* The objects of a page, while the server makes the next one: that request leaves in the turn of the loop after the
+ * one in which it was made, so the page waits for one turn more. */
+static void on_digest(struct loop_task *t)
+{
+    struct kube_watch *w = container_of(t, struct kube_watch, digest);
+
+    if (!w->is_asked) {
+        w->is_asked = true;
+        loop_task_add(w->loop, t);
+        return;
+    }
+    struct jsonwalk i = jsonscan_walk(w->items);
+    while (jsonscan_next(&i))
+        if (*i.value.data == '{')
+            w->on_object(w, i.value, false);
+    buf_done(&w->page_text);
+    if (w->more)
+        return;
+    w->synced = true;
+    w->relist = false;
+    w->n_lists++;
+    well(w);
+    w->on_listed(w);
+    watch(w);
 }
 
 static void on_page(struct kube_call *call)
 {
     struct kube_watch *w = container_of(call, struct kube_watch, call);
     const char *text = buf_string(&call->answer);
+    struct jsonslice page = { text, call->answer.length };
     char why[240];
 
     w->status = call->status;
     w->retry_after_ms = call->retry_after_ms;
-    if (call->status == 200 && jsonscan_is_object(text, call->answer.length) &&
-        take_page(w, (struct jsonslice){ text, call->answer.length })) {
-        buf_done(&call->answer);
-        if (w->more) {
-            start_page(w);
+    if (call->status == 200 && jsonscan_is_object(text, call->answer.length)) {
+        w->items = jsonscan_find(page, "items");
+        if (w->items.data && (*w->items.data == '[' || *w->items.data == 'n') && take_head(w, page)) {
+            w->page_text = call->answer;
+            buf_init(&call->answer, 0);
+            w->is_asked = !w->more;
+            if (w->more)
+                start_page(w);
+            loop_task_add(w->loop, &w->digest);
             return;
         }
-        w->synced = true;
-        w->relist = false;
-        w->n_lists++;
-        well(w);
-        w->on_listed(w);
-        watch(w);
-        return;
     }
+    drop_page(w);
     drop_more(w);
     w->version[0] = '\0';
     if (call->status == 404 && w->on_absent)
@@ -319,6 +345,7 @@ static void watch(struct kube_watch *w)
 void kube_watch_start(struct kube_watch *w)
 {
     w->again.on_expire = on_again;
+    w->digest.on_run = on_digest;
     buf_init(&w->line, LINE_MAX_BYTES);
     list(w);
 }
@@ -329,6 +356,7 @@ void kube_watch_stop(struct kube_watch *w)
         return;
     loop_timer_cancel(w->loop, &w->again);
     kube_call_done(&w->call);
+    drop_page(w);
     buf_done(&w->line);
     drop_more(w);
     w->phase = KUBE_WATCH_OFF;

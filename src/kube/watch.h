@@ -32,6 +32,10 @@ struct kube_watch {
     struct loop_timer again;
     struct buf        line;
     char             *more;             /* the list's continue token */
+    struct buf        page_text;        /* a page that has come, and what of it is still to be told */
+    struct jsonslice  items;
+    struct loop_task  digest;
+    bool              is_asked;         /* the request for the page after it has left, or there is none */
     bool              relist, is_heard, told;
     uint32_t          retry_after_ms;
 };
