@@ -69,6 +69,11 @@ enum start_way {
     START_FORK, /* from the family's zygote: the child that waits already, or a new one. STARTED says which in code */
 };
 
+/* How a payload came to be. */
+enum way { WAY_EXECUTED, WAY_FORKED, WAY_PARKED /* forked before anybody asked, and waited */ };
+
+enum box_state { BOX_NONE, BOX_MAKING, BOX_READY, BOX_FROZEN, BOX_DEAD };
+
 struct request_family {
     struct request_head head;           /* box: the family's slot */
     uint64_t            token;
@@ -124,8 +129,8 @@ enum event_type {
     EVENT_SYNCED,      /* after the last of them */
     EVENT_DONE,        /* the answer to a request; result 0 or -errno with err */
     EVENT_READY,       /* a box is complete */
-    /* Exec happened; fd: the PTY's master, if one was asked for. code: 0 it was exec'd, 1 forked, 2 had been forked and
-     * waited; cpu_us: what the box had used by then, of the last. */
+    /* It runs; fd: the PTY's master, if one was asked for. code: enum way; cpu_us: what the box had used by then, of
+     * one that was parked. */
     EVENT_STARTED,
     EVENT_FAILED,      /* a payload never ran, err says why; like one that ended, it is to be forgotten */
     EVENT_ENDED,       /* a payload ended */

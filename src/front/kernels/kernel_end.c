@@ -159,7 +159,7 @@ void kernels_on_exec_change(struct exec *x)
     }
     if (x->state != EXEC_RUNNING || k->way == KERNEL_COLD)
         return;
-    k->way = x->way && strcmp(x->way, "parked") == 0 ? KERNEL_PARKED : KERNEL_FORKED;
+    k->way = x->way == KERNEL_PARKED ? KERNEL_PARKED : KERNEL_FORKED;
     kernel_link_confirm(&kernel_private(k)->link);
     if (k->state == KERNEL_STARTING)
         kernel_set_state(k, KERNEL_IDLE);       /* it was ready before it was asked for */

@@ -38,10 +38,6 @@ extern const char *const kernel_channel_names[KERNEL_CHANNELS];
 enum kernel_state { KERNEL_STARTING, KERNEL_IDLE, KERNEL_BUSY, KERNEL_RESTARTING, KERNEL_DEAD };
 extern const char *const kernel_state_names[];     /* as Jupyter's execution_state */
 
-/* How it came to be. */
-enum kernel_way { KERNEL_COLD, KERNEL_FORKED, KERNEL_PARKED };
-extern const char *const kernel_way_names[];
-
 enum kernel_part { PART_HEADER, PART_PARENT, PART_METADATA, PART_CONTENT, KERNEL_PARTS };
 
 /* Shared by all who are to get it; immutable. Each part is valid JSON. */

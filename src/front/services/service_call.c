@@ -23,9 +23,6 @@ enum { CHECK_BYTES_MOST = 64 << 10 };
 static const unsigned long long ids = 1000000000000000000ULL;      /* 18 digits: what jsonscan_number() takes */
 enum { ASYNC_MOST = 1024, LADDER_INT_MS = 2000, LADDER_KILL_MS = 8000, CALL_BYTES_MOST = 48 << 20 };
 
-const char *const call_outcome_names[CALL_OUTCOMES] = { "ok",   "error", "invalid_arguments", "timeout",
-                                                        "died", "gone",  "abandoned" };
-
 static void on_timer(struct loop_timer *t);
 
 struct service_call *service_call_by_id(struct service *s, unsigned long long id)
@@ -64,7 +61,7 @@ json_t *service_log(const struct service *s)
             &p->log[(p->log_at + SERVICE_LOG_MOST - p->n_log + i) % SERVICE_LOG_MOST];
         json_array_append_new(list, json_pack("{s:o,s:s,s:s,s:s,s:f,s:I,s:I}", "time", front_time_json(one->time_ms),
                                               "who", one->who, "function", one->function, "outcome",
-                                              call_outcome_names[one->outcome], "wall_ms",
+                                              call_outcome_name(one->outcome), "wall_ms",
                                               (double)one->wall_us / 1000, "args_bytes", (json_int_t)one->args_bytes,
                                               "result_bytes", (json_int_t)one->result_bytes));
     }

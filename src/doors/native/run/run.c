@@ -38,7 +38,7 @@ static void done(struct api_run *w)
     w->charged = 0;
     w->own_box = 0;
     if (box)
-        (void)!box_delete(box, "run_over", NULL, NULL, &ignored);
+        (void)!box_delete(box, BOX_REASON_RUN_OVER, NULL, NULL, &ignored);
 }
 
 static void on_end(struct ask *a, enum http_end how)
