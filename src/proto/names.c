@@ -3,6 +3,9 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "proto/kernel.h"
+#include "proto/service.h"
+
 _Static_assert(!OUTCOME_NONE && !BOX_REASON_NONE && !EXEC_REASON_NONE && !KERNEL_WAY_NONE, "see number_or_none()");
 
 static const char *const outcomes[OUTCOME_COUNT] = {
@@ -55,6 +58,32 @@ static const char *const kernel_ways[KERNEL_WAY_COUNT] = {
     [KERNEL_COLD] = "cold",
     [KERNEL_FORKED] = "forked",
     [KERNEL_PARKED] = "parked",
+};
+
+static const char *const channels[KERNEL_CHANNELS] = {
+    [KERNEL_SHELL] = "shell",
+    [KERNEL_CONTROL] = "control",
+    [KERNEL_IOPUB] = "iopub",
+    [KERNEL_STDIN] = "stdin",
+};
+
+static const char *const service_messages[SERVICE_MESSAGES] = {
+    [SERVICE_LOAD] = "load",
+    [SERVICE_CALL] = "call",
+    [SERVICE_CHECK] = "check",
+    [SERVICE_CANCEL] = "cancel",
+    [SERVICE_DESCRIBE] = "describe",
+    [SERVICE_LOADED] = "loaded",
+    [SERVICE_FAILED] = "failed",
+    [SERVICE_PRINT] = "print",
+    [SERVICE_RESULT] = "result",
+    [SERVICE_ERROR] = "error",
+    [SERVICE_INVALID] = "invalid",
+};
+
+static const char *const streams[SERVICE_STREAMS] = {
+    [SERVICE_STDOUT] = "stdout",
+    [SERVICE_STDERR] = "stderr",
 };
 
 static const char *const profiles[PROFILE_COUNT] = {
@@ -129,6 +158,30 @@ const char *kernel_way_name(enum kernel_way way)
 enum kernel_way kernel_way_parse(const char *text)
 {
     return (enum kernel_way)number_or_none(kernel_ways, KERNEL_WAY_COUNT, text);
+}
+
+const char *kernel_channel_name(enum kernel_channel channel)
+{
+    return name_of(channels, KERNEL_CHANNELS, channel);
+}
+
+enum kernel_channel kernel_channel_find(const char *name, size_t size)
+{
+    unsigned i = 0;
+
+    while (i < KERNEL_CHANNELS && !(strlen(channels[i]) == size && memcmp(channels[i], name, size) == 0))
+        i++;
+    return (enum kernel_channel)i;
+}
+
+const char *service_message_name(enum service_message message)
+{
+    return name_of(service_messages, SERVICE_MESSAGES, message);
+}
+
+const char *service_stream_name(enum service_stream stream)
+{
+    return name_of(streams, SERVICE_STREAMS, stream);
 }
 
 const char *profile_name(enum profile profile)

@@ -27,6 +27,7 @@ enum {
     SERVICES_PER_BOX = 16,
     SERVICES_PER_OWNER = 256,
     SERVICE_CALLS_MOST = 4096,      /* of one service, running and waiting */
+    SERVICE_CALL_BYTES = 48 << 20,  /* of a call with its arguments */
     SERVICE_CODE_MOST = 4 << 20,
     SERVICE_LOG_MOST = 256,
     SERVICE_NAME_MOST = 63,

@@ -10,7 +10,7 @@
 #include "doors/native/run/run.h"
 #include "front/boxes/box_request.h"
 
-enum { LINE_MOST = KERNEL_MESSAGE_MOST + 4096, PENDING_MOST = 256 << 20 };
+enum { LINE_MOST = LINK_MESSAGE_MOST + 4096, PENDING_MOST = 256 << 20 };
 
 struct api_run {
     struct ask        *ask;
