@@ -5,7 +5,8 @@
  * messages do not mix. Whoever gets one with offset 0 drops what is half there, so whoever comes new to a link (the
  * next front, a bridge) skips packets until such a one.
  *
- * The interpreter is a stranger. What it says is checked before anybody sees it, and what breaks these rules ends it. */
+ * The interpreter is a stranger. What it says is checked before anybody sees it, and what breaks these rules ends it.
+ * Python's half of what is here and in kernel.h, service.h and zygote.h is written by tools/gen-guest.c. */
 #ifndef CARREL_PROTO_LINK_H
 #define CARREL_PROTO_LINK_H
 
