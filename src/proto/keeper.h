@@ -53,6 +53,7 @@ struct request_head {
     uint32_t serial;        /* not 0 */
     uint32_t reserved;
 };
+_Static_assert(sizeof(struct request_head) == 16, "a frame has no hidden bytes");
 
 struct request_start {
     struct request_head head;
@@ -63,6 +64,7 @@ struct request_start {
     uint32_t            way;            /* enum start_way */
     uint32_t            user, group;    /* 0: the box's own; else the id in the box, plus one */
 };
+_Static_assert(sizeof(struct request_start) == 48, "a frame has no hidden bytes");
 
 enum start_way {
     START_EXEC,
@@ -88,6 +90,7 @@ struct request_signal {
     int32_t             signal;
     uint32_t            group;          /* 1: the payload's process group */
 };
+_Static_assert(sizeof(struct request_signal) == 24, "a frame has no hidden bytes");
 
 struct request_limits {
     struct request_head head;
@@ -106,11 +109,13 @@ struct request_socket {
     uint32_t            ipv6;           /* of SOCKET_CONNECT */
     uint32_t            reserved;
 };
+_Static_assert(sizeof(struct request_socket) == 32, "a frame has no hidden bytes");
 
 struct request_store {
     struct request_head head;
     uint64_t            store;
 };
+_Static_assert(sizeof(struct request_store) == 24, "a frame has no hidden bytes");
 
 /* Which files came with the answer, in this order; each is for reading alone and ends with the box. */
 enum meter {
@@ -146,6 +151,7 @@ struct frame_usage {
     uint32_t disk_full;
     uint32_t reserved;
 };
+_Static_assert(sizeof(struct frame_usage) == 56, "a frame has no hidden bytes");
 
 struct event {
     uint16_t           type;
