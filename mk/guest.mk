@@ -17,8 +17,8 @@ venv-kernel: | packages
 # --- what is copied to a machine: the package, and the zygote's library for every CPython (glibc; loaded through ctypes) ---
 GUEST           := $(BUILD)/guest
 GUEST_SOURCES   := $(wildcard guest/kernel/carrel_kernel/*.py)
-GUEST_PACKAGE   := $(GUEST_SOURCES:guest/kernel/%=$(GUEST)/%)
-SERVICE_PACKAGE := $(patsubst guest/service/%,$(GUEST)/%,$(wildcard guest/service/carrel_service/*.py))
+GUEST_PACKAGE   := $(GUEST_SOURCES:guest/kernel/%=$(GUEST)/%) $(GUEST)/carrel_kernel/proto.py
+SERVICE_PACKAGE := $(patsubst guest/service/%,$(GUEST)/%,$(wildcard guest/service/carrel_service/*.py)) $(GUEST)/carrel_service/proto.py
 GUEST_LIBRARY   := $(GUEST)/libcarrel-zygote.so
 # mk/zmtp.mk makes it.
 GUEST_BRIDGE    := $(GUEST)/carrel-bridge
@@ -32,6 +32,15 @@ $(GUEST)/%.py: guest/kernel/%.py
 $(GUEST)/%.py: guest/service/%.py
 	@mkdir -p $(@D)
 	$(call say,copy,$@)install -m 644 $< $@
+
+# Python's half of src/proto.
+$(BUILD)/gen/gen-guest: tools/gen-guest.c src/proto/names.c $(wildcard src/proto/*.h guest/zygote/*.h) | packages
+	@mkdir -p $(@D)
+	$(call say,cc,$@)$(HOSTCC) -g $(COMMON) -I. -o $@ $(filter %.c,$^)
+
+$(GUEST)/carrel_%/proto.py: $(BUILD)/gen/gen-guest
+	@mkdir -p $(@D)
+	$(call say,gen,$@)$< $* >$@.new && mv $@.new $@ && chmod 644 $@
 
 $(GUEST_LIBRARY): $(ZYGOTE_LIBRARY) $(POLICY_GENERATED) $(wildcard guest/zygote/*.h src/box/*.h src/box/*/*.h src/sys/*.h src/base/*.h src/proto/*.h) | packages
 	@mkdir -p $(@D)

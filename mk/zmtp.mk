@@ -2,9 +2,9 @@
 BRIDGE         := $(BUILD)/guest/carrel-bridge
 ALL_TARGETS    += $(BRIDGE)
 all: $(BRIDGE)
-BRIDGE_SOURCES := guest/bridge/bridge.c $(wildcard src/zmtp/*.c) src/base/buf.c src/base/fd.c src/base/err.c
+BRIDGE_SOURCES := guest/bridge/bridge.c $(wildcard src/zmtp/*.c) $(addprefix src/,base/buf.c base/fd.c base/err.c proto/names.c)
 
-$(BRIDGE): $(BRIDGE_SOURCES) $(wildcard src/zmtp/*.h src/base/*.h) | packages $(KERNEL_HEADERS)/linux
+$(BRIDGE): $(BRIDGE_SOURCES) $(wildcard src/zmtp/*.h src/base/*.h src/proto/*.h) | packages $(KERNEL_HEADERS)/linux
 	@mkdir -p $(@D)
 	$(call say,link,$@)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(BRIDGE_SOURCES)
 

@@ -9,6 +9,7 @@
  * has answered on its shell and on iopub nothing is read from the link: a subscription takes a moment, and what is
  * published before it is lost. When the kernel ends, so does the bridge, in the same way. */
 #define _GNU_SOURCE
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -31,25 +32,20 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "proto/kernel.h"
 #include "zmtp/wire.h"
 
 enum {
-    PACKET = 128 << 10,
-    MESSAGE_MOST = 64 << 20,
     RETRY_MS = 20,
     NUDGE_MS = 100,
     START_MS = 120000,
-    LINK_FD = 10,
+    OWN_FD = 10,            /* the link, where the kernel's own descriptors are not in the way */
     LAST_PIECES = 256,      /* of a channel, after the kernel's end; its buffer is one or two */
 };
 
-struct packet {
-    uint32_t total, offset;
+static const int ports[KERNEL_CHANNELS] = {
+    [KERNEL_SHELL] = 1, [KERNEL_IOPUB] = 2, [KERNEL_STDIN] = 3, [KERNEL_CONTROL] = 4
 };
-
-enum { SHELL, CONTROL, IOPUB, STDIN, CHANNELS };
-static const char *const channel_names[CHANNELS] = { "shell", "control", "iopub", "stdin" };
-static const int ports[CHANNELS] = { 1, 4, 2, 3 };
 
 static struct {
     int             link, signals, kernel;      /* kernel: its pidfd */
@@ -59,7 +55,7 @@ static struct {
     struct {
         int         fd;                         /* -1: not connected yet */
         struct zmtp zmtp;
-    } channel[CHANNELS];
+    } channel[KERNEL_CHANNELS];
     bool            by_message;
     bool            answered, published;        /* the kernel, to our question */
     unsigned        questions;
@@ -84,11 +80,11 @@ static bool is_ready(void)
 
 static void send_packets(const char *data, size_t size)
 {
-    static char packet[sizeof(struct packet) + PACKET];
+    static char packet[sizeof(struct link_packet) + LINK_PACKET];
 
     for (size_t at = 0; at < size;) {
-        struct packet head = { .total = (uint32_t)size, .offset = (uint32_t)at };
-        size_t piece = size - at < PACKET ? size - at : PACKET;
+        struct link_packet head = { .total = htole32((uint32_t)size), .offset = htole32((uint32_t)at) };
+        size_t piece = size - at < LINK_PACKET ? size - at : LINK_PACKET;
         memcpy(packet, &head, sizeof head);
         memcpy(packet + sizeof head, data + at, piece);
         ssize_t n;
@@ -100,10 +96,10 @@ static void send_packets(const char *data, size_t size)
     }
 }
 
-static void tell(const struct wire *w, int channel)
+static void tell(const struct wire *w, enum kernel_channel channel)
 {
     buf_clear(&bridge.out);
-    wire_to_v1(w, channel_names[channel], &bridge.out);
+    wire_to_v1(w, channel, &bridge.out);
     if (buf_error(&bridge.out) < 0) {
         fprintf(stderr, "carrel-bridge: the kernel's message is too large and was dropped\n");
         return;
@@ -159,7 +155,7 @@ static void tell_ready(void)
     make_header(header, sizeof header, "status");
     struct wire w = { .part = { text_part(header), text_part("{}"), text_part("{}"),
                                 text_part("{\"execution_state\":\"idle\"}") } };
-    tell(&w, IOPUB);
+    tell(&w, KERNEL_IOPUB);
 }
 
 /* ---- from the kernel ---- */
@@ -175,15 +171,15 @@ static void on_kernel_message(struct zmtp *z, const struct iovec *part, size_t n
         fprintf(stderr, "carrel-bridge: a message of the kernel's without a right signature was dropped\n");
         return;
     }
-    if (channel == IOPUB)
+    if (channel == KERNEL_IOPUB)
         bridge.published = true;
-    bool is_ours = memmem(w.part[WIRE_PARENT].iov_base, w.part[WIRE_PARENT].iov_len, bridge.session,
+    bool is_ours = memmem(w.part[PART_PARENT].iov_base, w.part[PART_PARENT].iov_len, bridge.session,
                           strlen(bridge.session)) != NULL;
-    if (channel == SHELL && is_ours)
+    if (channel == KERNEL_SHELL && is_ours)
         bridge.answered = true;
     /* That somebody has subscribed is a matter of ZeroMQ's, and not every client knows the word. */
-    bool is_welcome =
-        channel == IOPUB && memmem(w.part[WIRE_HEADER].iov_base, w.part[WIRE_HEADER].iov_len, "\"iopub_welcome\"", 15);
+    bool is_welcome = channel == KERNEL_IOPUB && memmem(w.part[PART_HEADER].iov_base, w.part[PART_HEADER].iov_len,
+                                                        "\"iopub_welcome\"", 15);
     if (!is_ours && !is_welcome)
         tell(&w, channel);
     if (!was_ready && is_ready())
@@ -203,8 +199,8 @@ static bool connect_channel(int channel)
         return false;
     }
     /* The front pairs questions on stdin with the shell's by the same identity. */
-    zmtp_open(&bridge.channel[channel].zmtp, channel == IOPUB ? ZMTP_SUB : ZMTP_DEALER, bridge.session,
-              channel == IOPUB ? 0 : strlen(bridge.session));
+    zmtp_open(&bridge.channel[channel].zmtp, channel == KERNEL_IOPUB ? ZMTP_SUB : ZMTP_DEALER, bridge.session,
+              channel == KERNEL_IOPUB ? 0 : strlen(bridge.session));
     bridge.channel[channel].fd = fd;
     return true;
 }
@@ -244,15 +240,14 @@ static void take_message(void)
 
     if (wire_from_v1(bridge.message.data, bridge.message.length, &w) < 0)
         return;
-    for (int i = 0; i < CHANNELS; i++)
-        if (strcmp(w.channel, channel_names[i]) == 0 && i != IOPUB)
-            send_kernel(i, &w);
+    if (w.channel != KERNEL_IOPUB)
+        send_kernel(w.channel, &w);
 }
 
 static void read_link(void)
 {
-    static char data[sizeof(struct packet) + PACKET];
-    struct packet head;
+    static char data[sizeof(struct link_packet) + LINK_PACKET];
+    struct link_packet head;
     ssize_t n = recv(bridge.link, data, sizeof data, 0);
 
     if (n < 0 && (errno == EINTR || errno == EAGAIN))
@@ -262,11 +257,12 @@ static void read_link(void)
     if ((size_t)n < sizeof head)
         return;
     memcpy(&head, data, sizeof head);
-    if (head.offset == 0) {
+    uint32_t total = le32toh(head.total), offset = le32toh(head.offset);
+    if (offset == 0) {
         buf_clear(&bridge.message);
-        bridge.total = head.total <= MESSAGE_MOST ? head.total : 0;
+        bridge.total = total <= LINK_MESSAGE_MOST ? total : 0;
     }
-    if (bridge.total == 0 || head.total != bridge.total || head.offset != bridge.message.length)
+    if (bridge.total == 0 || total != bridge.total || offset != bridge.message.length)
         return;         /* the rest of something whose beginning was not for us */
     buf_add(&bridge.message, data + sizeof head, (size_t)n - sizeof head);
     if (bridge.message.length < bridge.total && buf_error(&bridge.message) == 0)
@@ -372,7 +368,7 @@ static _Noreturn void end_with_kernel(void)
     const struct rlimit none = { 0, 0 };
     int status;
 
-    for (int i = 0; i < CHANNELS; i++) {
+    for (int i = 0; i < KERNEL_CHANNELS; i++) {
         struct pollfd p = { .fd = bridge.channel[i].fd, .events = POLLIN };
         /* What it has said is here by now. The end of the channel is not waited for: processes that the kernel has
          * forked may hold the other side open for ever, or write on. */
@@ -397,14 +393,14 @@ static _Noreturn void end_with_kernel(void)
 
 static void connect_all(void)
 {
-    for (int i = 0; i < CHANNELS; i++)
+    for (int i = 0; i < KERNEL_CHANNELS; i++)
         if (bridge.channel[i].fd < 0)
             (void)connect_channel(i);
 }
 
 static bool all_open(void)
 {
-    for (int i = 0; i < CHANNELS; i++)
+    for (int i = 0; i < KERNEL_CHANNELS; i++)
         if (bridge.channel[i].fd < 0 || bridge.channel[i].zmtp.state != ZMTP_OPEN)
             return false;
     return true;
@@ -423,7 +419,7 @@ static int prepare(uint64_t began_us)
     }
     connect_all();
     if (all_open() && clock_monotonic_us() - asked_us > NUDGE_MS * 1000ull) {
-        ask(SHELL, "kernel_info_request");
+        ask(KERNEL_SHELL, "kernel_info_request");
         asked_us = clock_monotonic_us();
     }
     return RETRY_MS;
@@ -431,13 +427,13 @@ static int prepare(uint64_t began_us)
 
 static _Noreturn void serve(void)
 {
-    enum { POLL_LINK = CHANNELS, POLL_KERNEL, POLL_SIGNALS, POLLS };
+    enum { POLL_LINK = KERNEL_CHANNELS, POLL_KERNEL, POLL_SIGNALS, POLLS };
     uint64_t began_us = clock_monotonic_us();
     struct pollfd poll_fds[POLLS];
 
     for (;;) {
         int wait_ms = prepare(began_us);
-        for (int i = 0; i < CHANNELS; i++)
+        for (int i = 0; i < KERNEL_CHANNELS; i++)
             poll_fds[i] = (struct pollfd){ .fd = bridge.channel[i].fd,
                                            .events = bridge.channel[i].zmtp.out.length ? POLLIN | POLLOUT : POLLIN };
         poll_fds[POLL_LINK] = (struct pollfd){ .fd = bridge.link, .events = is_ready() ? POLLIN : 0 };
@@ -445,7 +441,7 @@ static _Noreturn void serve(void)
         poll_fds[POLL_SIGNALS] = (struct pollfd){ .fd = bridge.signals, .events = POLLIN };
         if (poll(poll_fds, POLLS, wait_ms) < 0 && errno != EINTR)
             fail("poll");
-        for (int i = 0; i < CHANNELS; i++) {
+        for (int i = 0; i < KERNEL_CHANNELS; i++) {
             if (poll_fds[i].revents & POLLOUT)
                 write_channel(i);
             if (poll_fds[i].revents & (POLLIN | POLLHUP | POLLERR) && !read_channel(i)) {
@@ -458,7 +454,7 @@ static _Noreturn void serve(void)
         if (poll_fds[POLL_SIGNALS].revents) {
             struct signalfd_siginfo info;
             if (read(bridge.signals, &info, sizeof info) == sizeof info)
-                ask(CONTROL, "interrupt_request");
+                ask(KERNEL_CONTROL, "interrupt_request");
         }
         if (poll_fds[POLL_LINK].revents)
             read_link();
@@ -470,19 +466,20 @@ int main(int argc, char **argv)
     sigset_t interrupt;
     int first = 1;
 
-    bridge.by_message = argc > 1 && strcmp(argv[1], "--interrupt-by-message") == 0;
+    bridge.by_message = argc > 1 && strcmp(argv[1], BRIDGE_BY_MESSAGE) == 0;
     first += bridge.by_message;
-    if (first + 1 >= argc || strcmp(argv[first], "--") != 0) {
-        fprintf(stderr, "usage: carrel-bridge [--interrupt-by-message] -- COMMAND … {connection_file} …\n");
+    if (first + 1 >= argc || strcmp(argv[first], BRIDGE_COMMAND) != 0) {
+        fprintf(stderr, "usage: " BRIDGE_PROGRAM " [" BRIDGE_BY_MESSAGE "] " BRIDGE_COMMAND
+                        " COMMAND … {connection_file} …\n");
         return 125;
     }
-    bridge.link = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, LINK_FD);
+    bridge.link = fcntl(LINK_FD, F_DUPFD_CLOEXEC, OWN_FD);
     FD null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (bridge.link < 0 || null < 0 || dup2(null, STDIN_FILENO) < 0)
+    if (bridge.link < 0 || null < 0 || dup2(null, LINK_FD) < 0)
         fail("standard input");
-    buf_init(&bridge.message, MESSAGE_MOST);
-    buf_init(&bridge.out, MESSAGE_MOST);
-    for (int i = 0; i < CHANNELS; i++)
+    buf_init(&bridge.message, LINK_MESSAGE_MOST);
+    buf_init(&bridge.out, LINK_MESSAGE_MOST);
+    for (int i = 0; i < KERNEL_CHANNELS; i++)
         bridge.channel[i].fd = -1;
     bridge.signals = -1;
     signal(SIGPIPE, SIG_IGN);

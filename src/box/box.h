@@ -19,6 +19,7 @@
 #include "box/host/ids.h"
 #include "box/plan.h"
 #include "box/spec.h"
+#include "proto/keeper.h"
 #include "proto/walls.h"
 #include "sys/cgroup.h"
 #include "sys/process.h"
@@ -56,8 +57,6 @@ struct payload {
 };
 
 struct family;
-
-enum box_state { BOX_NONE, BOX_MAKING, BOX_READY, BOX_FROZEN, BOX_DEAD };
 
 struct engine_box {
     enum box_state        state;

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/parse.h"
+#include "proto/names.h"
 
 enum { LINE_BYTES_MAX = 16 << 20, PATIENCE_US = 15000000, PAUSE_MS = 50 };
 
@@ -218,28 +219,22 @@ int follow_step(struct follow *f, bool wait)
 }
 
 /* What happened to a command that did not end by itself. */
-static void tell_outcome(const char *outcome, const json_t *end)
+static void tell_outcome(enum outcome outcome, const json_t *end)
 {
-    static const struct {
-        const char *outcome, *text;
-    } texts[] = {
-        { "timeout", "the command ran out of its time" },
-        { "oom", "the box ran out of memory" },
-        { "lost", "the box's keeper died, and the command with it" },
-    };
-
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (strcmp(texts[i].outcome, outcome) == 0)
-            fprintf(stderr, "carrel: %s\n", texts[i].text);
     uint64_t limit = (uint64_t)json_integer_value(json_object_get(end, "output_limit"));
-    if (strcmp(outcome, "output_limit") == 0)
+
+    if (outcome == OUTCOME_TIMEOUT)
+        fputs("carrel: the command ran out of its time\n", stderr);
+    else if (outcome == OUTCOME_OOM)
+        fputs("carrel: the box ran out of memory\n", stderr);
+    else if (outcome == OUTCOME_OUTPUT)
         fprintf(stderr, "carrel: the command was ended at its output limit, %s; --output-limit sets another\n",
                 limit ? parse_show_size(limit).text : "the server's");
 }
 
 int exit_of(const json_t *end)
 {
-    const char *outcome = text_of(end, "outcome");
+    enum outcome outcome = outcome_parse(text_of(end, "outcome"));
     const json_t *error = json_object_get(end, "error"), *code = json_object_get(end, "exit_code");
     int signal = (int)json_integer_value(json_object_get(end, "signal"));
 
@@ -252,7 +247,7 @@ int exit_of(const json_t *end)
         return number == ENOENT ? EXIT_MISSING : EXIT_CANNOT;
     }
     tell_outcome(outcome, end);
-    if (strcmp(outcome, "timeout") == 0)
+    if (outcome == OUTCOME_TIMEOUT)
         return EXIT_TIMEOUT;
     if (signal)
         return 128 + signal;

@@ -19,6 +19,7 @@
 #include "client/commands.h"
 #include "client/remote.h"
 #include "client/wire/heed.h"
+#include "proto/names.h"
 
 enum { REQUEST_MAX = 16 << 20, CAPTURE_MAX = 256 << 20, GRACE_US = 5000000 };
 #define REPORT_MAX ((size_t)1 << 30)
@@ -146,23 +147,23 @@ static bool wants_report(const struct server_run *run)
 
 /* ---- how it ended ---- */
 
-static void remark(const struct server_run *run, const json_t *end, const char *outcome)
+static void remark(const struct server_run *run, const json_t *end, enum outcome outcome)
 {
     const json_t *limits = json_object_get(run->box, "limits"), *command = json_object_get(run->request, "exec");
 
-    if (strcmp(outcome, "timeout") == 0)
+    if (outcome == OUTCOME_TIMEOUT)
         fprintf(stderr, "carrel: the command was ended after %.3g s (--timeout)\n",
                 json_number_value(json_object_get(command, "timeout")));
-    else if (strcmp(outcome, "oom") == 0)
+    else if (outcome == OUTCOME_OOM)
         fprintf(stderr, "carrel: the box ran out of memory (--memory %s)\n",
                 parse_show_size(number_of(limits, "memory")).text);
-    else if (strcmp(outcome, "pids") == 0)
+    else if (outcome == OUTCOME_PIDS)
         fprintf(stderr, "carrel: the box reached its limit of %llu processes (--pids)\n",
                 (unsigned long long)number_of(limits, "pids"));
-    else if (strcmp(outcome, "disk") == 0)
+    else if (outcome == OUTCOME_DISK)
         fprintf(stderr, "carrel: the box filled its disk (--disk %s)\n",
                 parse_show_size(number_of(limits, "disk")).text);
-    else if (strcmp(outcome, "output_limit") == 0)
+    else if (outcome == OUTCOME_OUTPUT)
         fprintf(stderr, "carrel: the command was ended after %s of output (--output-limit)\n",
                 parse_show_size(number_of(end, "output_limit")).text);
 }
@@ -170,7 +171,7 @@ static void remark(const struct server_run *run, const json_t *end, const char *
 static int tell_end(const struct server_run *run, const json_t *end)
 {
     const json_t *error = json_object_get(end, "error"), *code = json_object_get(end, "exit_code");
-    const char *outcome = text_of(end, "outcome");
+    enum outcome outcome = outcome_parse(text_of(end, "outcome"));
     int signal = (int)number_of(end, "signal"), status = EXIT_CLIENT, r = 0;
     struct buf text;
 
@@ -182,11 +183,11 @@ static int tell_end(const struct server_run *run, const json_t *end)
             status = number == ENOENT || number == ENOTDIR ? EXIT_MISSING : EXIT_CANNOT;
     } else {
         r = write_report(run, end, &text);
-        if (strcmp(outcome, "timeout") == 0)
+        if (outcome == OUTCOME_TIMEOUT)
             status = EXIT_TIMEOUT;
-        else if (strcmp(outcome, "killed") == 0 && run->session->caught)
+        else if (outcome == OUTCOME_KILLED && run->session->caught)
             status = 128 + run->session->caught;
-        else if (strcmp(outcome, "output_limit") == 0)
+        else if (outcome == OUTCOME_OUTPUT)
             status = 128 + SIGKILL;
         else if (signal)
             status = 128 + signal;
@@ -317,7 +318,8 @@ static int carry_out(struct server_run *run)
         return EXIT_CLIENT;
     int r = remote_run(s);
     if (!s->follow.end && r > 0 && s->caught)       /* ended before it began, or before its end was told */
-        s->follow.end = json_pack("{s:s,s:n,s:i}", "outcome", "killed", "exit_code", "signal", SIGKILL);
+        s->follow.end = json_pack("{s:s,s:n,s:i}", "outcome", outcome_name(OUTCOME_KILLED), "exit_code", "signal",
+                                  SIGKILL);
     if (s->follow.end)
         return tell_end(run, s->follow.end);
     return r < 0 ? EXIT_CLIENT : s->follow.cut ? 128 + SIGPIPE : 128 + s->caught;

@@ -13,8 +13,6 @@
 
 enum { KEEPER_ROOTS = 64, KEEPER_LAYERS = 16, KEEPER_OPENERS = 1024 };
 _Static_assert((int)KEEPER_LIST + (int)KEEPER_LAYERS <= (int)SPEC_LIST_MAX, "every list that a front sends fits");
-/* How a payload came to be; EVENT_STARTED tells it in code. */
-enum way { WAY_EXECUTED, WAY_FORKED, WAY_PARKED };
 
 /* A payload's slot. */
 struct kept_payload {

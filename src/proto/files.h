@@ -35,6 +35,7 @@ struct files_head {
     uint16_t reserved;      /* 0 */
     uint32_t size;          /* bytes that follow */
 };
+_Static_assert(sizeof(struct files_head) == 8, "a frame has no hidden bytes");
 
 enum files_op {
     FILES_STAT = 1, /* one ENTRIES frame with one entry. Flag NOFOLLOW */
@@ -73,6 +74,7 @@ struct files_request {
     uint16_t path_size;     /* bytes of the path, which follows; 0: BOX_HOME */
     uint16_t other_size;    /* of the second path, which follows the first */
 };
+_Static_assert(sizeof(struct files_request) == 32, "a frame has no hidden bytes");
 
 /* One file. */
 struct files_entry {
@@ -86,6 +88,7 @@ struct files_entry {
     uint16_t link_size;     /* of a symbolic link's target, which follows the name */
     uint32_t reserved;
 };
+_Static_assert(sizeof(struct files_entry) == 48, "a frame has no hidden bytes");
 
 struct files_done {
     int32_t  code;          /* 0 or an errno */
@@ -95,5 +98,6 @@ struct files_done {
     uint64_t cursor;        /* of LIST: where to go on; 0: that was all */
     char     text[128];     /* for a person, NUL-terminated, printable; "" if code is 0 */
 };
+_Static_assert(sizeof(struct files_done) == 160, "a frame has no hidden bytes");
 
 #endif

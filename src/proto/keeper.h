@@ -53,6 +53,7 @@ struct request_head {
     uint32_t serial;        /* not 0 */
     uint32_t reserved;
 };
+_Static_assert(sizeof(struct request_head) == 16, "a frame has no hidden bytes");
 
 struct request_start {
     struct request_head head;
@@ -63,11 +64,17 @@ struct request_start {
     uint32_t            way;            /* enum start_way */
     uint32_t            user, group;    /* 0: the box's own; else the id in the box, plus one */
 };
+_Static_assert(sizeof(struct request_start) == 48, "a frame has no hidden bytes");
 
 enum start_way {
     START_EXEC,
     START_FORK, /* from the family's zygote: the child that waits already, or a new one. STARTED says which in code */
 };
+
+/* How a payload came to be. */
+enum way { WAY_EXECUTED, WAY_FORKED, WAY_PARKED /* forked before anybody asked, and waited */ };
+
+enum box_state { BOX_NONE, BOX_MAKING, BOX_READY, BOX_FROZEN, BOX_DEAD };
 
 struct request_family {
     struct request_head head;           /* box: the family's slot */
@@ -83,6 +90,7 @@ struct request_signal {
     int32_t             signal;
     uint32_t            group;          /* 1: the payload's process group */
 };
+_Static_assert(sizeof(struct request_signal) == 24, "a frame has no hidden bytes");
 
 struct request_limits {
     struct request_head head;
@@ -101,11 +109,13 @@ struct request_socket {
     uint32_t            ipv6;           /* of SOCKET_CONNECT */
     uint32_t            reserved;
 };
+_Static_assert(sizeof(struct request_socket) == 32, "a frame has no hidden bytes");
 
 struct request_store {
     struct request_head head;
     uint64_t            store;
 };
+_Static_assert(sizeof(struct request_store) == 24, "a frame has no hidden bytes");
 
 /* Which files came with the answer, in this order; each is for reading alone and ends with the box. */
 enum meter {
@@ -124,8 +134,8 @@ enum event_type {
     EVENT_SYNCED,      /* after the last of them */
     EVENT_DONE,        /* the answer to a request; result 0 or -errno with err */
     EVENT_READY,       /* a box is complete */
-    /* Exec happened; fd: the PTY's master, if one was asked for. code: 0 it was exec'd, 1 forked, 2 had been forked and
-     * waited; cpu_us: what the box had used by then, of the last. */
+    /* It runs; fd: the PTY's master, if one was asked for. code: enum way; cpu_us: what the box had used by then, of
+     * one that was parked. */
     EVENT_STARTED,
     EVENT_FAILED,      /* a payload never ran, err says why; like one that ended, it is to be forgotten */
     EVENT_ENDED,       /* a payload ended */
@@ -141,6 +151,7 @@ struct frame_usage {
     uint32_t disk_full;
     uint32_t reserved;
 };
+_Static_assert(sizeof(struct frame_usage) == 56, "a frame has no hidden bytes");
 
 struct event {
     uint16_t           type;

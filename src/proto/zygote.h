@@ -33,6 +33,7 @@ struct zygote_request {
     uint8_t  rights[ZYGOTE_RULES];  /* enum landlock_rights */
     char     paths[ZYGOTE_PATHS];   /* n_rules strings */
 };
+_Static_assert(sizeof(struct zygote_request) == 12 * 4 + ZYGOTE_RULES + ZYGOTE_PATHS, "a frame has no hidden bytes");
 
 /* Order of the descriptors that come with it. */
 enum { ZYGOTE_USER, ZYGOTE_MOUNT, ZYGOTE_PID, ZYGOTE_IPC, ZYGOTE_UTS, ZYGOTE_NET, ZYGOTE_LINK, ZYGOTE_TASKS,

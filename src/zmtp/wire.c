@@ -23,7 +23,7 @@ static bool is_signed(const struct wire_key *key, const struct wire *w, const st
         return true;
     if (signature->iov_len != HMAC_HEX)
         return false;
-    hmac_hex(key->text, key->size, w->part, WIRE_PARTS, right);
+    hmac_hex(key->text, key->size, w->part, KERNEL_PARTS, right);
     for (size_t i = 0; i < HMAC_HEX; i++)
         difference |= (unsigned)(right[i] ^ ((const char *)signature->iov_base)[i]);
     return difference == 0;
@@ -35,14 +35,14 @@ int wire_from_zmq(const struct wire_key *key, const struct iovec *part, size_t n
 
     while (at < n && !is_delimiter(&part[at]))
         at++;
-    if (n - at < 2 + WIRE_PARTS)
+    if (n - at < 2 + KERNEL_PARTS)
         return -EPROTO;
-    ret->channel[0] = '\0';
+    ret->channel = KERNEL_CHANNELS;
     ret->n_idents = at;
     memcpy(ret->ident, part, at * sizeof *part);
     memcpy(ret->part, part + at + 2, sizeof ret->part);
-    ret->n_buffers = n - at - 2 - WIRE_PARTS;
-    memcpy(ret->buffer, part + at + 2 + WIRE_PARTS, ret->n_buffers * sizeof *part);
+    ret->n_buffers = n - at - 2 - KERNEL_PARTS;
+    memcpy(ret->buffer, part + at + 2 + KERNEL_PARTS, ret->n_buffers * sizeof *part);
     return is_signed(key, ret, &part[at + 1]) ? 0 : -EPERM;
 }
 
@@ -51,16 +51,16 @@ int wire_to_zmq(const struct wire_key *key, const struct wire *w, char signature
 {
     size_t n = 0;
 
-    if (w->n_idents + 2 + WIRE_PARTS + w->n_buffers > ZMTP_PARTS)
+    if (w->n_idents + 2 + KERNEL_PARTS + w->n_buffers > ZMTP_PARTS)
         return -EMSGSIZE;
     signature[0] = '\0';
     if (key->size)
-        hmac_hex(key->text, key->size, w->part, WIRE_PARTS, signature);
+        hmac_hex(key->text, key->size, w->part, KERNEL_PARTS, signature);
     for (size_t i = 0; i < w->n_idents; i++)
         ret[n++] = w->ident[i];
     ret[n++] = (struct iovec){ (void *)(uintptr_t)delimiter, sizeof delimiter - 1 };
     ret[n++] = (struct iovec){ signature, strlen(signature) };
-    for (size_t i = 0; i < WIRE_PARTS; i++)
+    for (size_t i = 0; i < KERNEL_PARTS; i++)
         ret[n++] = w->part[i];
     for (size_t i = 0; i < w->n_buffers; i++)
         ret[n++] = w->buffer[i];
@@ -84,26 +84,25 @@ int wire_from_v1(const void *data, size_t size, struct wire *ret)
     if (size < 8)
         return -EPROTO;
     uint64_t n = number_at(bytes, 0);
-    /* The channel, the four parts, the buffers, and where the last of them ends. */
-    if (n < 2 + WIRE_PARTS || n > 2 + WIRE_PARTS + ZMTP_PARTS - 8 || size < 8 * (n + 1))
+    if (n < KERNEL_OFFSETS_LEAST || n > KERNEL_OFFSETS_LEAST + ZMTP_PARTS - 8 || size < 8 * (n + 1))
         return -EPROTO;
     for (uint64_t i = 0; i < n; i++) {
         uint64_t offset = number_at(bytes, i + 1), before = i ? number_at(bytes, i) : 8 * (n + 1);
         if (offset < before || offset > size || (i == 0 && offset != before) || (i == n - 1 && offset != size))
             return -EPROTO;
     }
-    *ret = (struct wire){ .n_buffers = n - 2 - WIRE_PARTS };
+    *ret = (struct wire){ .n_buffers = n - KERNEL_OFFSETS_LEAST };
     for (uint64_t i = 0; i + 1 < n; i++) {
         uint64_t begin = number_at(bytes, i + 1), end = number_at(bytes, i + 2);
         struct iovec piece = { (void *)(uintptr_t)(bytes + begin), end - begin };
         if (i == 0) {
-            if (piece.iov_len >= sizeof ret->channel || memchr(piece.iov_base, '\0', piece.iov_len))
+            ret->channel = kernel_channel_find(piece.iov_base, piece.iov_len);
+            if (ret->channel == KERNEL_CHANNELS)
                 return -EPROTO;
-            memcpy(ret->channel, piece.iov_base, piece.iov_len);
-        } else if (i <= WIRE_PARTS) {
+        } else if (i <= KERNEL_PARTS) {
             ret->part[i - 1] = piece;
         } else {
-            ret->buffer[i - 1 - WIRE_PARTS] = piece;
+            ret->buffer[i - 1 - KERNEL_PARTS] = piece;
         }
     }
     return 0;
@@ -115,19 +114,20 @@ static void add_number(struct buf *out, uint64_t value)
     buf_add(out, &value, sizeof value);
 }
 
-void wire_to_v1(const struct wire *w, const char *channel, struct buf *out)
+void wire_to_v1(const struct wire *w, enum kernel_channel channel, struct buf *out)
 {
-    uint64_t n = 2 + WIRE_PARTS + w->n_buffers, at = 8 * (n + 1);
+    const char *name = kernel_channel_name(channel);
+    uint64_t n = KERNEL_OFFSETS_LEAST + w->n_buffers, at = 8 * (n + 1);
 
     add_number(out, n);
     add_number(out, at);
-    add_number(out, at += strlen(channel));
-    for (size_t i = 0; i < WIRE_PARTS; i++)
+    add_number(out, at += strlen(name));
+    for (size_t i = 0; i < KERNEL_PARTS; i++)
         add_number(out, at += w->part[i].iov_len);
     for (size_t i = 0; i < w->n_buffers; i++)
         add_number(out, at += w->buffer[i].iov_len);
-    buf_add_text(out, channel);
-    for (size_t i = 0; i < WIRE_PARTS; i++)
+    buf_add_text(out, name);
+    for (size_t i = 0; i < KERNEL_PARTS; i++)
         buf_add(out, w->part[i].iov_base, w->part[i].iov_len);
     for (size_t i = 0; i < w->n_buffers; i++)
         buf_add(out, w->buffer[i].iov_base, w->buffer[i].iov_len);

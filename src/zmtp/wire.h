@@ -1,5 +1,5 @@
 /* Jupyter messages, on ZeroMQ's side (identities, "<IDS|MSG>", signature, four JSON parts, buffers) and on the
- * WebSocket's (the layout v1.kernel.websocket.jupyter.org). The JSON itself is not looked at. */
+ * WebSocket's (proto/kernel.h). The JSON itself is not looked at. */
 #ifndef CARREL_ZMTP_WIRE_H
 #define CARREL_ZMTP_WIRE_H
 
@@ -8,20 +8,18 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "proto/kernel.h"
 #include "zmtp/hmac.h"
 #include "zmtp/zmtp.h"
 
-enum { WIRE_HEADER, WIRE_PARENT, WIRE_METADATA, WIRE_CONTENT, WIRE_PARTS };
-enum { WIRE_CHANNEL = 16 };
-
 /* Borrows everything. */
 struct wire {
-    char         channel[WIRE_CHANNEL];     /* of v1 only */
-    struct iovec ident[ZMTP_PARTS];         /* what stands before the delimiter */
-    size_t       n_idents;
-    struct iovec part[WIRE_PARTS];
-    struct iovec buffer[ZMTP_PARTS];
-    size_t       n_buffers;
+    enum kernel_channel channel;            /* KERNEL_CHANNELS: it came over ZeroMQ, where the socket says it */
+    struct iovec        ident[ZMTP_PARTS];  /* what stands before the delimiter */
+    size_t              n_idents;
+    struct iovec        part[KERNEL_PARTS];
+    struct iovec        buffer[ZMTP_PARTS];
+    size_t              n_buffers;
 };
 
 struct wire_key {
@@ -37,6 +35,6 @@ MUST_CHECK int wire_to_zmq(const struct wire_key *key, const struct wire *w, cha
 
 MUST_CHECK int wire_from_v1(const void *data, size_t size, struct wire *ret);
 /* Appends to out; the channel is told, not taken from w. */
-void           wire_to_v1(const struct wire *w, const char *channel, struct buf *out);
+void           wire_to_v1(const struct wire *w, enum kernel_channel channel, struct buf *out);
 
 #endif

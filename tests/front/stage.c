@@ -235,7 +235,7 @@ int act_resume(struct box *b, struct wish *w, struct err *e)
 
 int act_stop(struct box *b, struct wish *w, struct err *e)
 {
-    return box_stop(b, "asked", on_answer, w, e);
+    return box_stop(b, BOX_REASON_ASKED, on_answer, w, e);
 }
 
 int act_start(struct box *b, struct wish *w, struct err *e)
@@ -248,7 +248,7 @@ int act_start(struct box *b, struct wish *w, struct err *e)
 
 int act_delete(struct box *b, struct wish *w, struct err *e)
 {
-    return box_delete(b, "asked", on_answer, w, e);
+    return box_delete(b, BOX_REASON_ASKED, on_answer, w, e);
 }
 
 int act_limits(struct box *b, struct wish *w, struct err *e)

@@ -33,7 +33,7 @@ static bool lies_in(const struct iovec *v, const char *data, size_t size)
 
 static void check_parts(const struct client_message *p, const char *data, size_t size)
 {
-    HOLDS(p->channel < KERNEL_CHANNELS && p->n_buffers <= BUFFERS_MOST);
+    HOLDS(p->channel < KERNEL_CHANNELS && p->n_buffers <= KERNEL_BUFFERS_MOST);
     for (int i = 0; i < KERNEL_PARTS; i++) {
         const struct iovec *v = &p->part[i];
         HOLDS(lies_in(v, data, size) || (v->iov_len == 2 && memcmp(v->iov_base, "{}", 2) == 0));

@@ -37,7 +37,7 @@ static void on_message(struct kernel_link *l, struct kernel_message *m)
     const char *end = m->data + m->size;
 
     (void)l;
-    HOLDS(m->channel < KERNEL_CHANNELS && m->type[0] && m->id[0] && m->size <= KERNEL_MESSAGE_MOST);
+    HOLDS(m->channel < KERNEL_CHANNELS && m->type[0] && m->id[0] && m->size <= LINK_MESSAGE_MOST);
     for (unsigned i = 0; i < KERNEL_PARTS; i++) {
         struct jsonslice part = kernel_message_part(m, (enum kernel_part)i);
         HOLDS(part.data > m->data && part.data + part.size <= end && jsonscan_is_object(part.data, part.size));
@@ -60,8 +60,8 @@ static void on_broken(struct kernel_link *l, enum outcome outcome, const char *w
 
 static void send_packet(int fd, const uint8_t *data, size_t size, unsigned how, size_t *at)
 {
-    char out[sizeof(struct kernel_packet) + 4096];
-    struct kernel_packet head = { .total = (uint32_t)(*at + size), .offset = (uint32_t)*at };
+    char out[sizeof(struct link_packet) + 4096];
+    struct link_packet head = { .total = (uint32_t)(*at + size), .offset = (uint32_t)*at };
 
     if (how & 1)        /* more is to come */
         head.total += 100;

@@ -178,7 +178,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char name[] = "s";
     struct service s = { .front = &front, .box = &box, .name = name };
     struct service_private p = { .service = &s };
-    char packet_out[sizeof(struct kernel_packet) + 65536];
+    char packet_out[sizeof(struct link_packet) + 65536];
     int pair[2];
 
     if (size < 1)
@@ -197,7 +197,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     while (size >= 2 && !condemned) {
         size_t n = (size_t)(data[0] | data[1] << 8) % 4096;
         n = n > size - 2 ? size - 2 : n;
-        struct kernel_packet head = { .total = (uint32_t)n };
+        struct link_packet head = { .total = (uint32_t)n };
         memcpy(packet_out, &head, sizeof head);
         memcpy(packet_out + sizeof head, data + 2, n);
         (void)!send(pair[1], packet_out, sizeof head + n, MSG_DONTWAIT | MSG_NOSIGNAL);

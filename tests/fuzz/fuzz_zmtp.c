@@ -26,9 +26,9 @@ static void on_message(struct zmtp *z, const struct iovec *part, size_t n, void 
     if (wire_from_zmq(&none, part, n, &w) < 0)
         return;
     buf_init(&v1, 1 << 24);
-    wire_to_v1(&w, "shell", &v1);
+    wire_to_v1(&w, KERNEL_SHELL, &v1);
     HOLDS(buf_error(&v1) == 0 && wire_from_v1(v1.data, v1.length, &again) == 0);
-    HOLDS(again.n_buffers == w.n_buffers && again.part[WIRE_CONTENT].iov_len == w.part[WIRE_CONTENT].iov_len);
+    HOLDS(again.n_buffers == w.n_buffers && again.part[PART_CONTENT].iov_len == w.part[PART_CONTENT].iov_len);
     buf_done(&v1);
 }
 
@@ -40,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 2)
         return 0;
     if (wire_from_v1(data, size, &w) == 0) {
-        touch(w.part, WIRE_PARTS);
+        touch(w.part, KERNEL_PARTS);
         touch(w.buffer, w.n_buffers);
     }
     zmtp_open(&z, (enum zmtp_type)(data[0] % 5), NULL, 0);

@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-import conftest
+from support import BUILD
 
-GUEST = conftest.HERE.parents[1] / "guest/service/carrel_service"
+GUEST = BUILD / "guest/carrel_service"
 PYTHONS = sorted({os.path.realpath(p) for p in ["/usr/bin/python3", *glob.glob(os.path.expanduser("~/.pyenv/versions/3.*/bin/python3"))]
                   if subprocess.run([p, "-c", "import sys; sys.exit(sys.version_info < (3, 9))"], capture_output=True).returncode == 0},
                  key=lambda p: [int(n) for n in p.split("/")[-3].split(".")] if "pyenv" in p else [])

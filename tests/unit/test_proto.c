@@ -38,6 +38,44 @@ static void test_every_profile_has_a_name_that_leads_back(void **state)
         assert_int_equal(profile_parse(profile_name(i)), i);
 }
 
+/* What rows of a released server may have. */
+static void test_the_words_of_the_database_stay(void **state)
+{
+    static const char *const of_boxes[] = { "asked",          "ttl",           "idle",          "died",
+                                            "keeper_lost",    "create_failed", "start_failed",  "command_ended",
+                                            "run_over",       "caller_gone",   "deleted",       "service_failed",
+                                            "service_deleted" };
+    static const char *const of_execs[] = { "stopped", "output_lost" }, *const ways[] = { "cold", "forked", "parked" };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof of_boxes / sizeof *of_boxes; i++)
+        assert_string_equal(box_reason_name(box_reason_parse(of_boxes[i])), of_boxes[i]);
+    for (size_t i = 0; i < sizeof of_execs / sizeof *of_execs; i++)
+        assert_string_equal(exec_reason_name(exec_reason_parse(of_execs[i])), of_execs[i]);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        assert_string_equal(kernel_way_name(kernel_way_parse(ways[i])), ways[i]);
+}
+
+static void test_every_reason_and_way_has_a_name_and_none_has_not(void **state)
+{
+    (void)state;
+    for (enum box_reason i = BOX_REASON_NONE + 1; i < BOX_REASON_COUNT; i++)
+        assert_int_equal(box_reason_parse(box_reason_name(i)), i);
+    for (enum exec_reason i = EXEC_REASON_NONE + 1; i < EXEC_REASON_COUNT; i++)
+        assert_int_equal(exec_reason_parse(exec_reason_name(i)), i);
+    for (enum kernel_way i = KERNEL_WAY_NONE + 1; i < KERNEL_WAY_COUNT; i++)
+        assert_int_equal(kernel_way_parse(kernel_way_name(i)), i);
+    for (enum call_outcome i = 0; i < CALL_OUTCOME_COUNT; i++)
+        assert_non_null(call_outcome_name(i));
+    assert_null(box_reason_name(BOX_REASON_NONE));
+    assert_null(exec_reason_name(EXEC_REASON_NONE));
+    assert_null(kernel_way_name(KERNEL_WAY_NONE));
+    assert_null(call_outcome_name(CALL_OUTCOME_COUNT));
+    assert_int_equal(box_reason_parse(NULL), BOX_REASON_NONE);
+    assert_int_equal(box_reason_parse("of a later server"), BOX_REASON_NONE);
+    assert_int_equal(exec_reason_parse(""), EXEC_REASON_NONE);
+}
+
 static void test_a_packed_command_is_the_same_again(void **state)
 {
     char *argv[] = { "printf", "", "a b", NULL }, *env[] = { "A=1", "B=", NULL };
@@ -139,6 +177,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_outcome_has_a_name_that_leads_back),
         cmocka_unit_test(test_every_profile_has_a_name_that_leads_back),
+        cmocka_unit_test(test_the_words_of_the_database_stay),
+        cmocka_unit_test(test_every_reason_and_way_has_a_name_and_none_has_not),
         cmocka_unit_test(test_a_packed_command_is_the_same_again),
         cmocka_unit_test(test_a_hostname_has_letters_digits_dashes_and_dots),
         cmocka_unit_test(test_a_target_is_absolute_and_has_no_detours),

@@ -217,10 +217,10 @@ static void test_a_message_keeps_its_parts_both_ways(void **state)
     assert_int_equal(again.n_idents, 1);
     assert_int_equal(again.n_buffers, 1);
     buf_init(&v1, 4096);
-    wire_to_v1(&again, "shell", &v1);
+    wire_to_v1(&again, KERNEL_SHELL, &v1);
     assert_int_equal(wire_from_v1(v1.data, v1.length, &again), 0);
-    assert_string_equal(again.channel, "shell");
-    for (int i = 0; i < WIRE_PARTS; i++) {
+    assert_int_equal(again.channel, KERNEL_SHELL);
+    for (int i = 0; i < KERNEL_PARTS; i++) {
         assert_int_equal(again.part[i].iov_len, message.part[i].iov_len);
         assert_memory_equal(again.part[i].iov_base, message.part[i].iov_base, message.part[i].iov_len);
     }
@@ -258,7 +258,7 @@ static void test_wrong_offsets_are_refused(void **state)
     (void)state;
 
     buf_init(&v1, 4096);
-    wire_to_v1(&message, "iopub", &v1);
+    wire_to_v1(&message, KERNEL_IOPUB, &v1);
     for (size_t cut = 0; cut < v1.length; cut++)
         assert_int_equal(wire_from_v1(v1.data, cut, &again), -EPROTO);
     /* Every offset made one smaller or larger moves a border that must not move, or is caught. */

@@ -146,12 +146,13 @@ def rehearse(kernel):
 
     from carrel_kernel import link as links
     from carrel_kernel import pack
+    from carrel_kernel.kernel import SHELL
 
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     fd = theirs.detach()
     link = open_link(kernel, fd)
     header = {"msg_id": "rehearsal", "msg_type": "execute_request", "session": "", "username": "", "date": "", "version": "5.3"}
-    message = links.pack(b"shell", [pack.dumps(header), b"{}", b"{}", pack.dumps({"code": "1+1", "store_history": False})])
+    message = links.pack(SHELL.bytes, [pack.dumps(header), b"{}", b"{}", pack.dumps({"code": "1+1", "store_history": False})])
     ours.send(links.HEAD.pack(len(message), 0) + message)
     kernel.after_first_cell = kernel._loop.stop
     dispatcher = kernel.run()

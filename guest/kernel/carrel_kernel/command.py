@@ -5,15 +5,16 @@ import json
 import os
 import sys
 
-CANNOT_START = 78
+from carrel_kernel import proto
+
 OLDEST = (6, 17)
 
 
 def give_up(error, hint):
     """One line for a program, on the standard error, and a status of its own."""
-    sys.stderr.write(json.dumps({"carrel": "kernel", "error": error, "hint": hint}) + "\n")
+    sys.stderr.write(json.dumps({"carrel": "kernel", proto.ERROR_KEY: error, proto.HINT_KEY: hint}) + "\n")
     sys.stderr.flush()
-    sys.exit(CANNOT_START)
+    sys.exit(proto.UNFIT)
 
 
 def how_to_install():
@@ -40,11 +41,11 @@ def check_packages():
 def parse(arguments):
     parser = argparse.ArgumentParser(prog="carrel_kernel", description="an IPython kernel for a box")
     commands = parser.add_subparsers(dest="command", required=True)
-    kernel = commands.add_parser("kernel", help="serve one kernel on descriptor 0")
-    zygote = commands.add_parser("zygote", help="import, warm up, and fork kernels at the keeper's word")
-    zygote.add_argument("--imports", default="IPython,numpy,pandas,matplotlib", help="comma-separated modules; what is not installed is left out")
+    kernel = commands.add_parser(proto.AS_KERNEL, help="serve one kernel on descriptor 0")
+    zygote = commands.add_parser(proto.AS_ZYGOTE, help="import, warm up, and fork kernels at the keeper's word")
+    zygote.add_argument(proto.IMPORTS, dest="imports", default="IPython,numpy,pandas,matplotlib", help="comma-separated modules; what is not installed is left out")
     for each in (kernel, zygote):
-        each.add_argument("--startup", metavar="DIR", help="a directory of .py and .ipy files, or a profile directory, to run before the first cell")
+        each.add_argument(proto.STARTUP, dest="startup", metavar="DIR", help="a directory of .py and .ipy files, or a profile directory, to run before the first cell")
     return parser.parse_args(arguments)
 
 
@@ -54,7 +55,7 @@ def main(arguments):
     os.environ.pop("JPY_PARENT_PID", None)
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     check_packages()
-    if options.command == "zygote":
+    if options.command == proto.AS_ZYGOTE:
         from carrel_kernel import zygote
 
         return zygote.main(options)
@@ -63,7 +64,7 @@ def main(arguments):
     app.enter_directory()
     try:
         kernel = app.make_kernel()
-        app.open_link(kernel, 0)
+        app.open_link(kernel, proto.LINK)
         app.run_startup(kernel, options.startup)
         start.begin(kernel)
     except Exception:

@@ -29,14 +29,14 @@ from _signal import signal as set_signal        # without names for its numbers
 from ipykernel.ipkernel import IPythonKernel
 from traitlets import Type
 
-from carrel_kernel import loops
+from carrel_kernel import loops, proto
 from carrel_kernel import session as sessions
 from carrel_kernel.link import Closed
 from carrel_kernel.shell import Shell
 
 STAYS_AFTER = 1.0           # seconds
 COMM_TYPES = ("comm_open", "comm_msg", "comm_close")
-SHELL, CONTROL, IOPUB, STDIN = (sessions.Channel(name) for name in ("shell", "control", "iopub", "stdin"))
+SHELL, CONTROL, IOPUB, STDIN = (sessions.Channel(name) for name in (proto.SHELL, proto.CONTROL, proto.IOPUB, proto.STDIN))
 
 # What C code has printed. Not all files: one that somebody waits in, in another thread, would hold us up.
 _libc = ctypes.PyDLL(None)
@@ -159,14 +159,14 @@ class BoxKernel(IPythonKernel):
         except (ValueError, UnicodeDecodeError, RecursionError) as error:
             self.log.warning("a message was dropped: %s", error)
             return True
-        if channel == "shell":
+        if channel == proto.SHELL:
             if self._running and msg["header"]["msg_type"] in COMM_TYPES and not self._taking_input:
                 self._loop.create_task(self._dispatch_comm(msg))
             else:
                 self._queue.append(msg)
-        elif channel == "control":
+        elif channel == proto.CONTROL:
             self._controls.append(msg)
-        elif channel == "stdin":
+        elif channel == proto.STDIN:
             self._last_input = msg
         self._wake.set()
         if self._controls and self._running and not self._taking_input:

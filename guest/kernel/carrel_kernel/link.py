@@ -1,7 +1,4 @@
-"""The link: a seqpacket socket on which whole Jupyter messages travel in packets.
-
-A packet is two little-endian u32, the message's size and the offset of this packet's bytes in it, then up to 128 KiB. A message has
-the layout of v1.kernel.websocket.jupyter.org. A receiver drops a half message when a packet with offset 0 comes.
+"""The link: a seqpacket socket on which whole Jupyter messages travel in packets (src/proto/link.h, kernel.h).
 
 Sending blocks: that is the backpressure. The main thread may be interrupted at any moment by a signal whose handler raises; a message
 of one packet goes whole or not at all by itself, and in one of several packets the interrupt waits until the last is out."""
@@ -14,11 +11,11 @@ import select
 import struct
 import threading
 
-PACKET = 128 << 10
-MESSAGE_MOST = 64 << 20
+from carrel_kernel import proto
+from carrel_kernel.proto import MESSAGE_MOST, PACKET
+
 WAIT_MS = 200       # a signal between the interpreter's last look and its wait is seen after that
-HEAD = struct.Struct("<II")
-CHANNELS = ("shell", "control", "iopub", "stdin")
+HEAD = struct.Struct(proto.HEAD)
 
 
 def pack(channel, parts):
@@ -39,7 +36,7 @@ def unpack(data):
     if size < 8:
         raise ValueError("message of %d bytes" % size)
     (count,) = struct.unpack_from("<Q", data)
-    if count < 6 or 8 * (1 + count) > size:
+    if count < proto.OFFSETS_LEAST or 8 * (1 + count) > size:
         raise ValueError("message with %d offsets" % count)
     offsets = struct.unpack_from("<%dQ" % count, data, 8)
     if offsets[0] < 8 * (1 + count) or offsets[-1] != size or any(a > b for a, b in zip(offsets, offsets[1:])):

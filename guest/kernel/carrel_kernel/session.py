@@ -6,9 +6,10 @@ from datetime import datetime, timezone
 from jupyter_client.session import Session, extract_header
 
 from carrel_kernel import link as links
-from carrel_kernel import pack
+from carrel_kernel import pack, proto
 
 VERSION = "5.3"
+IOPUB = proto.IOPUB.encode("ascii")
 # Leaves room for the other parts of a message.
 CONTENT_MOST = links.MESSAGE_MOST - (1 << 20)
 
@@ -110,7 +111,7 @@ class LinkSession(Session):
             buffers = buffers or msg.get("buffers")
         else:
             msg = self.msg(msg_or_type, content, parent, header, metadata)
-        channel = getattr(stream, "bytes", None) or b"iopub"
+        channel = getattr(stream, "bytes", None) or IOPUB
         parts = self._parts(msg, buffers or ())
         if parts is not None and self.link is not None:
             self.link.send(links.pack(channel, parts))
@@ -152,7 +153,7 @@ class LinkSession(Session):
 def parse(data):
     """(channel, message) as handlers of ipykernel take it. ValueError if it is none."""
     channel, parts = links.unpack(data)
-    header, parent, metadata, content = (pack.loads(part) for part in parts[:4])
+    header, parent, metadata, content = (pack.loads(part) for part in parts[:proto.PARTS])
     if not all(isinstance(part, dict) for part in (header, parent, metadata, content)):
         raise ValueError("message whose parts are no objects")
     header.setdefault("msg_id", "")
@@ -166,5 +167,5 @@ def parse(data):
         "parent_header": parent,
         "metadata": metadata,
         "content": content,
-        "buffers": parts[4:],
+        "buffers": parts[proto.PARTS:],
     }

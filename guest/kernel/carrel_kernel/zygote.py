@@ -7,6 +7,7 @@ All that the child touches before its command comes, its first cell need not cop
 whole way already then, unless it is in demand; only what it opens would be closed again. Whatever would be the same in a sibling is made anew (renewal.py)."""
 
 import ctypes
+import errno
 import gc
 import importlib
 import importlib.util
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import threading
 
-from carrel_kernel import app, command, memory, renewal, start
+from carrel_kernel import app, memory, proto, renewal, start
 
 THREAD_LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMEXPR_MAX_THREADS", "VECLIB_MAXIMUM_THREADS")
 # How long an idle thread of OpenBLAS takes a processor: two to this power of its cycles. Its own choice, 26, is a fortieth of a second.
@@ -24,7 +25,6 @@ SPIN = {"OPENBLAS_THREAD_TIMEOUT": "20"}
 # Who is forked because somebody asks for a kernel is soon given its first cell; that one must not wait for a rehearsal.
 GRACE_MS = 20
 REHEARSALS = 20
-CONTROL = 3                 # the keeper's socket
 LIBRARY = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "libcarrel-zygote.so")
 
 WARM_UP = [
@@ -44,13 +44,13 @@ WARM_UP = [
 
 class _Child(ctypes.Structure):
     _fields_ = [("argc", ctypes.c_int), ("argv", ctypes.POINTER(ctypes.c_char_p)), ("env", ctypes.POINTER(ctypes.c_char_p)),
-                ("seed", ctypes.c_ubyte * 32)]
+                ("seed", ctypes.c_ubyte * proto.ZYGOTE_SEED)]
 
 
 def fail(error, hint=""):
-    sys.__stderr__.write(json.dumps({"carrel": "zygote", "error": error, "hint": hint}) + "\n")
+    sys.__stderr__.write(json.dumps({"carrel": "zygote", proto.ERROR_KEY: error, proto.HINT_KEY: hint}) + "\n")
     sys.__stderr__.flush()
-    sys.exit(command.CANNOT_START)
+    sys.exit(proto.UNFIT)
 
 
 def note(text):
@@ -77,7 +77,7 @@ def stray_descriptors():
     import resource
 
     found = []
-    for fd in range(CONTROL + 1, min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 4096)):
+    for fd in range(proto.ZYGOTE_CONTROL + 1, min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 4096)):
         try:
             fcntl.fcntl(fd, fcntl.F_GETFD)
         except OSError:
@@ -228,10 +228,10 @@ def main(options):
     status = library.zygote_serve(callback, None, ctypes.byref(child))
     if status < 0:
         # The keeper is gone, or there was none: "zygote" is not for hands.
-        sys.exit(0 if status == -104 else "zygote: no keeper: " + os.strerror(-status))
+        sys.exit(0 if status == -errno.ECONNRESET else "zygote: no keeper: " + os.strerror(-status))
     adoption.run(environment_of(child))
     library.zygote_running()
-    app.open_link(kernel, 0)
+    app.open_link(kernel, proto.LINK)
     start.begin(kernel)
     kernel.when_it_stays = threads.give_back
     app.serve(kernel)

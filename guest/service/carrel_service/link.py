@@ -1,7 +1,4 @@
-"""The link: a seqpacket socket on which whole messages, JSON objects, travel in packets.
-
-A packet is two little-endian u32, the message's size and the offset of this packet's bytes in it, then up to 128 KiB. A receiver drops
-a half message when a packet with offset 0 comes. Sending blocks: that is the backpressure. Any thread may send."""
+"""The link: a seqpacket socket on which whole messages, JSON objects, travel in packets (src/proto/link.h). Sending blocks: that is the backpressure. Any thread may send."""
 
 import fcntl
 import os
@@ -9,9 +6,10 @@ import socket
 import struct
 import threading
 
-PACKET = 128 << 10
-MESSAGE_MOST = 64 << 20
-HEAD = struct.Struct("<II")
+from carrel_service import proto
+from carrel_service.proto import MESSAGE_MOST, PACKET
+
+HEAD = struct.Struct(proto.HEAD)
 
 
 class Closed(Exception):

@@ -4,6 +4,8 @@ import io
 import sys
 import threading
 
+from carrel_service import proto
+
 PIECE = 16 << 10
 _worker = None
 _pending = {}           # (call, stream) -> list of texts
@@ -60,7 +62,7 @@ def _send(number, stream):
 
 
 def flush(number):
-    for stream in ("stdout", "stderr"):
+    for stream in (proto.STDOUT, proto.STDERR):
         if (number, stream) in _pending:
             _send(number, stream)
     for real in (sys.__stdout__, sys.__stderr__):
@@ -70,4 +72,4 @@ def flush(number):
 def install(worker):
     global _worker
     _worker = worker
-    sys.stdout, sys.stderr = Stream("stdout", sys.__stdout__), Stream("stderr", sys.__stderr__)
+    sys.stdout, sys.stderr = Stream(proto.STDOUT, sys.__stdout__), Stream(proto.STDERR, sys.__stderr__)

@@ -20,10 +20,23 @@ import tempfile
 import threading
 import tokenize
 
-from carrel_service import names, output, results, schema, trouble
+from carrel_service import names, output, proto, results, schema, trouble
 from carrel_service.link import Closed, Link
+from carrel_service.proto import ARGS_KEY, FUNCTION_KEY, ID_KEY, KWARGS_KEY, TYPE_KEY
 
 F_SETOWN_EX, F_OWNER_TID = 15, 0
+
+
+def form(kind, members):
+    """A message of this kind, as bytes to be filled in with %."""
+    return ("{%s}" % ",".join('"%s":%s' % pair for pair in [(TYPE_KEY, '"%s"' % kind), *members.items()])).encode()
+
+
+# The words of src/proto/service.h.
+ANSWER = {kind: form(kind, {ID_KEY: "%d", proto.VALUE_KEY: "%s"}) for kind in (proto.RESULT, proto.ERROR, proto.INVALID)}
+PRINT = form(proto.PRINT, {ID_KEY: "%d", proto.STREAM_KEY: '"%s"', proto.VALUE_KEY: "%s"})
+LOADED = form(proto.LOADED, {proto.FUNCTIONS_KEY: "%s"})
+FAILED = form(proto.FAILED, {proto.FAILURE_KEY: "%s"})
 
 
 class Cancelled(KeyboardInterrupt):
@@ -73,15 +86,15 @@ class Worker:
 
     def tell(self, kind, number, value):
         """value: JSON, as bytes."""
-        self.send(b'{"type":"%s","id":%d,"value":%s}' % (kind, number, value))
+        self.send(ANSWER[kind] % (number, value))
 
     def tell_print(self, number, stream, text):
-        self.send(b'{"type":"print","id":%d,"stream":"%s","value":%s}' % (number, stream.encode(), json.dumps(text).encode()))
+        self.send(PRINT % (number, stream.encode(), json.dumps(text).encode()))
 
     def whose(self):
         """The number of the call that prints: of its task, or of what the main thread is at."""
         call = self.mine.get() or self.current
-        return call.id if call is not None else 0
+        return call.id if call is not None else proto.NO_CALL
 
     # --- in ---
 
@@ -113,18 +126,18 @@ class Worker:
             self.take(json.loads(message))
 
     def take(self, message):
-        kind = message.get("type")
-        if kind == "call":
-            function = self.functions.get(message["function"])
+        kind = message.get(TYPE_KEY)
+        if kind == proto.CALL:
+            function = self.functions.get(message[FUNCTION_KEY])
             if function is not None and function.is_async:
                 self.start_task(function, message)
             else:
                 self.waiting.append(message)
-        elif kind == "check":
+        elif kind == proto.CHECK:
             self.check(message)
-        elif kind == "cancel":
-            self.cancel(message["id"])
-        elif kind == "describe":
+        elif kind == proto.CANCEL:
+            self.cancel(message[ID_KEY])
+        elif kind == proto.DESCRIBE:
             # Another front: whoever waited for what goes on went with the last one.
             self.waiting.clear()
             for number in [*self.tasks, self.current.id if self.current is not None else None]:
@@ -143,7 +156,7 @@ class Worker:
         task = self.tasks.get(number)
         if task is not None:
             self.loop.call_soon_threadsafe(self.cancel_task, number)
-        for message in [m for m in self.waiting if m["id"] == number]:
+        for message in [m for m in self.waiting if m[ID_KEY] == number]:
             self.waiting.remove(message)
 
     def run_interruptible(self, call, function, *args, **kwargs):
@@ -163,43 +176,43 @@ class Worker:
     # --- calls ---
 
     def call(self, message):
-        number, name = message["id"], message["function"]
+        number, name = message[ID_KEY], message[FUNCTION_KEY]
         function = self.functions.get(name)
         try:
             if function is None:
                 raise schema.Unfit("function", "there is no function %r" % name)
-            args, kwargs = function.bind(message["args"], message["kwargs"])
+            args, kwargs = function.bind(message[ARGS_KEY], message[KWARGS_KEY])
         except schema.Unfit as e:
-            self.tell(b"invalid", number, unfit(function, e))
+            self.tell(proto.INVALID, number, unfit(function, e))
             return
         call = Call(number)
         try:
             result = self.run_interruptible(call, function.function, *args, **kwargs)
-            kind, value = b"result", results.encode(result, name)
+            kind, value = proto.RESULT, results.encode(result, name)
         except Closed:
             raise
         except BaseException as e:
-            kind, value = b"error", trouble.describe(e)
+            kind, value = proto.ERROR, trouble.describe(e)
         output.flush(number)
         self.tell(kind, number, value)
 
     def check(self, message):
         """Of a call that will come when it is its turn: says now if its arguments do not fit. Not if the author's own classes would have to be
         made of them, because the main thread may be in the middle of the author's code."""
-        function = self.functions.get(message["function"])
+        function = self.functions.get(message[FUNCTION_KEY])
         if function is None or function.makes_records:
             return
         try:
-            function.bind(message["args"], message["kwargs"])
+            function.bind(message[ARGS_KEY], message[KWARGS_KEY])
         except schema.Unfit as e:
-            self.link_send_later(b'{"type":"invalid","id":%d,"value":%s}' % (message["id"], unfit(function, e)))
+            self.link_send_later(ANSWER[proto.INVALID] % (message[ID_KEY], unfit(function, e)))
 
     def start_task(self, function, message):
-        number = message["id"]
+        number = message[ID_KEY]
         try:
-            args, kwargs = function.bind(message["args"], message["kwargs"])
+            args, kwargs = function.bind(message[ARGS_KEY], message[KWARGS_KEY])
         except schema.Unfit as e:
-            self.link_send_later(b'{"type":"invalid","id":%d,"value":%s}' % (number, unfit(function, e)))
+            self.link_send_later(ANSWER[proto.INVALID] % (number, unfit(function, e)))
             return
         self.tasks[number] = None
         self.loop.call_soon_threadsafe(self.make_task, number, function, args, kwargs)
@@ -218,9 +231,9 @@ class Worker:
     async def run_task(self, number, function, args, kwargs):
         try:
             result = await function.function(*args, **kwargs)
-            kind, value = b"result", results.encode(result, function.name)
+            kind, value = proto.RESULT, results.encode(result, function.name)
         except BaseException as e:
-            kind, value = b"error", trouble.describe(e)
+            kind, value = proto.ERROR, trouble.describe(e)
         self.tasks.pop(number, None)
         output.flush(number)
         try:
@@ -256,7 +269,7 @@ class Worker:
         trouble.know(path, order.get("path") or [])
         trouble.hide(registry.models)
         try:
-            self.run_interruptible(Call(0), run_module, path)
+            self.run_interruptible(Call(proto.NO_CALL), run_module, path)
             for name, function in registry.exposed.items():
                 self.functions[name] = schema.Function(function, name)
             if not self.functions:
@@ -265,15 +278,15 @@ class Worker:
         except Closed:
             raise
         except BaseException as e:
-            output.flush(0)
-            self.send(b'{"type":"failed","error":%s}' % trouble.describe(e, loading=True))
+            output.flush(proto.NO_CALL)
+            self.send(FAILED % trouble.describe(e, loading=True))
             return False
         if any(f.is_async for f in self.functions.values()):
             if self.loop is None:
                 self.prepare_loop()
             threading.Thread(target=self.run_loop, name="carrel-loop", daemon=True).start()
-        output.flush(0)
-        self.description = b'{"type":"loaded","functions":%s}' % value
+        output.flush(proto.NO_CALL)
+        self.description = LOADED % value
         self.send(self.description)
         return True
 
@@ -332,14 +345,14 @@ def run_module(path):
 def main():
     if sys.version_info < (3, 8):
         sys.stderr.write("Python %d.%d is too old for a service; use Python 3.9 or newer\n" % sys.version_info[:2])
-        return 78
-    link = Link(0)
+        return proto.UNFIT
+    link = Link(proto.LINK)
     worker = Worker(link)
     output.install(worker)
     sys.dont_write_bytecode = True
     try:
         message = json.loads(link.receive(wait=True))
-        while message.get("type") != "load":
+        while message.get(TYPE_KEY) != proto.LOAD:
             message = json.loads(link.receive(wait=True))
         if not worker.load(message):
             return 1

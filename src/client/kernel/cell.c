@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "proto/names.h"
 
 enum { LINE_BYTES_MAX = 128 << 20, PIECE = 256 << 10, INPUT_MAX = 1 << 16 };
 
@@ -282,17 +283,17 @@ void cell_done(struct cell *c)
 
 int cell_exit(const json_t *end)
 {
-    static const struct {
-        const char *outcome;
-        int         status;
-    } statuses[] = { { "ok", 0 },  { "error", 1 },   { "interrupted", 130 }, { "timeout", EXIT_TIMEOUT },
-                     { "oom", 137 }, { "killed", 137 } };
-    const char *outcome = text_of(end, "outcome"), *reason = text_of(end, "reason");
+    const char *reason = text_of(end, "reason");
 
     if (reason[0])
         fprintf(stderr, "carrel: %s\n", show_text(reason));
-    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
-        if (strcmp(outcome, statuses[i].outcome) == 0)
-            return statuses[i].status;
-    return EXIT_CLIENT;
+    switch (outcome_parse(text_of(end, "outcome"))) {
+    case OUTCOME_OK: return 0;
+    case OUTCOME_ERROR: return 1;
+    case OUTCOME_INTERRUPTED: return 128 + SIGINT;
+    case OUTCOME_TIMEOUT: return EXIT_TIMEOUT;
+    case OUTCOME_OOM:
+    case OUTCOME_KILLED: return 128 + SIGKILL;
+    default: return EXIT_CLIENT;
+    }
 }

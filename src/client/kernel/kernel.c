@@ -229,7 +229,7 @@ static struct iovec text_part(const char *text)
 }
 
 /* To the clients, in the kernel's name. */
-static void tell(struct kernel_launch *k, const char *channel, const char *type, const struct iovec *parent,
+static void tell(struct kernel_launch *k, enum kernel_channel channel, const char *type, const struct iovec *parent,
                  const char *content)
 {
     static unsigned number;
@@ -243,24 +243,24 @@ static void tell(struct kernel_launch *k, const char *channel, const char *type,
              "{\"msg_id\":\"carrel-%d-%u\",\"session\":\"%.140s\",\"username\":\"carrel\",\"date\":\"%s.%06ldZ\","
              "\"msg_type\":\"%s\",\"version\":\"5.3\"}",
              (int)getpid(), ++number, k->id, date, now.tv_nsec / 1000, type);
-    struct wire w = { .part = { text_part(header), parent ? *parent : text_part("{}"), text_part("{}"),
+    struct wire w = { .channel = channel,
+                      .part = { text_part(header), parent ? *parent : text_part("{}"), text_part("{}"),
                                 text_part(content) } };
-    snprintf(w.channel, sizeof w.channel, "%s", channel);
     zmq_tell(k->zmq, &w, k->id);
 }
 
-static void on_request(const struct wire *w, const char *channel, json_t *header, void *arg)
+static void on_request(const struct wire *w, enum kernel_channel channel, json_t *header, void *arg)
 {
     struct kernel_launch *k = arg;
     const char *type = text_of(header, "msg_type");
 
-    if (strcmp(channel, "control") == 0 && strcmp(type, "shutdown_request") == 0) {
-        json_t *content = json_loadb(w->part[WIRE_CONTENT].iov_base, w->part[WIRE_CONTENT].iov_len, 0, NULL);
+    if (channel == KERNEL_CONTROL && strcmp(type, "shutdown_request") == 0) {
+        json_t *content = json_loadb(w->part[PART_CONTENT].iov_base, w->part[PART_CONTENT].iov_len, 0, NULL);
         bool restart = json_is_true(json_object_get(content, "restart"));
         const char *answer = restart ? "{\"status\":\"ok\",\"restart\":true}" : "{\"status\":\"ok\",\"restart\":false}";
         json_decref(content);
-        tell(k, "control", "shutdown_reply", &w->part[WIRE_HEADER], answer);
-        tell(k, "iopub", "shutdown_reply", &w->part[WIRE_HEADER], answer);
+        tell(k, KERNEL_CONTROL, "shutdown_reply", &w->part[PART_HEADER], answer);
+        tell(k, KERNEL_IOPUB, "shutdown_reply", &w->part[PART_HEADER], answer);
         k->ending = true;
         return;
     }
@@ -275,7 +275,7 @@ static void on_request(const struct wire *w, const char *channel, json_t *header
 static bool tells_death(struct kernel_launch *k, const struct wire *w)
 {
     static const char own[] = "\"session\":\"carrel\"", name[] = "\"DeadKernelError\"";
-    const struct iovec *header = &w->part[WIRE_HEADER], *content = &w->part[WIRE_CONTENT];
+    const struct iovec *header = &w->part[PART_HEADER], *content = &w->part[PART_CONTENT];
 
     if (!memmem(header->iov_base, header->iov_len, own, strlen(own)) ||
         !memmem(content->iov_base, content->iov_len, name, strlen(name)))
@@ -297,8 +297,8 @@ static void on_answer(const char *data, size_t size, void *arg)
         return;
     zmq_tell(k->zmq, &w, k->id);
     /* The server would start another one in its place; but Jupyter's own programs look at this process, and decide. */
-    const struct iovec *content = &w.part[WIRE_CONTENT];
-    if (strcmp(w.channel, "iopub") == 0 && w.part[WIRE_PARENT].iov_len <= 2 &&
+    const struct iovec *content = &w.part[PART_CONTENT];
+    if (w.channel == KERNEL_IOPUB && w.part[PART_PARENT].iov_len <= 2 &&
         (memmem(content->iov_base, content->iov_len, "\"dead\"", 6) ||
          memmem(content->iov_base, content->iov_len, "\"restarting\"", 12))) {
         k->ending = true;
@@ -357,7 +357,7 @@ static int serve(struct kernel_launch *k)
         if (turn(k, -1) < 0)
             return EXIT_CLIENT;
     if (k->socket.closed && !k->ending) {
-        tell(k, "iopub", "status", NULL, "{\"execution_state\":\"dead\"}");
+        tell(k, KERNEL_IOPUB, "status", NULL, "{\"execution_state\":\"dead\"}");
         fputs("carrel: kernel: the server has closed the connection\n", stderr);
         k->status = SERVER_GONE;
     }

@@ -22,12 +22,15 @@
 enum { BACKLOG = 64, PATIENCE_MS = 2000 };
 
 static const struct {
-    const char    *name, *port;
-    enum zmtp_type type;
+    enum kernel_channel channel;
+    const char         *port;
+    enum zmtp_type      type;
 } channels[ZMQ_CHANNELS] = {
-    [ZMQ_SHELL] = { "shell", "shell_port", ZMTP_ROUTER },   [ZMQ_CONTROL] = { "control", "control_port", ZMTP_ROUTER },
-    [ZMQ_STDIN] = { "stdin", "stdin_port", ZMTP_ROUTER },   [ZMQ_IOPUB] = { "iopub", "iopub_port", ZMTP_PUB },
-    [ZMQ_HEARTBEAT] = { "hb", "hb_port", ZMTP_REP },
+    [ZMQ_SHELL] = { KERNEL_SHELL, "shell_port", ZMTP_ROUTER },
+    [ZMQ_CONTROL] = { KERNEL_CONTROL, "control_port", ZMTP_ROUTER },
+    [ZMQ_STDIN] = { KERNEL_STDIN, "stdin_port", ZMTP_ROUTER },
+    [ZMQ_IOPUB] = { KERNEL_IOPUB, "iopub_port", ZMTP_PUB },
+    [ZMQ_HEARTBEAT] = { KERNEL_CHANNELS, "hb_port", ZMTP_REP },
 };
 
 /* ---- listening ---- */
@@ -197,13 +200,13 @@ static void on_zmq_message(struct zmtp *zmtp, const struct iovec *part, size_t n
     }
     if (wire_from_zmq(&z->key, part, n, &w) < 0)
         return;
-    json_t *header = json_loadb(w.part[WIRE_HEADER].iov_base, w.part[WIRE_HEADER].iov_len, 0, NULL);
+    json_t *header = json_loadb(w.part[PART_HEADER].iov_base, w.part[PART_HEADER].iov_len, 0, NULL);
     const char *id = json_string_value(json_object_get(header, "msg_id"));
     if (id && strlen(id) < ZMQ_ID) {
         memcpy(z->asked[z->next_asked].id, id, strlen(id) + 1);
         z->asked[z->next_asked].peer = c->peer->number;
         z->next_asked = (z->next_asked + 1) % ZMQ_ASKED;
-        z->on_message(&w, channels[c->peer->channel].name, header, z->arg);
+        z->on_message(&w, channels[c->peer->channel].channel, header, z->arg);
     }
     json_decref(header);
 }
@@ -272,7 +275,7 @@ static struct zmq_peer *peer_by_number(struct zmq_side *z, uint64_t number)
 
 static struct zmq_peer *who_asked(struct zmq_side *z, const struct wire *w)
 {
-    json_t *parent = json_loadb(w->part[WIRE_PARENT].iov_base, w->part[WIRE_PARENT].iov_len, 0, NULL);
+    json_t *parent = json_loadb(w->part[PART_PARENT].iov_base, w->part[PART_PARENT].iov_len, 0, NULL);
     const char *id = json_string_value(json_object_get(parent, "msg_id"));
     struct zmq_peer *p = NULL;
 
@@ -313,8 +316,8 @@ void zmq_tell(struct zmq_side *z, const struct wire *message, const char *kernel
     char topic[256];
 
     w.n_idents = 0;
-    if (strcmp(w.channel, "iopub") == 0) {
-        json_t *header = json_loadb(w.part[WIRE_HEADER].iov_base, w.part[WIRE_HEADER].iov_len, 0, NULL);
+    if (w.channel == KERNEL_IOPUB) {
+        json_t *header = json_loadb(w.part[PART_HEADER].iov_base, w.part[PART_HEADER].iov_len, 0, NULL);
         const char *type = json_string_value(json_object_get(header, "msg_type"));
         snprintf(topic, sizeof topic, "kernel.%s.%s", kernel_id, type ? type : "");
         w.ident[0] = (struct iovec){ topic, strlen(topic) };
@@ -326,7 +329,7 @@ void zmq_tell(struct zmq_side *z, const struct wire *message, const char *kernel
         return;
     }
     struct zmq_peer *p = who_asked(z, &w);
-    if (strcmp(w.channel, "stdin") == 0)
+    if (w.channel == KERNEL_STDIN)
         p = same_client(z, p);
     if (p)
         send_to(z, p, &w);

@@ -32,7 +32,7 @@ struct zmq_side {
     } asked[ZMQ_ASKED];             /* who is waiting for an answer; the oldest are forgotten */
     unsigned        next_asked;
     /* A request of a client's, whose signature was right. header: parsed. */
-    void          (*on_message)(const struct wire *w, const char *channel, json_t *header, void *arg);
+    void          (*on_message)(const struct wire *w, enum kernel_channel channel, json_t *header, void *arg);
     void           *arg;
 };
 

@@ -10,6 +10,7 @@
 #include "client/commands.h"
 #include "client/kernel/cell.h"
 #include "client/kernel/setup.h"
+#include "proto/names.h"
 
 enum { CODE_MAX = 16 << 20 };
 
@@ -93,7 +94,7 @@ static int begin(const struct client *c, const char *box, bool yes, unsigned lon
     if (r == 0 && setup_would_help(c, cell.end))
         r = setup_offer(yes) == 0 ? cell_run(&cell, json_pack("{s:s}", "code", "")) : -1;
     *ret_count = (unsigned long long)json_integer_value(json_object_get(cell.end, "execution_count")) + 1;
-    if (r == 0 && strcmp(text_of(cell.end, "outcome"), "ok") != 0)
+    if (r == 0 && outcome_parse(text_of(cell.end, "outcome")) != OUTCOME_OK)
         r = cell_exit(cell.end) == 0 ? 0 : -1;
     cell_done(&cell);
     return r;

@@ -92,7 +92,7 @@ static void on_box(struct box *box, const struct err *failure, void *arg)
         kernel_end(k, "out of memory");
         (void)err_at(&e, ENOMEM, STEP_MEMORY, 0, "the kernel");
     }
-    (void)!box_delete(box, "asked", NULL, NULL, &ignored);
+    (void)!box_delete(box, BOX_REASON_ASKED, NULL, NULL, &ignored);
     pending_kernel_finish(pending, NULL, &e);
 }
 
@@ -286,7 +286,7 @@ void kernel_remove(struct jupyter *j, struct kernel *k, const char *reason, stru
     bool is_ours = kernel_is_ours(k);
     kernel_end(k, reason);
     bool is_over = !is_ours || box->phase == PHASE_DELETED || box->phase == PHASE_FAILED;
-    int r = is_over ? 0 : box_delete(box, "asked", then_none ? on_removed : NULL, then_none, &e);
+    int r = is_over ? 0 : box_delete(box, BOX_REASON_ASKED, then_none ? on_removed : NULL, then_none, &e);
     if (!then_none)
         return;
     if (r < 0)

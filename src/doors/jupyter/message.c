@@ -18,7 +18,6 @@
 #include "base/jsonscan.h"
 #include "doors/jupyter/message.h"
 
-enum { BUFFERS_MOST = 4096, V1_LEAST = KERNEL_PARTS + 2 };
 
 static struct iovec slice(const char *data, size_t size)
 {
@@ -39,12 +38,8 @@ void client_message_done(struct client_message *p)
 
 static int find_channel(struct client_message *p, const char *name, size_t size, struct err *e)
 {
-    for (int i = 0; i < KERNEL_CHANNELS; i++)
-        if (strlen(kernel_channel_names[i]) == size && memcmp(kernel_channel_names[i], name, size) == 0) {
-            p->channel = (enum kernel_channel)i;
-            return 0;
-        }
-    return wrong(e, "unknown channel");
+    p->channel = kernel_channel_find(name, size);
+    return p->channel < KERNEL_CHANNELS ? 0 : wrong(e, "unknown channel");
 }
 
 /* ---- taking apart ---- */
@@ -61,14 +56,14 @@ int client_message_read_v1(struct client_message *p, const char *data, size_t si
 {
     *p = (struct client_message){ 0 };
     uint64_t n = size >= 8 ? u64_at(data, 0) : 0;
-    if (n < V1_LEAST || n > V1_LEAST + BUFFERS_MOST || 8 * (n + 1) > size)
+    if (n < KERNEL_OFFSETS_LEAST || n > KERNEL_OFFSETS_LEAST + KERNEL_BUFFERS_MOST || 8 * (n + 1) > size)
         return wrong(e, "wrong number of parts");
     for (size_t i = 1; i <= n; i++) {
         uint64_t at = u64_at(data, i);
         if (at > size || at < (i == 1 ? 8 * (n + 1) : u64_at(data, i - 1)))
             return wrong(e, "wrong offsets");
     }
-    p->n_buffers = (unsigned)(n - V1_LEAST);
+    p->n_buffers = (unsigned)(n - KERNEL_OFFSETS_LEAST);
     p->buffer = calloc(p->n_buffers + 1, sizeof *p->buffer);
     if (!p->buffer)
         return err_at(e, ENOMEM, STEP_MEMORY, 0, "message");
@@ -86,7 +81,7 @@ int client_message_read_text(struct client_message *p, const char *data, size_t 
 {
     static const char *const names[KERNEL_PARTS] = { "header", "parent_header", "metadata", "content" };
     const struct jsonslice all = { data, size };
-    char channel[16] = "shell";
+    char channel[16];
 
     *p = (struct client_message){ 0 };
     if (!jsonscan_is_object(data, size))
@@ -99,9 +94,11 @@ int client_message_read_text(struct client_message *p, const char *data, size_t 
         p->part[i] = is_null ? slice("{}", 2) : slice(part.data, part.size);
     }
     struct jsonslice named = jsonscan_find(all, "channel");
-    if (named.data && named.data[0] == '"' && !jsonscan_text(named, channel, sizeof channel))
-        return wrong(e, "unknown channel");
-    return find_channel(p, channel, strlen(channel), e);
+    p->channel = KERNEL_SHELL;
+    if (!named.data || named.data[0] != '"')
+        return 0;
+    return jsonscan_text(named, channel, sizeof channel) ? find_channel(p, channel, strlen(channel), e)
+                                                         : wrong(e, "unknown channel");
 }
 
 static uint32_t u32_at(const char *data, size_t i)
@@ -116,7 +113,7 @@ int client_message_read_binary(struct client_message *p, const char *data, size_
 {
     *p = (struct client_message){ 0 };
     size_t n = size >= 4 ? u32_at(data, 0) : 0;
-    if (n < 1 || n > BUFFERS_MOST + 1 || 4 * (n + 1) > size)
+    if (n < 1 || n > KERNEL_BUFFERS_MOST + 1 || 4 * (n + 1) > size)
         return wrong(e, "wrong number of buffers");
     for (size_t i = 1; i <= n; i++)
         if (u32_at(data, i) > size || u32_at(data, i) < (i == 1 ? 4 * (n + 1) : u32_at(data, i - 1)))
@@ -214,7 +211,7 @@ int client_message_complete(struct client_message *p, const char *session, const
 
 struct kernel_message *message_make(enum kernel_channel channel, const char *type, const char *parent, json_t *content)
 {
-    const char *name = kernel_channel_names[channel];
+    const char *name = kernel_channel_name(channel);
     char uuid[37], time[40], header[256];
     AUTO_FREE char *text = content ? json_dumps(content, JSON_COMPACT) : NULL;
 
@@ -271,7 +268,7 @@ static void add_json(struct buf *b, const struct kernel_message *m)
     jsonout_open_object(&j, NULL);
     jsonout_string(&j, "msg_id", m->id);
     jsonout_string(&j, "msg_type", m->type);
-    jsonout_string(&j, "channel", kernel_channel_names[m->channel]);
+    jsonout_string(&j, "channel", kernel_channel_name(m->channel));
     jsonout_close(&j);
     if (jsonout_finish(&j) < 0)
         b->failure = ENOMEM;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "doors/jupyter/door.h"
+#include "proto/kernel.h"
 
 static const char ours[] = "python", theirs[] = "python3";
 
@@ -67,9 +68,10 @@ static json_t *spec_model(const struct config *config, uint32_t number)
     snprintf(svg, sizeof svg, "/kernelspecs/%s/logo-svg.svg", name);
     snprintf(png, sizeof png, "/kernelspecs/%s/logo-64x64.png", name);
     return json_pack("{s:s,s:{s:[s,s,s],s:{},s:s,s:s,s:s,s:s,s:{s:b}},s:{s:s,s:s}}", "name", name, "spec", "argv",
-                     t->python, "carrel_kernel", "kernel", "env", "display_name", display, "language", t->language,
-                     "interrupt_mode", t->interrupt_by_message ? "message" : "signal", "kernel_protocol_version",
-                     "5.5", "metadata", "debugger", 0, "resources", "logo-svg", svg, "logo-64x64", png);
+                     t->python, KERNEL_PROGRAM, KERNEL_AS_KERNEL, "env", "display_name", display, "language",
+                     t->language, "interrupt_mode", t->interrupt_by_message ? "message" : "signal",
+                     "kernel_protocol_version", "5.5", "metadata", "debugger", 0, "resources", "logo-svg", svg,
+                     "logo-64x64", png);
 }
 
 /* jupyter_server as a gateway's client, if it has a KERNEL_USERNAME, puts the name of the one kernelspec that it wants

@@ -49,7 +49,7 @@ static void made_on_gone(struct mcp_call *c)
 
     boxes_cancel(c->front, c);
     if (box)
-        (void)!box_delete(box, "caller_gone", NULL, NULL, &ignored);
+        (void)!box_delete(box, BOX_REASON_CALLER_GONE, NULL, NULL, &ignored);
 }
 
 static void on_made(struct box *box, const struct err *e, void *arg)
@@ -188,7 +188,7 @@ void mcp_delete_box(struct mcp_call *c, json_t *arguments)
     struct box *box = mcp_find_box(c, id);
     if (!box)
         return;
-    if (box_delete(box, "deleted", on_deleted, c, &e) < 0)
+    if (box_delete(box, BOX_REASON_DELETED, on_deleted, c, &e) < 0)
         mcp_tool_err(c, &e);
     else
         c->on_gone = deleted_on_gone;

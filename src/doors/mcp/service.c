@@ -153,7 +153,7 @@ static void on_over(struct service_call *call)
     else if (call->outcome == CALL_ERROR || call->outcome == CALL_INVALID)
         answer_error(c, call->result);
     else
-        mcp_tool_fail(c, "%s%s%s", call_outcome_names[call->outcome], call->reason ? ": " : "",
+        mcp_tool_fail(c, "%s%s%s", call_outcome_name(call->outcome), call->reason ? ": " : "",
                       call->reason ? call->reason : "");
 }
 

@@ -43,7 +43,7 @@ json_t *box_json(const struct box *b)
     json_object_set_new(o, "name", b->name ? json_string(b->name) : json_null());
     json_object_set_new(o, "owner", json_string(b->owner));
     json_object_set_new(o, "phase", json_string(phase_names[b->phase]));
-    json_object_set_new(o, "reason", b->reason[0] ? json_string(b->reason) : json_null());
+    json_object_set_new(o, "reason", b->reason ? json_string(box_reason_name(b->reason)) : json_null());
     json_object_set_new(o, "message", b->message[0] ? json_string(b->message) : json_null());
     json_object_set_new(o, "created_at", front_time_json(b->created_ms));
     json_object_set_new(o, "ready_at", front_time_json(b->ready_ms));
@@ -108,7 +108,7 @@ int box_from_json(struct box *b, json_t *body, struct err *e)
         ;
     if (b->phase == PHASE_COUNT)
         return err_set(e, EPROTO, STEP_NONE, "box %s in the database has the phase '%s'", b->id, text);
-    text_of(body, "reason", b->reason, sizeof b->reason);
+    b->reason = box_reason_parse(json_string_value(json_object_get(body, "reason")));
     text_of(body, "message", b->message, sizeof b->message);
     text_of(body, "hostname", s->hostname, sizeof s->hostname);
     text_of(body, "profile", text, sizeof text);

@@ -246,7 +246,7 @@ void box_raised(struct box *b, const struct err *e)
         /* Who waits for it is told why, and has nothing to clear away; else it is there to be asked. */
         b->front->metrics.boxes_failed += !again && b->waiters;
         box_end(b, again ? PHASE_STOPPED : b->waiters ? PHASE_DELETED : PHASE_FAILED,
-                again ? "start_failed" : "create_failed", text);
+                again ? BOX_REASON_START_FAILED : BOX_REASON_CREATE_FAILED, text);
         if (!again && b->settings.on_disk)
             box_remove_store(b);
         box_wake(b, e);
@@ -255,7 +255,7 @@ void box_raised(struct box *b, const struct err *e)
     if (b->phase == PHASE_CREATING)
         histogram_add(&b->front->metrics.create, loop_now_us() - b->created_us);
     b->ready_ms = front_now_ms();
-    box_set_phase(b, PHASE_RUNNING, NULL, NULL);
+    box_set_phase(b, PHASE_RUNNING, BOX_REASON_NONE, NULL);
     box_arm_timers(b);
     box_wake(b, NULL);
 }
@@ -451,7 +451,7 @@ static void on_done(const struct event *event, int *fds, size_t n_fds, void *arg
     if (event->result == 0 && box_is_alive(b)) {
         /* It may be asked to end meanwhile, and then that is what it does. */
         if (c->phase < PHASE_COUNT && (b->phase == PHASE_RUNNING || b->phase == PHASE_PAUSED))
-            box_set_phase(b, c->phase, NULL, NULL);
+            box_set_phase(b, c->phase, BOX_REASON_NONE, NULL);
         if (!limits_equal(&c->limits, &(struct limits){ 0 })) {
             limits_update(&b->settings.limits, &c->limits);
             box_save(b);
@@ -530,7 +530,7 @@ static void on_buried(struct loop_task *t)
     box_wake(container_of(t, struct box, raise_task), NULL);
 }
 
-int box_delete(struct box *b, const char *reason, box_callback *call, void *arg, struct err *e)
+int box_delete(struct box *b, enum box_reason reason, box_callback *call, void *arg, struct err *e)
 {
     int r = check_phase(b, ~IN(PHASE_DELETED), e);
     if (r < 0)

@@ -27,8 +27,8 @@ char       *box_row_text(const struct box *b);
 /* Saves the box (or, if there is one, its exec) together with the event, then tells the watchers. body is
  * taken over. */
 void        box_event_with(struct box *b, struct exec *x, const char *type, json_t *body);
-void        box_set_phase(struct box *b, enum phase phase, const char *reason, const char *message);
-void        box_end(struct box *b, enum phase phase, const char *reason, const char *message);
+void        box_set_phase(struct box *b, enum phase phase, enum box_reason reason, const char *message);
+void        box_end(struct box *b, enum phase phase, enum box_reason reason, const char *message);
 void        box_take_slot(struct box *b, uint32_t slot);
 void        box_release_slot(struct box *b);
 void        box_arm_timers(struct box *b);

@@ -93,7 +93,7 @@ static void on_destroyed(const struct event *event, int *fds, size_t n_fds, void
     (void)arg;
 }
 
-int box_stop(struct box *b, const char *reason, box_callback *call, void *arg, struct err *e)
+int box_stop(struct box *b, enum box_reason reason, box_callback *call, void *arg, struct err *e)
 {
     if (!b->settings.on_disk)
         return err_set(
@@ -169,7 +169,7 @@ int box_start(struct box *b, const struct box_settings *again, box_callback *cal
     show_sources(&b->settings, source);
     box_take_slot(b, slot);
     b->used_ms = front_now_ms();
-    box_set_phase(b, PHASE_STARTING, NULL, NULL);
+    box_set_phase(b, PHASE_STARTING, BOX_REASON_NONE, NULL);
     box_wait(b, call, arg);
     box_ask_keeper(b, fd);
     return 0;

@@ -104,12 +104,11 @@ static void found(struct front *front, const struct event *event)
     b->family = (uint32_t)event->code;
     if (b->slot == BOX_NO_SLOT)
         box_take_slot(b, event->box);
-    /* The engine's names of states: 1 being made, 2 ready, 3 frozen. */
-    enum phase phase = event->state == 3 ? PHASE_PAUSED : PHASE_RUNNING;
-    if (b->phase == PHASE_DELETING || b->phase == PHASE_STOPPING || event->state == 1)
+    enum phase phase = event->state == BOX_FROZEN ? PHASE_PAUSED : PHASE_RUNNING;
+    if (b->phase == PHASE_DELETING || b->phase == PHASE_STOPPING || event->state == BOX_MAKING)
         return;
     if (b->phase != phase)
-        box_set_phase(b, phase, NULL, NULL);
+        box_set_phase(b, phase, BOX_REASON_NONE, NULL);
     box_arm_timers(b);
 }
 
@@ -126,9 +125,9 @@ static void lost(struct box *b)
     else if (stopping)
         box_end(b, PHASE_STOPPED, b->reason, NULL);
     else if (b->settings.on_disk && b->ready_ms)
-        box_end(b, PHASE_STOPPED, "keeper_lost", "the keeper was restarted; the files are still there");
+        box_end(b, PHASE_STOPPED, BOX_REASON_KEEPER_LOST, "the keeper was restarted; the files are still there");
     else
-        box_end(b, PHASE_FAILED, "keeper_lost", "the box did not survive a restart of the keeper");
+        box_end(b, PHASE_FAILED, BOX_REASON_KEEPER_LOST, "the box did not survive a restart of the keeper");
     (void)err_set(&e, ECONNRESET, STEP_WAIT, "the keeper was restarted and the box with it");
     box_wake(b, deleting || stopping ? NULL : &e);
 }
@@ -206,10 +205,10 @@ static void gone(struct box *b, const struct event *event)
     } else if (b->phase == PHASE_CREATING || b->phase == PHASE_STARTING) {
         box_raised(b, &event->err);     /* asked for by the last front: nobody else will tell */
     } else if (box_is_alive(b) && b->settings.on_disk) {
-        box_end(b, PHASE_STOPPED, "died", text[0] ? text : "the box ended on its own");
+        box_end(b, PHASE_STOPPED, BOX_REASON_DIED, text[0] ? text : "the box ended on its own");
         box_wake(b, &event->err);
     } else if (box_is_alive(b)) {
-        box_end(b, PHASE_FAILED, "died", text[0] ? text : "the box ended on its own");
+        box_end(b, PHASE_FAILED, BOX_REASON_DIED, text[0] ? text : "the box ended on its own");
         box_wake(b, &event->err);
     }
 }

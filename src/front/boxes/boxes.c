@@ -254,17 +254,16 @@ int box_insert_running(struct box *b, uint32_t slot, struct err *e)
     return 0;
 }
 
-void box_set_phase(struct box *b, enum phase phase, const char *reason, const char *message)
+void box_set_phase(struct box *b, enum phase phase, enum box_reason reason, const char *message)
 {
     json_t *body = json_pack("{s:s,s:s}", "from", phase_names[b->phase], "to", phase_names[phase]);
 
     b->phase = phase;
     b->changed_ms = front_now_ms();
-    if (reason != b->reason)
-        snprintf(b->reason, sizeof b->reason, "%s", reason ? reason : "");
+    b->reason = reason;
     snprintf(b->message, sizeof b->message, "%s", message ? message : "");
-    if (b->reason[0])
-        json_object_set_new(body, "reason", json_string(b->reason));
+    if (reason)
+        json_object_set_new(body, "reason", json_string(box_reason_name(reason)));
     if (b->message[0])
         json_object_set_new(body, "message", json_string(b->message));
     if (!box_is_alive(b))
@@ -345,10 +344,10 @@ void box_take_slot(struct box *b, uint32_t slot)
 }
 
 /* The box has no processes any more, for whatever reason. */
-void box_end(struct box *b, enum phase phase, const char *reason, const char *message)
+void box_end(struct box *b, enum phase phase, enum box_reason reason, const char *message)
 {
     services_on_box_end(b, phase, reason);
-    execs_lost(b, reason);
+    execs_lost(b);
     kernels_on_box_end(b);
     grants_on_box_end(b, phase == PHASE_STOPPED);
     loop_timer_cancel(b->front->loop, &b->ttl_timer);
@@ -366,7 +365,7 @@ static void on_ttl(struct loop_timer *t)
     struct box *b = container_of(t, struct box, ttl_timer);
     struct err e;
 
-    if (box_delete(b, "ttl", NULL, NULL, &e) < 0)
+    if (box_delete(b, BOX_REASON_TTL, NULL, NULL, &e) < 0)
         loop_timer_set(b->front->loop, t, 1000);
 }
 
@@ -384,7 +383,7 @@ static void on_idle(struct loop_timer *t)
     }
     int r = 0;
     if (!b->settings.pause_when_idle)
-        r = box_delete(b, "idle", NULL, NULL, &e);
+        r = box_delete(b, BOX_REASON_IDLE, NULL, NULL, &e);
     else if (b->phase == PHASE_RUNNING)
         r = box_pause(b, true, NULL, NULL, &e);
     if (r < 0)

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "http/loop.h"
 #include "proto/create.h"
+#include "proto/names.h"
 
 struct front;
 struct box_call;
@@ -86,7 +87,7 @@ struct box {
     uint32_t            family;         /* 0: a plain box; else the keeper's slot of its family, plus one */
     bool                is_held;        /* creating, and not asked for yet: see families_hold() */
     enum phase          phase;
-    char                reason[40];     /* "", "ttl", "idle", "keeper_lost", "create_failed", … */
+    enum box_reason     reason;
     char                message[256];
     struct box_settings settings;
     int64_t             created_ms, changed_ms, ready_ms, expires_ms, used_ms;
@@ -114,7 +115,6 @@ struct box_watcher {
 };
 
 enum { BOXES_BUCKETS = 4096 };
-
 struct boxes {
     struct box         *first;
     struct box         *dead_first, *dead_last;
@@ -157,9 +157,9 @@ struct limits boxes_left(const struct front *front);
 MUST_CHECK int box_pause(struct box *b, bool pause, box_callback *call, void *arg, struct err *e);
 MUST_CHECK int box_update(struct box *b, const struct limits *limits, json_t *labels, const uint32_t *ttl_s,
                           const uint32_t *idle_s, box_callback *call, void *arg, struct err *e);
-MUST_CHECK int box_delete(struct box *b, const char *reason, box_callback *call, void *arg, struct err *e);
+MUST_CHECK int box_delete(struct box *b, enum box_reason reason, box_callback *call, void *arg, struct err *e);
 /* The processes end, the files stay; only of a box that is on_disk. */
-MUST_CHECK int box_stop(struct box *b, const char *reason, box_callback *call, void *arg, struct err *e);
+MUST_CHECK int box_stop(struct box *b, enum box_reason reason, box_callback *call, void *arg, struct err *e);
 /* again: the box's mounts, opened anew by the caller as for boxes_create and found by their targets; borrowed. Nothing
  * else of it counts. */
 MUST_CHECK int box_start(struct box *b, const struct box_settings *again, box_callback *call, void *arg,

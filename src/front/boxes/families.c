@@ -28,6 +28,7 @@
 #include "front/keeper_link.h"
 #include "proto/command.h"
 #include "proto/defaults.h"
+#include "proto/kernel.h"
 
 enum {
     LOOK_MS = 1000,
@@ -36,7 +37,6 @@ enum {
     BACKOFF_MOST_MS = 300000,
     HOLD_MS = 60000,            /* so long may a box wait for a zygote that gets warm */
     SETUP_MS = 5000,            /* how often it is looked whether 'carrel setup' has been */
-    CANNOT_START = 78,          /* the zygote's status when it is no use to try again soon */
     LINES_MOST = 32,
     LINE_BYTES = 1024,
     ZYGOTE_PIDS = 128,
@@ -87,8 +87,8 @@ static uint32_t number_of(const struct front_family *f)
 static void log_line(struct front_family *f)
 {
     json_t *said = json_loads(f->line, 0, NULL);
-    const char *error = json_string_value(json_object_get(said, "error")),
-               *hint = json_string_value(json_object_get(said, "hint"));
+    const char *error = json_string_value(json_object_get(said, LINK_ERROR)),
+               *hint = json_string_value(json_object_get(said, LINK_HINT));
 
     if (++f->lines <= LINES_MOST && f->line[0]) {
         if (error)
@@ -203,7 +203,7 @@ static void went_down(struct front_family *f, const struct event *event)
     const struct config_template *t = config_template(&f->front->config, f->template);
     if (t && t->python_is_default && f->backoff_ms >= SETUP_MS)
         f->backoff_ms = 0;
-    back_off(f, event->code == CANNOT_START && t && !t->python_is_default ? BACKOFF_MOST_MS : 0);
+    back_off(f, event->code == LINK_UNFIT && t && !t->python_is_default ? BACKOFF_MOST_MS : 0);
     snprintf(seconds, sizeof seconds, "%u", f->backoff_ms / 1000);
     front_log("warning", "a family of kernels has ended", "template", template_name(f), "owner", f->owner, "why", text,
               "again_in_s", seconds, NULL);
@@ -234,12 +234,18 @@ static int pack_zygote(const struct front *front, uint32_t number, int *ret, str
     const struct config_template *t = config_template(&front->config, number);
     char path[CONFIG_PATH_SIZE], variable[sizeof path + 8];
     char program[sizeof front->config.guest + 16];
-    char *argv[] = { (char *)(uintptr_t)t->python,  program, "zygote", "--imports", (char *)(uintptr_t)t->imports,
-                     t->startup[0] ? "--startup" : NULL, (char *)(uintptr_t)t->startup, NULL };
+    char *argv[] = { (char *)(uintptr_t)t->python,
+                     program,
+                     KERNEL_AS_ZYGOTE,
+                     KERNEL_IMPORTS,
+                     (char *)(uintptr_t)t->imports,
+                     t->startup[0] ? KERNEL_STARTUP : NULL,
+                     (char *)(uintptr_t)t->startup,
+                     NULL };
     char *env[] = { variable, "LANG=" BOX_LANG, "LC_ALL=" BOX_LANG, "HOME=" BOX_HOME, NULL };
 
     snprintf(variable, sizeof variable, "PATH=%s", config_template_path(&front->config, number, path));
-    snprintf(program, sizeof program, "%s/carrel_kernel", front->config.guest);
+    snprintf(program, sizeof program, "%s/" KERNEL_PROGRAM, front->config.guest);
     return command_pack(&(struct command_spec){ .argv = argv, .env = env }, ret, e);
 }
 

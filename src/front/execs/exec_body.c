@@ -13,11 +13,6 @@
 /* A command may have megabytes of arguments, and hundreds of commands are kept of a box. */
 enum { SHOWN_BYTES = 4096, ARGUMENT_BYTES = 32 };
 
-static const char *const reasons[EXEC_REASONS] = {
-    [EXEC_REASON_STOPPED] = "stopped",
-    [EXEC_REASON_OUTPUT_LOST] = "output_lost",
-};
-
 void exec_show_argument(struct exec *x, const char *text)
 {
     size_t size = strlen(text), room = SHOWN_BYTES - x->shown_bytes;
@@ -78,7 +73,7 @@ json_t *exec_json(const struct exec *x)
     json_object_set_new(o, "output_bytes", json_integer((json_int_t)x->output_bytes));
     json_object_set_new(o, "output_limit", json_integer((json_int_t)x->output_limit));
     json_object_set_new(o, "outcome", x->outcome ? json_string(outcome_name(x->outcome)) : json_null());
-    json_object_set_new(o, "reason", x->reason ? json_string(reasons[x->reason]) : json_null());
+    json_object_set_new(o, "reason", x->reason ? json_string(exec_reason_name(x->reason)) : json_null());
     if (x->about_kernel)
         json_object_set(o, json_object_get(x->about_kernel, "service") ? "service" : "kernel",
                         json_object_get(x->about_kernel, "name"));
@@ -92,7 +87,8 @@ json_t *exec_row_json(const struct exec *x)
     json_t *body = exec_json(x);
 
     if (x->about_kernel)
-        json_object_set_new(body, "_", json_pack("{s:O,s:s?}", "kernel", x->about_kernel, "way", x->way));
+        json_object_set_new(body, "_", json_pack("{s:O,s:s?}", "kernel", x->about_kernel, "way",
+                                                 kernel_way_name(x->way)));
     return body;
 }
 
@@ -137,21 +133,15 @@ void exec_from_json(struct exec *x, json_t *body)
     x->end.usage.disk_bytes = (uint64_t)json_integer_value(json_object_get(usage, "disk_bytes"));
     x->end.usage.pids_peak = (uint32_t)json_integer_value(json_object_get(usage, "pids_peak"));
     x->outcome = outcome_parse(json_string_value(json_object_get(body, "outcome")));
-    const char *reason = json_string_value(json_object_get(body, "reason"));
-    for (unsigned i = EXEC_REASON_NONE + 1; reason && i < EXEC_REASONS; i++)
-        if (strcmp(reasons[i], reason) == 0)
-            x->reason = (enum exec_reason)i;
+    x->reason = exec_reason_parse(json_string_value(json_object_get(body, "reason")));
     const char *user = json_string_value(json_object_get(body, "user"));
     if (!user || sscanf(user, "%u:%u", &x->user, &x->group) != 2)
         x->user = x->group = 0;
     else
         x->user++, x->group++;
     json_t *hidden = json_object_get(body, "_");
-    const char *way = json_string_value(json_object_get(hidden, "way"));
     x->about_kernel = json_incref(json_object_get(hidden, "kernel"));
-    for (int i = 0; way && i <= KERNEL_PARKED; i++)
-        if (strcmp(kernel_way_names[i], way) == 0)
-            x->way = kernel_way_names[i];
+    x->way = kernel_way_parse(json_string_value(json_object_get(hidden, "way")));
     json_t *error = json_object_get(body, "error");
     if (error)
         read_failure(x, error);

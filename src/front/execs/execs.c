@@ -131,7 +131,7 @@ void exec_end(struct exec *x)
     exec_changed(x);
     x->is_ending = false;
     if (x->delete_box)
-        (void)!box_delete(x->box, "command_ended", NULL, NULL, &ignored);       /* it may be going already */
+        (void)!box_delete(x->box, BOX_REASON_COMMAND_ENDED, NULL, NULL, &ignored);       /* it may be going already */
 }
 
 /* The keeper's answer to the request: if it failed, there is no payload. */
@@ -371,9 +371,11 @@ void exec_ended(struct exec *x)
 }
 
 /* In a box that was made for this caller the first one was forked for him, too. */
-static const char *way_name(const struct box *box, const struct event *event)
+static enum kernel_way way_of(const struct box *box, const struct event *event)
 {
-    return event->code == 2 && box->token ? "parked" : event->code ? "forked" : "cold";
+    return event->code == WAY_PARKED && box->token ? KERNEL_PARKED
+           : event->code == WAY_EXECUTED           ? KERNEL_COLD
+                                                   : KERNEL_FORKED;
 }
 
 /* After a restart: the exec goes on with the descriptors that the keeper held. A foreground one has lost its client
@@ -386,7 +388,7 @@ static void resume(struct exec *x, const struct event *event, int *fds, size_t n
     exec_streams_adopt(x, fds, n_fds, event->n_held);
     x->state = EXEC_RUNNING;
     if (!event->state)
-        x->way = way_name(x->box, event);
+        x->way = way_of(x->box, event);
     if (json_object_get(x->about_kernel, "service"))
         services_adopt(x);
     else if (x->about_kernel)
@@ -463,7 +465,7 @@ void execs_on_keeper_event(struct box *box, const struct event *event, int *fds,
         if (x->early_signal)
             (void)!exec_signal(x, x->early_signal, &ignored);
         x->early_signal = 0;
-        x->way = way_name(box, event);
+        x->way = way_of(box, event);
         if (event->cpu_us > box->unbilled_us)
             box->unbilled_us = event->cpu_us;
         kernels_on_exec_change(x);
@@ -473,7 +475,7 @@ void execs_on_keeper_event(struct box *box, const struct event *event, int *fds,
     }
 }
 
-void execs_lost(struct box *box, const char *reason)
+void execs_lost(struct box *box)
 {
     for (struct exec *x = box->execs; x; x = x->next)
         if (x->state != EXEC_ENDED) {
@@ -481,7 +483,6 @@ void execs_lost(struct box *box, const char *reason)
             x->outcome = OUTCOME_KILLED;
             x->end.code = -1;
             x->end.signal = SIGKILL;
-            (void)reason;
             exec_end(x);
         }
     box->slots_used = box->slots_foreign = 0;

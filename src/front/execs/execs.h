@@ -29,14 +29,6 @@ struct exec_frame {
 
 enum exec_state { EXEC_STARTING, EXEC_RUNNING, EXEC_ENDED };
 
-/* What else there is to say of its end. */
-enum exec_reason {
-    EXEC_REASON_NONE,
-    EXEC_REASON_STOPPED,        /* its box was */
-    EXEC_REASON_OUTPUT_LOST,    /* the end of its output could not be stored */
-    EXEC_REASONS
-};
-
 struct exec_options {
     char      **argv, **env;        /* NULL-terminated; env complete */
     const char *cwd;                /* NULL: the home directory */
@@ -97,7 +89,7 @@ struct exec {
     enum exec_reason      reason;
     struct exec_follower *followers;
     int                   link;         /* owned: our end of a kernel's link; -1: none */
-    const char           *way;          /* how its process came to be: one of kernel_way_names; NULL: not known yet */
+    enum kernel_way       way;
     json_t               *about_kernel; /* owned; NULL: it is neither a kernel nor a service's worker */
     struct kernel        *kernel;       /* NULL: none, or it has been forgotten */
     struct service       *service;      /* the same */
@@ -130,7 +122,7 @@ json_t        *exec_json(const struct exec *x);
 
 /* Called by boxes.c. */
 void           execs_on_keeper_event(struct box *box, const struct event *event, int *fds, size_t n_fds);
-void           execs_lost(struct box *box, const char *reason);
+void           execs_lost(struct box *box);
 /* The keeper has told of all that it runs: what it did not tell of was never started. */
 void           execs_synced(struct box *box);
 MUST_CHECK int execs_load(struct box *box, struct err *e);

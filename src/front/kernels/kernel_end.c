@@ -13,8 +13,6 @@
 #include "front/kernels/kernel_private.h"
 #include "http/wsframe.h"
 
-enum { EXIT_UNFIT = 78 };       /* of our own kernel program: it says on stderr what is missing */
-
 /* The last line of stderr that is not empty. */
 static struct jsonslice last_line(const struct kernel_private *p)
 {
@@ -34,9 +32,9 @@ static void add_last_words(const struct kernel *k, const struct exec *x, char *t
     struct jsonslice line = last_line(kernel_private(k));
     char error[96], hint[96];
 
-    if (x->end.code == EXIT_UNFIT && jsonscan_is_object(line.data, line.size) &&
-        jsonscan_text(jsonscan_find(line, "error"), error, sizeof error)) {
-        bool has_hint = jsonscan_text(jsonscan_find(line, "hint"), hint, sizeof hint);
+    if (x->end.code == LINK_UNFIT && jsonscan_is_object(line.data, line.size) &&
+        jsonscan_text(jsonscan_find(line, LINK_ERROR), error, sizeof error)) {
+        bool has_hint = jsonscan_text(jsonscan_find(line, LINK_HINT), hint, sizeof hint);
         snprintf(text, size, "%s%s%s", error, has_hint ? "; " : "", has_hint ? hint : "");
     } else if (line.size > 0 && line.size < 120) {
         size_t n = strlen(text);
@@ -159,7 +157,7 @@ void kernels_on_exec_change(struct exec *x)
     }
     if (x->state != EXEC_RUNNING || k->way == KERNEL_COLD)
         return;
-    k->way = x->way && strcmp(x->way, "parked") == 0 ? KERNEL_PARKED : KERNEL_FORKED;
+    k->way = x->way == KERNEL_PARKED ? KERNEL_PARKED : KERNEL_FORKED;
     kernel_link_confirm(&kernel_private(k)->link);
     if (k->state == KERNEL_STARTING)
         kernel_set_state(k, KERNEL_IDLE);       /* it was ready before it was asked for */

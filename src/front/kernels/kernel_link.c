@@ -10,9 +10,10 @@
 
 #include "base/list.h"
 #include "front/kernels/kernel_link.h"
+#include "proto/service.h"
 
 enum {
-    QUEUE_BYTES_MOST = KERNEL_MESSAGE_MOST,
+    QUEUE_BYTES_MOST = LINK_MESSAGE_MOST,
     QUEUE_MOST = 4096,
     TURN_BYTES = 1 << 20,               /* of one kernel before the others have their turn */
     TURN_PACKETS = 64,
@@ -22,7 +23,7 @@ enum {
 #define PARTIAL_ALL_MOST (UINT64_C(1) << 30)    /* of all kernels together */
 
 static uint64_t partial_all;            /* allocated for messages that are not complete */
-static char     packet[sizeof(struct kernel_packet) + KERNEL_PACKET + 1];   /* used by nobody across calls */
+static char     packet[sizeof(struct link_packet) + LINK_PACKET + 1];   /* used by nobody across calls */
 
 static void on_event(struct loop_fd *w, uint32_t events);
 
@@ -151,8 +152,8 @@ static int send_first(struct kernel_link *l)
     const struct kernel_message *m = l->queue->message;
 
     while (l->sent < m->size) {
-        size_t n = m->size - l->sent < KERNEL_PACKET ? m->size - l->sent : KERNEL_PACKET;
-        struct kernel_packet head = { .total = htole32((uint32_t)m->size), .offset = htole32((uint32_t)l->sent) };
+        size_t n = m->size - l->sent < LINK_PACKET ? m->size - l->sent : LINK_PACKET;
+        struct link_packet head = { .total = htole32((uint32_t)m->size), .offset = htole32((uint32_t)l->sent) };
         struct iovec v[] = { { &head, sizeof head }, { (char *)(uintptr_t)m->data + l->sent, n } };
         struct msghdr message = { .msg_iov = v, .msg_iovlen = 2 };
         if (sendmsg(l->watch.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
@@ -271,7 +272,7 @@ static void complete(struct kernel_link *l)
 
 static void take_packet(struct kernel_link *l, size_t size)
 {
-    struct kernel_packet head;
+    struct link_packet head;
 
     if (size <= sizeof head) {
         broken(l, OUTCOME_ERROR, "a packet without contents");
@@ -285,12 +286,12 @@ static void take_packet(struct kernel_link *l, size_t size)
     } else if (!l->synced) {
         return;
     }
-    if (total > KERNEL_MESSAGE_MOST) {
+    if (total > LINK_MESSAGE_MOST) {
         broken(l, OUTCOME_OUTPUT, "a message that is too large");
         return;
     }
-    if (total < (l->plain ? 2 : KERNEL_MESSAGE_LEAST) || offset != l->got || n > total - offset ||
-        (l->partial && l->partial->size != total)) {
+    size_t least = l->plain ? (size_t)SERVICE_MESSAGE_LEAST : (size_t)KERNEL_MESSAGE_LEAST;
+    if (total < least || offset != l->got || n > total - offset || (l->partial && l->partial->size != total)) {
         broken(l, OUTCOME_ERROR, "a packet that does not belong to its message");
         return;
     }

@@ -10,8 +10,6 @@
 #include "proto/names.h"
 
 /* --- kernel_message.c --- */
-enum { KERNEL_BUFFERS_MOST = 4096, KERNEL_MESSAGE_LEAST = 8 * 7 };
-
 /* Room for a message of this size; NULL: no memory. */
 struct kernel_message *kernel_message_new(size_t size);
 /* Checks m->data and fills in the rest. NULL if it is good, else what is wrong. */

@@ -1,6 +1,4 @@
-/* One layout everywhere: v1.kernel.websocket.jupyter.org. Little endian u64: how many offsets, the offsets, then
- * channel, header, parent, metadata, content and buffers one after the other; each part is from its offset to the next,
- * the last offset is the end. The parts are JSON objects, which are looked at and not taken apart. */
+/* Messages in the layout of proto/kernel.h. Its JSON objects are looked at and not taken apart. */
 #define _GNU_SOURCE
 #include <endian.h>
 #include <errno.h>
@@ -8,8 +6,6 @@
 #include <string.h>
 
 #include "front/kernels/kernel_private.h"
-
-const char *const kernel_channel_names[KERNEL_CHANNELS] = { "shell", "control", "iopub", "stdin" };
 
 struct kernel_message *kernel_message_new(size_t size)
 {
@@ -61,10 +57,10 @@ struct jsonslice kernel_message_part(const struct kernel_message *m, enum kernel
 
 static const char *read_offsets(struct kernel_message *m)
 {
-    if (m->size < KERNEL_MESSAGE_LEAST || m->size > KERNEL_MESSAGE_MOST)
+    if (m->size < KERNEL_MESSAGE_LEAST || m->size > LINK_MESSAGE_MOST)
         return "a message of an impossible size";
     uint64_t n = number_at(m, 0);
-    if (n < KERNEL_PARTS + 2 || n > KERNEL_PARTS + 2 + KERNEL_BUFFERS_MOST || 8 * (n + 1) > m->size)
+    if (n < KERNEL_OFFSETS_LEAST || n > KERNEL_OFFSETS_LEAST + KERNEL_BUFFERS_MOST || 8 * (n + 1) > m->size)
         return "a message with an impossible number of parts";
     uint64_t last = 8 * (n + 1);
     if (number_at(m, 1) != last)
@@ -77,7 +73,7 @@ static const char *read_offsets(struct kernel_message *m)
     }
     if (last != m->size)
         return "a message that does not end where its offsets say";
-    m->n_buffers = (unsigned)(n - KERNEL_PARTS - 2);
+    m->n_buffers = (unsigned)(n - KERNEL_OFFSETS_LEAST);
     return NULL;
 }
 
@@ -85,13 +81,8 @@ static const char *read_channel(struct kernel_message *m)
 {
     struct iovec name = part_at(m, 0);
 
-    for (int i = 0; i < KERNEL_CHANNELS; i++)
-        if (name.iov_len == strlen(kernel_channel_names[i]) &&
-            memcmp(name.iov_base, kernel_channel_names[i], name.iov_len) == 0) {
-            m->channel = (enum kernel_channel)i;
-            return NULL;
-        }
-    return "a message on an unknown channel";
+    m->channel = kernel_channel_find(name.iov_base, name.iov_len);
+    return m->channel < KERNEL_CHANNELS ? NULL : "a message on an unknown channel";
 }
 
 /* Absent is "", but what is there must be right. */
@@ -136,15 +127,15 @@ static void put_number(struct kernel_message *m, size_t i, uint64_t value)
 int kernel_message_make(enum kernel_channel channel, const struct iovec part[KERNEL_PARTS], const struct iovec *buffer,
                         unsigned n_buffers, struct kernel_message **ret, struct err *e)
 {
-    const char *name = kernel_channel_names[channel];
-    size_t n = KERNEL_PARTS + 2 + n_buffers, size = 8 * (n + 1) + strlen(name);
+    const char *name = kernel_channel_name(channel);
+    size_t n = KERNEL_OFFSETS_LEAST + n_buffers, size = 8 * (n + 1) + strlen(name);
 
     if (n_buffers > KERNEL_BUFFERS_MOST)
         return err_set(e, EINVAL, STEP_USAGE, "a message may have %d buffers", KERNEL_BUFFERS_MOST);
     for (unsigned i = 0; i < KERNEL_PARTS + n_buffers; i++) {
         size_t more = i < KERNEL_PARTS ? part[i].iov_len : buffer[i - KERNEL_PARTS].iov_len;
-        if (more > KERNEL_MESSAGE_MOST || (size += more) > KERNEL_MESSAGE_MOST)
-            return err_set(e, EMSGSIZE, STEP_USAGE, "a message may have %d bytes", KERNEL_MESSAGE_MOST);
+        if (more > LINK_MESSAGE_MOST || (size += more) > LINK_MESSAGE_MOST)
+            return err_set(e, EMSGSIZE, STEP_USAGE, "a message may have %d bytes", LINK_MESSAGE_MOST);
     }
     struct kernel_message *m = kernel_message_new(size);
     if (!m)

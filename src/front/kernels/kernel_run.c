@@ -101,8 +101,8 @@ static void leave(struct kernel_run *run, enum outcome outcome, const char *reas
     run->wall_us = run->started_us ? loop_now_us() - run->started_us : 0;
     memcpy(run->kernel_id, k->id, sizeof run->kernel_id);
     snprintf(run->context, sizeof run->context, "%s", k->name);
-    run->way = kernel_way_names[k->way];
-    run->state = kernel_state_names[k->state];
+    run->way = k->way;
+    run->state = k->state;
     run->restarts = k->restarts;
     run->kernel = NULL;
     loop_timer_cancel(loop, &run->timer);

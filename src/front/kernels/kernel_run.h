@@ -44,7 +44,8 @@ struct kernel_run {
     uint64_t                  execution_count;      /* 0: not known */
     uint64_t                  wall_us, cpu_us, peak_bytes;
     char                      kernel_id[132], context[132];
-    const char               *way, *state;
+    enum kernel_way           way;
+    enum kernel_state         state;
     unsigned                  restarts;
 };
 

@@ -94,12 +94,12 @@ enum { WORDS = 64 };
 static int stock_command(const struct config *config, const struct config_template *t, char *room, size_t size,
                          char *argv[WORDS], struct err *e)
 {
-    size_t at = (size_t)snprintf(room, size, "%s/carrel-bridge", config->guest) + 1, n = 0;
+    size_t at = (size_t)snprintf(room, size, "%s/" BRIDGE_PROGRAM, config->guest) + 1, n = 0;
 
     argv[n++] = room;
     if (t->interrupt_by_message)
-        argv[n++] = "--interrupt-by-message";
-    argv[n++] = "--";
+        argv[n++] = BRIDGE_BY_MESSAGE;
+    argv[n++] = BRIDGE_COMMAND;
     for (const char *word = t->kernel + strspn(t->kernel, " "); *word;) {
         size_t length = strcspn(word, " ");
         bool is_python = length == 8 && strncmp(word, "{python}", length) == 0;
@@ -122,7 +122,7 @@ int kernel_launch(struct kernel *k, struct err *e)
     uint32_t number;
     const struct config_template *template = find_template(k, &number);
     char program[300], python[256], room[2048];
-    char *argv[WORDS] = { python, program, "kernel", NULL };
+    char *argv[WORDS] = { python, program, KERNEL_AS_KERNEL, NULL };
 
     if (!template)
         return err_set(e, EINVAL, STEP_USAGE, "there is no template '%s' on this server; its configuration names them",
@@ -138,9 +138,9 @@ int kernel_launch(struct kernel *k, struct err *e)
         return err_set(e, EINVAL, STEP_USAGE, "the box was made without the template '%s', so its interpreter is not "
                        "there; create the box with \"template\": \"%s\"", template->name, template->name);
     snprintf(python, sizeof python, "%s", template->python);
-    snprintf(program, sizeof program, "%s/carrel_kernel", k->front->config.guest);
+    snprintf(program, sizeof program, "%s/" KERNEL_PROGRAM, k->front->config.guest);
     if (template->startup[0]) {
-        argv[3] = "--startup";
+        argv[3] = KERNEL_STARTUP;
         argv[4] = (char *)(uintptr_t)template->startup;
     }
     if (template->kernel[0] && stock_command(&k->front->config, template, room, sizeof room, argv, e) < 0)

@@ -25,7 +25,6 @@
 #include "front/kernels/kernel_private.h"
 
 const char *const kernel_state_names[] = { "starting", "idle", "busy", "restarting", "dead" };
-const char *const kernel_way_names[] = { "cold", "forked", "parked" };
 
 enum { CLOSE_PATIENCE_MS = 1000, RING_SMALL = 64 << 10 };
 #define RING_ALL_MOST (UINT64_C(256) << 20)     /* of all kernels together: beyond it each keeps only a little */
@@ -351,6 +350,7 @@ static struct kernel *make(struct box *box, const struct kernel_options *o)
     p->asked_us = loop_now_us();
     k->front = box->front;
     k->box = box;
+    k->way = KERNEL_COLD;
     if (o->id)
         snprintf(k->id, sizeof k->id, "%s", o->id);
     else
@@ -427,10 +427,7 @@ void kernels_adopt(struct exec *x)
     x->kernel = k;
     k->is_adopted = true;
     k->restarts = (unsigned)json_integer_value(json_object_get(about, "restarts"));
-    k->way = KERNEL_COLD;
-    for (unsigned w = 0; w <= KERNEL_PARKED; w++)
-        if (x->way && strcmp(x->way, kernel_way_names[w]) == 0)
-            k->way = (enum kernel_way)w;
+    k->way = x->way ? x->way : KERNEL_COLD;
     k->started_ms = x->started_ms;
     k->activity_ms = front_now_ms();
     k->state = KERNEL_BUSY;     /* until it says otherwise */

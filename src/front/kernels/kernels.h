@@ -2,9 +2,7 @@
  * which both sides speak Jupyter messages; its standard output and error are what its C code and its child processes
  * print, and are told as stream messages of the cell that runs.
  *
- * A message has the layout of v1.kernel.websocket.jupyter.org, so it goes to and from a WebSocket as it is. On the link
- * it travels in packets of struct kernel_packet and up to KERNEL_PACKET bytes; whoever comes new to a link (the next
- * front) skips packets until one with offset 0.
+ * proto/link.h and proto/kernel.h say how messages travel and what they are made of.
  *
  * What a kernel says is a stranger's word: sizes, offsets, JSON and ids are checked before anybody sees a message, and
  * a kernel that breaks the rules is ended. */
@@ -17,6 +15,7 @@
 #include <sys/uio.h>
 
 #include "base/err.h"
+#include "proto/kernel.h"
 #include "proto/names.h"
 
 struct box;
@@ -24,25 +23,10 @@ struct exec;
 struct front;
 struct kernel;
 
-enum { KERNEL_PACKET = 128 << 10, KERNEL_MESSAGE_MOST = 64 << 20, KERNEL_RING_BYTES = 4 << 20, KERNELS_PER_BOX = 16 };
-
-/* Little endian, before each packet's bytes. */
-struct kernel_packet {
-    uint32_t total;         /* of the whole message */
-    uint32_t offset;        /* of this packet's bytes in it */
-};
-
-enum kernel_channel { KERNEL_SHELL, KERNEL_CONTROL, KERNEL_IOPUB, KERNEL_STDIN, KERNEL_CHANNELS };
-extern const char *const kernel_channel_names[KERNEL_CHANNELS];
+enum { KERNEL_RING_BYTES = 4 << 20, KERNELS_PER_BOX = 16 };
 
 enum kernel_state { KERNEL_STARTING, KERNEL_IDLE, KERNEL_BUSY, KERNEL_RESTARTING, KERNEL_DEAD };
 extern const char *const kernel_state_names[];     /* as Jupyter's execution_state */
-
-/* How it came to be. */
-enum kernel_way { KERNEL_COLD, KERNEL_FORKED, KERNEL_PARKED };
-extern const char *const kernel_way_names[];
-
-enum kernel_part { PART_HEADER, PART_PARENT, PART_METADATA, PART_CONTENT, KERNEL_PARTS };
 
 /* Shared by all who are to get it; immutable. Each part is valid JSON. */
 struct kernel_message {

@@ -158,12 +158,12 @@ static void end_with(struct service *s, enum phase phase, const char *reason)
     service_delete(s, "the box has ended");
 }
 
-void services_on_box_end(struct box *box, enum phase phase, const char *reason)
+void services_on_box_end(struct box *box, enum phase phase, enum box_reason reason)
 {
     for (struct service *s = box->front->services, *next; s; s = next) {
         next = s->next;
         if (s->box == box)
-            end_with(s, phase, reason ? reason : phase_names[phase]);
+            end_with(s, phase, reason ? box_reason_name(reason) : phase_names[phase]);
     }
 }
 

@@ -21,10 +21,8 @@
 
 enum { CHECK_BYTES_MOST = 64 << 10 };
 static const unsigned long long ids = 1000000000000000000ULL;      /* 18 digits: what jsonscan_number() takes */
-enum { ASYNC_MOST = 1024, LADDER_INT_MS = 2000, LADDER_KILL_MS = 8000, CALL_BYTES_MOST = 48 << 20 };
-
-const char *const call_outcome_names[CALL_OUTCOMES] = { "ok",   "error", "invalid_arguments", "timeout",
-                                                        "died", "gone",  "abandoned" };
+enum { ASYNC_MOST = 1024, LADDER_INT_MS = 2000, LADDER_KILL_MS = 8000 };
+_Static_assert((int)SERVICE_CALL_BYTES < (int)LINK_MESSAGE_MOST, "a call fits into a message");
 
 static void on_timer(struct loop_timer *t);
 
@@ -64,7 +62,7 @@ json_t *service_log(const struct service *s)
             &p->log[(p->log_at + SERVICE_LOG_MOST - p->n_log + i) % SERVICE_LOG_MOST];
         json_array_append_new(list, json_pack("{s:o,s:s,s:s,s:s,s:f,s:I,s:I}", "time", front_time_json(one->time_ms),
                                               "who", one->who, "function", one->function, "outcome",
-                                              call_outcome_names[one->outcome], "wall_ms",
+                                              call_outcome_name(one->outcome), "wall_ms",
                                               (double)one->wall_us / 1000, "args_bytes", (json_int_t)one->args_bytes,
                                               "result_bytes", (json_int_t)one->result_bytes));
     }
@@ -161,6 +159,14 @@ void service_call_finish(struct service_call *c, enum call_outcome outcome, stru
         loop_task_add(s->front->loop, &s->private->pump_task);
 }
 
+enum { BEGINNING = 32 };
+
+/* What a message begins with; returns its length. */
+static size_t begin_message(enum service_message kind, char text[BEGINNING])
+{
+    return (size_t)snprintf(text, BEGINNING, "{\"" SERVICE_KEY_TYPE "\":\"%s\"", service_message_name(kind));
+}
+
 static void send_call(struct service *s, struct service_call *c)
 {
     struct service_private *p = s->private;
@@ -180,16 +186,17 @@ static void send_call(struct service *s, struct service_call *c)
 /* A call that has to wait for its turn: whether its arguments fit is asked now, so that a wrong one need not wait. */
 static void send_check(struct service *s, struct service_call *c)
 {
-    static const char call[] = "{\"type\":\"call\"", check[] = "{\"type\":\"check\"";
     const struct kernel_message *asked = c->private->message;
+    char call[BEGINNING], check[BEGINNING];
 
     if (c->private->sent || s->state != SERVICE_READY || !asked || asked->size > CHECK_BYTES_MOST)
         return;
-    struct kernel_message *m = kernel_message_new(asked->size + sizeof check - sizeof call);
+    size_t call_size = begin_message(SERVICE_CALL, call), check_size = begin_message(SERVICE_CHECK, check);
+    struct kernel_message *m = kernel_message_new(asked->size - call_size + check_size);
     if (!m)
         return;
-    memcpy(m->data, check, sizeof check - 1);
-    memcpy(m->data + sizeof check - 1, asked->data + sizeof call - 1, asked->size - (sizeof call - 1));
+    memcpy(m->data, check, check_size);
+    memcpy(m->data + check_size, asked->data + call_size, asked->size - call_size);
     c->private->checked = kernel_link_send(&s->private->link, m) == 0;
     kernel_message_unref(m);
 }
@@ -225,16 +232,19 @@ void service_calls_end(struct service *s, enum call_outcome outcome, bool all)
 
 static struct kernel_message *make_message(const struct call_options *o, unsigned long long id)
 {
+    char beginning[BEGINNING];
     struct buf text;
     struct kernel_message *m = NULL;
 
-    buf_init(&text, CALL_BYTES_MOST);
-    buf_printf(&text, "{\"type\":\"call\",\"id\":%llu,\"function\":\"%s\",\"args\":", id, o->function);
+    buf_init(&text, SERVICE_CALL_BYTES);
+    (void)begin_message(SERVICE_CALL, beginning);
+    buf_printf(&text, "%s,\"" SERVICE_KEY_ID "\":%llu,\"" SERVICE_KEY_FUNCTION "\":\"%s\",\"" SERVICE_KEY_ARGS "\":",
+               beginning, id, o->function);
     if (o->args.data)
         buf_add(&text, o->args.data, o->args.size);
     else
         buf_add_text(&text, "[]");
-    buf_add_text(&text, ",\"kwargs\":");
+    buf_add_text(&text, ",\"" SERVICE_KEY_KWARGS "\":");
     if (o->kwargs.data)
         buf_add(&text, o->kwargs.data, o->kwargs.size);
     else
@@ -258,8 +268,8 @@ static int check(struct service *s, const struct call_options *o, const json_t *
         return err_set(e, ENOENT, STEP_USAGE, "there is no function '%.40s' in this service", o->function);
     if (s->n_calls >= SERVICE_CALLS_MOST)
         return err_set(e, EAGAIN, STEP_USAGE, "%d calls wait for this service already", SERVICE_CALLS_MOST);
-    if (o->args.size + o->kwargs.size > CALL_BYTES_MOST - 512)
-        return err_set(e, EMSGSIZE, STEP_USAGE, "the arguments may have %d bytes", CALL_BYTES_MOST - 512);
+    if (o->args.size + o->kwargs.size > SERVICE_CALL_BYTES - 512)
+        return err_set(e, EMSGSIZE, STEP_USAGE, "the arguments may have %d bytes", SERVICE_CALL_BYTES - 512);
     return 0;
 }
 
@@ -328,12 +338,10 @@ int service_call_start(struct service *s, const struct call_options *o, struct s
 static void interrupt(struct service_call *c)
 {
     struct service *s = c->service;
-    char text[80];
 
-    snprintf(text, sizeof text, "{\"type\":\"cancel\",\"id\":%llu}", c->id);
     c->private->ladder = 1;
     loop_timer_set(s->front->loop, &c->private->timer, LADDER_INT_MS);
-    service_say(s, text);
+    service_say_cancel(s, c->id);
 }
 
 static void climb(struct service_call *c)

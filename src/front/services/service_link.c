@@ -38,6 +38,15 @@ void service_say(struct service *s, const char *text)
     kernel_message_unref(m);
 }
 
+void service_say_cancel(struct service *s, unsigned long long id)
+{
+    char text[96];
+
+    snprintf(text, sizeof text, "{\"" SERVICE_KEY_TYPE "\":\"%s\",\"" SERVICE_KEY_ID "\":%llu}",
+             service_message_name(SERVICE_CANCEL), id);
+    service_say(s, text);
+}
+
 /* ---- its functions ---- */
 
 static bool is_identifier(const char *name)
@@ -87,7 +96,7 @@ static void on_loaded(struct service *s, const struct kernel_message *m)
         return;
     bool may = m->size <= DESCRIPTION_MOST && service_keep(s, jsonscan_weight(m->data, m->size));
     json_t *root = may ? json_loadb(m->data, m->size, 0, NULL) : NULL;
-    json_t *list = json_object_get(root, "functions"), *one, *functions = json_array();
+    json_t *list = json_object_get(root, SERVICE_KEY_FUNCTIONS), *one, *functions = json_array();
     size_t i;
 
     bool good = json_is_array(list) && json_array_size(list) >= 1 && json_array_size(list) <= FUNCTIONS_MOST;
@@ -117,7 +126,7 @@ static void on_failed(struct service *s, const struct kernel_message *m)
     /* Texts, of a few kilobytes. */
     bool may = m->size <= DESCRIPTION_MOST && jsonscan_weight(m->data, m->size) <= 2 * DESCRIPTION_MOST;
     json_t *root = may ? json_loadb(m->data, m->size, 0, NULL) : NULL;
-    json_t *error = json_object_get(root, "error");
+    json_t *error = json_object_get(root, SERVICE_KEY_FAILURE);
 
     if (s->state == SERVICE_LOADING && json_is_object(error) && json_is_string(json_object_get(error, "type")) &&
         json_is_string(json_object_get(error, "message"))) {
@@ -129,12 +138,36 @@ static void on_failed(struct service *s, const struct kernel_message *m)
 
 /* ---- what it prints and answers ---- */
 
-static void print(struct service *s, struct service_call *c, const char *stream, struct jsonslice text)
+static void print(struct service *s, struct service_call *c, enum service_stream which, struct jsonslice text)
 {
+    const char *stream = service_stream_name(which);
+
     if (c && c->options.on_print && !c->private->is_over)
         c->options.on_print(c, stream, text);
     else if (!c && s->state == SERVICE_LOADING)
         service_tell_print(s, stream, text);
+}
+
+/* SERVICE_MESSAGES: a word that nobody knows. */
+static enum service_message kind_of(struct jsonslice type)
+{
+    unsigned i = 0;
+
+    while (i < SERVICE_MESSAGES && !jsonscan_is(type, service_message_name((enum service_message)i)))
+        i++;
+    return (enum service_message)i;
+}
+
+/* An answer to a call that is there, or was. */
+static const char *take_answer(struct service_call *c, enum service_message kind, struct jsonslice value)
+{
+    bool is_refusal = kind == SERVICE_INVALID;
+
+    if (!value.data || (kind != SERVICE_RESULT && value.data[0] != '{'))
+        return "an answer without a value";
+    if (c && (c->private->sent || (is_refusal && c->private->checked)))
+        service_call_finish(c, kind == SERVICE_RESULT ? CALL_OK : is_refusal ? CALL_INVALID : CALL_ERROR, value);
+    return NULL;
 }
 
 static const char *take_message(struct service *s, const struct kernel_message *m)
@@ -143,42 +176,40 @@ static const char *take_message(struct service *s, const struct kernel_message *
     unsigned long long number = 0;
 
     for (struct jsonwalk w = jsonscan_walk(text); jsonscan_next(&w);) {
-        if (jsonscan_is(w.key, "type"))
+        if (jsonscan_is(w.key, SERVICE_KEY_TYPE))
             type = w.value;
-        else if (jsonscan_is(w.key, "id"))
+        else if (jsonscan_is(w.key, SERVICE_KEY_ID))
             id = w.value;
-        else if (jsonscan_is(w.key, "stream"))
+        else if (jsonscan_is(w.key, SERVICE_KEY_STREAM))
             stream = w.value;
-        else if (jsonscan_is(w.key, "value"))
+        else if (jsonscan_is(w.key, SERVICE_KEY_VALUE))
             value = w.value;
     }
     if (id.data && !jsonscan_number(id, &number))
         return "a message with a wrong id";
     struct service_call *c = number ? service_call_by_id(s, number) : NULL;
-    if (jsonscan_is(type, "print")) {
+    enum service_message kind = kind_of(type);
+    bool is_error = jsonscan_is(stream, service_stream_name(SERVICE_STDERR));
+    switch (kind) {
+    case SERVICE_PRINT:
         if (!jsonscan_inside(value).data)
             return "a print without a text";
         if (!number || c)
-            print(s, c, jsonscan_is(stream, "stderr") ? "stderr" : "stdout", value);
+            print(s, c, is_error ? SERVICE_STDERR : SERVICE_STDOUT, value);
         return NULL;
-    }
-    if (jsonscan_is(type, "loaded")) {
+    case SERVICE_LOADED:
         on_loaded(s, m);
         return NULL;
-    }
-    if (jsonscan_is(type, "failed")) {
+    case SERVICE_FAILED:
         on_failed(s, m);
         return NULL;
-    }
-    bool is_result = jsonscan_is(type, "result"), is_error = jsonscan_is(type, "error");
-    if (!is_result && !is_error && !jsonscan_is(type, "invalid"))
+    case SERVICE_RESULT:
+    case SERVICE_ERROR:
+    case SERVICE_INVALID:
+        return take_answer(c, kind, value);
+    default:
         return "a message of an unknown kind";
-    if (!value.data || (!is_result && value.data[0] != '{'))
-        return "an answer without a value";
-    bool is_refusal = !is_result && !is_error;
-    if (c && (c->private->sent || (is_refusal && c->private->checked)))
-        service_call_finish(c, is_result ? CALL_OK : is_error ? CALL_ERROR : CALL_INVALID, value);
-    return NULL;
+    }
 }
 
 static void on_message(struct kernel_link *l, struct kernel_message *m)
@@ -227,7 +258,7 @@ static void on_load_timer(struct loop_timer *t)
         return;
     }
     p->load_cancelled = true;
-    service_say(p->service, "{\"type\":\"cancel\",\"id\":0}");
+    service_say_cancel(p->service, SERVICE_NO_CALL);
     loop_timer_set(p->service->front->loop, t, 3000);
 }
 
@@ -276,7 +307,8 @@ void services_on_output(struct exec *x, unsigned stream, const char *data, size_
         jsonout_init(&j, &text);
         jsonout_bytes(&j, NULL, data + at, n);
         if (jsonout_finish(&j) == 0)
-            print(s, s->private->running, stream ? "stderr" : "stdout", (struct jsonslice){ text.data, text.length });
+            print(s, s->private->running, stream ? SERVICE_STDERR : SERVICE_STDOUT,
+                  (struct jsonslice){ text.data, text.length });
         buf_done(&text);
         if (s->private->gone)
             return;

@@ -4,6 +4,7 @@
 
 #include "front/kernels/kernel_link.h"
 #include "front/services/services.h"
+#include "proto/service.h"
 
 enum { SERVICE_RESTARTS_MOST = 5, SERVICE_RESTARTS_MS = 60000, SERVICE_TAIL = 2048 };
 
@@ -84,6 +85,7 @@ void service_ask_again(struct service *s);
 void service_link_init(struct service *s);
 /* A short message of ours; text is JSON. */
 void service_say(struct service *s, const char *text);
+void service_say_cancel(struct service *s, unsigned long long id);
 
 /* --- service_call.c --- */
 struct service_call *service_call_by_id(struct service *s, unsigned long long id);

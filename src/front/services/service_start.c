@@ -50,7 +50,7 @@ static int say_load(struct service *s, struct err *e)
     char *text = NULL;
 
     if (message) {
-        json_object_set_new(message, "type", json_string("load"));
+        json_object_set_new(message, SERVICE_KEY_TYPE, json_string(service_message_name(SERVICE_LOAD)));
         json_object_del(message, "env");
         text = json_dumps(message, JSON_COMPACT);
     }
@@ -75,7 +75,7 @@ int service_launch(struct service *s, struct err *e)
     if (!own && !template)
         return err_set(e, EINVAL, STEP_USAGE, "this server has no template, so \"python\" must name an interpreter");
     snprintf(python, sizeof python, "%s", own ? own : template->python);
-    snprintf(program, sizeof program, "%s/carrel_service", config->guest);
+    snprintf(program, sizeof program, "%s/" SERVICE_PROGRAM, config->guest);
     int r = check_place(s, template, python, e);
     if (r < 0)
         return r;
@@ -102,5 +102,8 @@ int service_launch(struct service *s, struct err *e)
 
 void service_ask_again(struct service *s)
 {
-    service_say(s, "{\"type\":\"describe\"}");
+    char text[64];
+
+    snprintf(text, sizeof text, "{\"" SERVICE_KEY_TYPE "\":\"%s\"}", service_message_name(SERVICE_DESCRIBE));
+    service_say(s, text);
 }

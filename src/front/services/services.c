@@ -319,7 +319,7 @@ void service_delete(struct service *s, const char *reason)
     remove_row(s);
     service_forget(s);
     if (box)
-        (void)!box_delete(box, "service_deleted", NULL, NULL, &ignored);
+        (void)!box_delete(box, BOX_REASON_SERVICE_DELETED, NULL, NULL, &ignored);
 }
 
 /* ---- deaths ---- */
@@ -537,7 +537,7 @@ void services_on_synced(struct front *front)
         } else if (s->box->phase == PHASE_CREATING) {
             service_await_box(s);
         } else if (!box_is_alive(s->box)) {
-            service_rebox(s, s->box->reason[0] ? s->box->reason : "keeper_lost");
+            service_rebox(s, box_reason_name(s->box->reason ? s->box->reason : BOX_REASON_KEEPER_LOST));
         } else {
             snprintf(s->reason, sizeof s->reason, "the box is %s", phase_names[s->box->phase]);
             service_set_state(s, SERVICE_DEAD);

@@ -27,6 +27,7 @@ enum {
     SERVICES_PER_BOX = 16,
     SERVICES_PER_OWNER = 256,
     SERVICE_CALLS_MOST = 4096,      /* of one service, running and waiting */
+    SERVICE_CALL_BYTES = 48 << 20,  /* of a call with its arguments */
     SERVICE_CODE_MOST = 4 << 20,
     SERVICE_LOG_MOST = 256,
     SERVICE_NAME_MOST = 63,
@@ -100,18 +101,6 @@ json_t         *service_log(const struct service *s);
 
 /* ---- calls ---- */
 
-enum call_outcome {
-    CALL_OK,            /* result is what the function returned */
-    CALL_ERROR,         /* result is an object: type, message, traceback */
-    CALL_INVALID,       /* the arguments do not fit; result is an object: message, argument */
-    CALL_TIMEOUT,
-    CALL_DIED,          /* the worker did; reason and died say why */
-    CALL_GONE,          /* the service was deleted, or is dead */
-    CALL_ABANDONED,     /* nobody waits for it any more */
-    CALL_OUTCOMES
-};
-extern const char *const call_outcome_names[CALL_OUTCOMES];
-
 struct call_options {
     const char      *function, *who;        /* who: for the log */
     struct jsonslice args, kwargs;          /* an array and an object, valid JSON; data NULL: none */
@@ -148,7 +137,7 @@ MUST_CHECK int services_load(struct front *front, struct err *e);
 void           services_on_exec_end(struct exec *x);
 void           services_on_output(struct exec *x, unsigned stream, const char *data, size_t size);
 void           services_adopt(struct exec *x);
-void           services_on_box_end(struct box *box, enum phase phase, const char *reason);
+void           services_on_box_end(struct box *box, enum phase phase, enum box_reason reason);
 void           services_on_box_forget(struct box *box);
 /* Whether a service that had the dead box for itself may still want another like it. */
 bool           services_need_box(const struct box *box);

@@ -318,7 +318,7 @@ void ask_box_stop(struct ask *a)
         reply_box(a, 200, a->box);
         return;
     }
-    finish(a, box_stop(a->box, "asked", on_changed, a, &e), &e);
+    finish(a, box_stop(a->box, BOX_REASON_ASKED, on_changed, a, &e), &e);
 }
 
 static void start(struct ask *a, json_t *root)
@@ -370,7 +370,7 @@ void ask_box_delete(struct ask *a)
         reply_none(a);
         return;
     }
-    int r = box_delete(a->box, "asked", wait ? on_deleted : NULL, a, &e);
+    int r = box_delete(a->box, BOX_REASON_ASKED, wait ? on_deleted : NULL, a, &e);
     if (r == 0 && !wait)
         reply_box(a, 202, a->box);
     else

@@ -10,7 +10,7 @@ static json_t *kernel_json(const struct kernel *k)
     bool is_dead = k->state == KERNEL_DEAD;
     json_t *o = json_pack("{s:s,s:s,s:s,s:s?,s:s?,s:s,s:s,s:i,s:i,s:s?,s:s?}", "id", k->id, "box", k->box->id,
                           "context", k->name, "template", k->spec, "cwd", k->cwd, "state", kernel_state_names[k->state],
-                          "way", kernel_way_names[k->way], "restarts", (int)k->restarts, "connections",
+                          "way", kernel_way_name(k->way), "restarts", (int)k->restarts, "connections",
                           (int)k->connections, "outcome", is_dead ? outcome_name(k->outcome) : NULL, "reason",
                           is_dead ? k->reason : NULL);
 

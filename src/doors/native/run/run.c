@@ -10,7 +10,7 @@
 #include "doors/native/run/run.h"
 #include "front/boxes/box_request.h"
 
-enum { LINE_MOST = KERNEL_MESSAGE_MOST + 4096, PENDING_MOST = 256 << 20 };
+enum { LINE_MOST = LINK_MESSAGE_MOST + 4096, PENDING_MOST = 256 << 20 };
 
 struct api_run {
     struct ask        *ask;
@@ -38,7 +38,7 @@ static void done(struct api_run *w)
     w->charged = 0;
     w->own_box = 0;
     if (box)
-        (void)!box_delete(box, "run_over", NULL, NULL, &ignored);
+        (void)!box_delete(box, BOX_REASON_RUN_OVER, NULL, NULL, &ignored);
 }
 
 static void on_end(struct ask *a, enum http_end how)

@@ -79,8 +79,8 @@ void run_event_outcome(const struct kernel_run *run, struct jsonout *j)
     jsonout_open_object(j, "kernel");
     jsonout_string(j, "id", run->kernel_id);
     jsonout_string(j, "context", run->context);
-    jsonout_string(j, "way", run->way);
-    jsonout_string(j, "state", run->state);
+    jsonout_string(j, "way", kernel_way_name(run->way));
+    jsonout_string(j, "state", kernel_state_names[run->state]);
     jsonout_unsigned(j, "restarts", run->restarts);
     jsonout_close(j);
     if (run->execution_count)

@@ -8,8 +8,9 @@
 #include "base/jsonout.h"
 #include "doors/native/services/service.h"
 #include "front/services/inlets.h"
+#include "proto/link.h"
 
-enum { CALL_BODY_MOST = 48 << 20, ANSWER_MOST = (64 << 20) + 4096 };
+enum { ANSWER_MOST = LINK_MESSAGE_MOST + 4096 };
 
 struct api_call {
     struct lines         lines;         /* first: lines.c */
@@ -226,7 +227,7 @@ static void call_own(struct ask *a, const char *data, size_t size)
 
 void ask_service_call(struct ask *a)
 {
-    body_raw(a, CALL_BODY_MOST, call_own);
+    body_raw(a, SERVICE_CALL_BYTES, call_own);
 }
 
 static struct grant_holder holder_of(struct ask *a)
@@ -261,7 +262,7 @@ static void call_granted(struct ask *a, const char *data, size_t size)
 
 void ask_grant_call(struct ask *a)
 {
-    body_raw(a, CALL_BODY_MOST, call_granted);
+    body_raw(a, SERVICE_CALL_BYTES, call_granted);
 }
 
 void ask_grant_own(struct ask *a)

@@ -200,7 +200,7 @@ static void drop_box(struct creating *w)
 
     w->own_box = 0;
     if (box)
-        (void)!box_delete(box, "service_failed", NULL, NULL, &ignored);
+        (void)!box_delete(box, BOX_REASON_SERVICE_FAILED, NULL, NULL, &ignored);
 }
 
 /* Nobody will ever know what it is called. */

@@ -1,0 +1,51 @@
+/* What the front and a service's worker say to each other on the link (link.h). A message is one JSON object. Its
+ * SERVICE_KEY_TYPE is a word of enum service_message; which members it has beside that is said there. Calls have
+ * numbers, which the front makes up. */
+#ifndef CARREL_PROTO_SERVICE_H
+#define CARREL_PROTO_SERVICE_H
+
+#include "proto/link.h"
+
+enum {
+    SERVICE_MESSAGE_LEAST = 2,  /* bytes: {} */
+    SERVICE_NO_CALL = 0,        /* the ID of the loading, and of what is printed outside calls */
+};
+
+enum service_message {
+    /* To the worker: */
+    SERVICE_LOAD,           /* first, once: code, filename, path and models, as they came in the API's request */
+    SERVICE_CALL,           /* ID, FUNCTION, ARGS (an array), KWARGS (an object) */
+    SERVICE_CHECK,          /* as a CALL, which comes when it is its turn: INVALID now if its arguments do not fit */
+    SERVICE_CANCEL,         /* ID: nobody waits for it any more */
+    SERVICE_DESCRIBE,       /* by another front: drop what you are at, and say LOADED again */
+    /* From it: */
+    SERVICE_LOADED,         /* FUNCTIONS: what the API shows of them, an array of objects */
+    SERVICE_FAILED,         /* FAILURE: an object, why it cannot be loaded; the worker ends */
+    SERVICE_PRINT,          /* ID, STREAM, VALUE: a text that the call printed */
+    SERVICE_RESULT,         /* ID, VALUE: what the function returned */
+    SERVICE_ERROR,          /* ID, VALUE: an object, what it raised */
+    SERVICE_INVALID,        /* ID, VALUE: an object, which argument does not fit, and why */
+    SERVICE_MESSAGES
+};
+
+enum service_stream { SERVICE_STDOUT, SERVICE_STDERR, SERVICE_STREAMS };
+
+/* NULL for a number that is none. */
+const char *service_message_name(enum service_message message);
+const char *service_stream_name(enum service_stream stream);
+
+/* Members of messages; see above. */
+#define SERVICE_KEY_TYPE      "type"
+#define SERVICE_KEY_ID        "id"
+#define SERVICE_KEY_FUNCTION  "function"
+#define SERVICE_KEY_ARGS      "args"
+#define SERVICE_KEY_KWARGS    "kwargs"
+#define SERVICE_KEY_FUNCTIONS "functions"
+#define SERVICE_KEY_FAILURE   "error"
+#define SERVICE_KEY_STREAM    "stream"
+#define SERVICE_KEY_VALUE     "value"
+
+/* In the guest's folder. */
+#define SERVICE_PROGRAM       "carrel_service"
+
+#endif
