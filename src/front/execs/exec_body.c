@@ -92,7 +92,8 @@ json_t *exec_row_json(const struct exec *x)
     json_t *body = exec_json(x);
 
     if (x->about_kernel)
-        json_object_set_new(body, "_", json_pack("{s:O,s:s?}", "kernel", x->about_kernel, "way", x->way));
+        json_object_set_new(body, "_", json_pack("{s:O,s:s?,s:b}", "kernel", x->about_kernel, "way", x->way, "nobodys",
+                                                 x->is_nobodys));
     return body;
 }
 
@@ -149,6 +150,7 @@ void exec_from_json(struct exec *x, json_t *body)
     json_t *hidden = json_object_get(body, "_");
     const char *way = json_string_value(json_object_get(hidden, "way"));
     x->about_kernel = json_incref(json_object_get(hidden, "kernel"));
+    x->is_nobodys = json_is_true(json_object_get(hidden, "nobodys"));
     for (int i = 0; way && i <= KERNEL_PARKED; i++)
         if (strcmp(kernel_way_names[i], way) == 0)
             x->way = kernel_way_names[i];

@@ -208,8 +208,11 @@ void kernel_end(struct kernel *k, const char *reason)
 
     if (p->gone)
         return;
-    if (k->exec)
+    if (k->exec) {
+        k->exec->is_nobodys = true;     /* the signal may be lost, with the keeper's connection or with us */
+        exec_save(k->exec);
         (void)!exec_signal(k->exec, SIGKILL, &ignored);
+    }
     if (k->state != KERNEL_DEAD) {
         k->outcome = OUTCOME_KILLED;
         snprintf(k->reason, sizeof k->reason, "%s", reason);
