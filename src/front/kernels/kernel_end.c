@@ -125,6 +125,7 @@ static void died(struct kernel *k)
     loop_timer_cancel(k->front->loop, &p->close_timer);
     kernel_ladder_end(k, NULL);
     p->running_id[0] = '\0';
+    p->runs_own = false;
     free(p->input_parent);
     p->input_parent = NULL;
     if (p->gone)

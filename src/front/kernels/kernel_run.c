@@ -162,8 +162,9 @@ static void end_of_cell(struct kernel_run *run)
 static void stop(struct kernel_run *run, enum outcome why)
 {
     if (!run->stopped) {        /* only then: what it says from now on must not give it more time */
+        bool had_time = run->began || why == OUTCOME_TIMEOUT;
         run->stopped = why;
-        loop_timer_set(run->kernel->front->loop, &run->timer, REPLY_PATIENCE_MS);
+        loop_timer_set(run->kernel->front->loop, &run->timer, had_time ? REPLY_PATIENCE_MS : START_PATIENCE_MS);
     }
     kernel_stop_cell(run->kernel, run->id);
 }
@@ -190,8 +191,12 @@ static void on_timeout(struct loop_timer *t)
         give_up(run);
     else
         stop(run, OUTCOME_TIMEOUT);
-    if (!run->began && run->kernel && run->kernel->state == KERNEL_STARTING)
+    if (run->began || !run->kernel)
+        return;
+    if (run->kernel->state == KERNEL_STARTING)
         kernel_condemn(run->kernel, OUTCOME_TIMEOUT, "the kernel did not start in time");
+    else if (kernel_has_time(run->kernel))
+        kernel_condemn(run->kernel, OUTCOME_TIMEOUT, "the kernel had nothing else to do and did not begin the cell");
 }
 
 /* Its time counts from here: how long an interpreter takes to start is not the cell's doing. */
