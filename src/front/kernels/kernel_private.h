@@ -98,6 +98,8 @@ void kernel_raw_end(struct kernel *k);
 void kernel_runs_end(struct kernel *k);
 /* Without a word to anybody. */
 void kernel_runs_drop(struct kernel *k);
+/* Those that wait for a bill which will never come. */
+void kernel_runs_drop_leaving(struct box *box);
 
 /* --- kernel_start.c: the command of its process --- */
 MUST_CHECK int kernel_launch(struct kernel *k, struct err *e);

@@ -27,6 +27,11 @@ static void run_free(struct kernel_run *run)
 {
     struct front *front = run->box->front;
 
+    for (struct kernel_run **at = &run->box->leaving; *at; at = &(*at)->next)
+        if (*at == run) {
+            *at = run->next;
+            break;
+        }
     loop_timer_cancel(front->loop, &run->timer);
     loop_task_cancel(front->loop, &run->end_task);
     boxes_cancel(front, run);
@@ -111,6 +116,8 @@ static void leave(struct kernel_run *run, enum outcome outcome, const char *reas
         at = &(*at)->next;
     if (*at)
         *at = run->next;
+    run->next = run->box->leaving;
+    run->box->leaving = run;
     ask_usage(run);
     if (run->has_usage)
         loop_task_add(loop, &run->end_task);
@@ -451,6 +458,15 @@ void kernel_runs_drop(struct kernel *k)
         struct kernel_run *run = p->runs;
         p->runs = run->next;
         kernel_detach(&run->client);
+        run_free(run);
+    }
+}
+
+void kernel_runs_drop_leaving(struct box *box)
+{
+    while (box->leaving) {
+        struct kernel_run *run = box->leaving;
+        box->leaving = run->next;
         run_free(run);
     }
 }
