@@ -44,11 +44,16 @@ $(FRONT_OUT)/libfront.a: $(call asan_objects,$(FRONT_TESTED))
 	@ar rcs $@ $^
 
 $(FRONT_OUT)/test_%: $(BUILD)/asan/obj/tests/front/test_%.o $(FRONT_OUT)/libfront.a
-	$(call say,link,$@)$(HOSTCC) $(SANITIZE) -o $@ $^ -lcmocka -lsqlite3 -ljansson -lcrypto -lyaml
-# A keeper that is a table, for the front's state machines.
-$(FRONT_OUT)/test_machines: $(call asan_objects,tests/front/fake_keeper.c tests/front/stage.c)
+	$(call say,link,$@)$(HOSTCC) $(SANITIZE) $(FRONT_LINK) -o $@ $^ -lcmocka -lsqlite3 -ljansson -lcrypto -lyaml
+# The front's state machines: a keeper that is a table, with what runs in its boxes, and a clock that tests wind.
+STAGE           := clock fake_guest fake_keeper fake_kernel fake_worker play stage
+FRONT_PLAYED    := $(addprefix $(FRONT_OUT)/test_,machines kernels services)
+$(FRONT_PLAYED): $(call asan_objects,$(STAGE:%=tests/front/%.c))
+$(FRONT_OUT)/test_kernels: $(call asan_objects,tests/front/cells.c)
+$(FRONT_OUT)/test_services: $(call asan_objects,tests/front/calls.c)
+$(FRONT_PLAYED): FRONT_LINK := -Wl,--wrap=clock_gettime
 
-## front: the server's settings, database and authentication; its boxes and commands with a keeper that dies at every frame
+## front: the server's settings, database and authentication; its boxes, kernels and services with a keeper that dies at every frame
 front: front-unit
 
 front-unit: $(FRONT_UNITS)

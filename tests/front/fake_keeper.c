@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -17,6 +18,7 @@
 static void end_payload(struct fake_payload *p)
 {
     fd_close(p->out);
+    guest_free(p->guest);
     for (size_t i = 0; i < p->n_held; i++)
         fd_close(p->held[i]);
     *p = (struct fake_payload){ .out = -1 };
@@ -136,15 +138,55 @@ void fake_disconnect(struct fake_keeper *k)
     k->first = k->n = 0;
 }
 
+static void ended(struct fake_keeper *k, const struct fake_box *b, uint16_t slot, struct fake_payload *p, int code,
+                  int sig)
+{
+    p->out = fd_close(p->out);
+    guest_free(p->guest);
+    p->guest = NULL;
+    p->end = (struct event){ .type = EVENT_ENDED, .box = b->slot, .payload = slot, .token = p->token,
+                             .signal = sig, .code = sig ? -1 : code, .wall_us = 1000,
+                             .outcome = sig ? OUTCOME_KILLED : code ? OUTCOME_ERROR : OUTCOME_OK };
+    tell(k, p->end, NULL, 0);
+}
+
+/* A guest may have ended by itself. */
+static void note_end(struct fake_keeper *k, const struct fake_box *b, uint16_t slot, struct fake_payload *p)
+{
+    const struct fake_guest *g = p->guest;
+
+    if (g && g->is_over)
+        ended(k, b, slot, p, g->code, g->signal);
+}
+
+static void end_guests(struct fake_keeper *k)
+{
+    for (int i = 0; i < FAKE_BOXES; i++)
+        for (uint16_t j = 0; k->box[i].there && j < FAKE_PAYLOADS; j++)
+            if (k->box[i].payload[j].guest)
+                ended(k, &k->box[i], j, &k->box[i].payload[j], -1, SIGSEGV);
+}
+
+static bool is_now(struct fake_keeper *k, enum frame_kind kind)
+{
+    assert_true(++k->frames < FAKE_FRAMES);
+    k->kind[k->frames] = kind;
+    if (k->frames != k->fault_at)
+        return false;
+    k->struck = true;
+    return true;
+}
+
 /* True: this frame is not to be. */
 static bool strikes(struct fake_keeper *k)
 {
-    if (++k->frames != k->fault_at)
+    if (!is_now(k, FRAME_OF_KEEPER))
         return false;
-    k->struck = true;
     if (k->fault == FAULT_KEEPER_DIES)
         end_all(k);
-    if (k->fault == FAULT_CLIENT_GOES)
+    if (k->fault == FAULT_GUESTS_DIE)
+        end_guests(k);
+    if (k->fault >= FAULT_GUESTS_DIE || k->fault == FAULT_CLIENT_GOES)
         return false;
     fake_disconnect(k);
     return true;
@@ -199,13 +241,19 @@ static void create(struct fake_keeper *k, const struct request_create *q)
          0);
 }
 
-static void ended(struct fake_keeper *k, const struct fake_box *b, uint16_t slot, struct fake_payload *p, int sig)
+static void failed(struct fake_keeper *k, const struct fake_box *b, uint16_t slot, struct fake_payload *p)
 {
     p->out = fd_close(p->out);
-    p->end = (struct event){ .type = EVENT_ENDED, .box = b->slot, .payload = slot, .token = p->token,
-                             .signal = sig, .code = sig ? -1 : 0, .wall_us = 1000,
-                             .outcome = sig ? OUTCOME_KILLED : OUTCOME_OK };
+    p->end = (struct event){ .type = EVENT_FAILED, .box = b->slot, .payload = slot, .token = p->token };
+    p->end.result = err_set(&p->end.err, EAGAIN, STEP_EXEC, "the fake zygote cannot");
     tell(k, p->end, NULL, 0);
+}
+
+static bool is_socket(int fd)
+{
+    struct stat st;
+
+    return fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode);
 }
 
 /* fds: the command, standard streams, and what is to be held. */
@@ -221,41 +269,66 @@ static void start(struct fake_keeper *k, const struct request_start *q, int *fds
     }
     struct fake_payload *p = &b->payload[q->head.payload];
     *p = (struct fake_payload){ .there = true, .token = q->token, .out = -1 };
+    int link = q->has_stdio[0] && is_socket(fds[at]) ? TAKE_FD(fds[at]) : -1;
     for (int i = 0; i < 3; i++)
         if (q->has_stdio[i]) {
-            if (i == 1) {
-                p->out = fds[at];
-                fds[at] = -1;
-            }
+            if (i == 1)
+                p->out = TAKE_FD(fds[at]);
             at++;
         }
-    for (; at < n_fds; at++) {
-        p->held[p->n_held++] = fds[at];
-        fds[at] = -1;
-    }
+    for (; at < n_fds; at++)
+        p->held[p->n_held++] = TAKE_FD(fds[at]);
     assert_int_equal(p->n_held, q->n_held);
     answer(k, &q->head, 0);
+    if (q->way == START_FORK && k->cannot_fork) {
+        fd_close(link);
+        failed(k, b, q->head.payload, p);
+        return;
+    }
     tell(k, (struct event){ .type = EVENT_STARTED, .box = b->slot, .payload = q->head.payload, .token = p->token,
                             .code = q->way == START_FORK }, NULL, 0);
+    if (link >= 0) {
+        p->guest = guest_new(link, TAKE_FD(p->out));
+        return;
+    }
     if (p->out >= 0)
         assert_int_equal(write(p->out, "hi\n", 3), 3);
     if (!k->endless)
-        ended(k, b, q->head.payload, p, 0);
+        ended(k, b, q->head.payload, p, 0, 0);
+}
+
+static void tell_gone(struct fake_keeper *k, struct fake_box *b, uint32_t serial)
+{
+    for (uint16_t i = 0; i < FAKE_PAYLOADS; i++)
+        if (b->payload[i].there && !b->payload[i].end.type)
+            ended(k, b, i, &b->payload[i], -1, SIGKILL);
+    tell(k, (struct event){ .type = EVENT_GONE, .box = b->slot, .token = b->token, .serial = serial }, NULL, 0);
+    end_box(b);
 }
 
 static void destroy(struct fake_keeper *k, const struct request_head *q)
 {
     struct fake_box *b = by_slot(k, q->box);
 
-    if (!b) {
+    if (b)
+        tell_gone(k, b, q->serial);
+    else
         answer(k, q, ENOENT);
-        return;
-    }
-    for (uint16_t i = 0; i < FAKE_PAYLOADS; i++)
-        if (b->payload[i].there && !b->payload[i].end.type)
-            ended(k, b, i, &b->payload[i], SIGKILL);
-    tell(k, (struct event){ .type = EVENT_GONE, .box = b->slot, .token = b->token, .serial = q->serial }, NULL, 0);
-    end_box(b);
+}
+
+void fake_box_dies(struct fake_keeper *k, struct fake_box *b)
+{
+    tell_gone(k, b, 0);
+}
+
+static void deliver(struct fake_keeper *k, const struct fake_box *b, uint16_t slot, struct fake_payload *p, int sig)
+{
+    if (p->guest)
+        guest_signal(p->guest, sig);
+    if (sig == SIGKILL)
+        ended(k, b, slot, p, -1, SIGKILL);
+    else
+        note_end(k, b, slot, p);
 }
 
 static void take(struct fake_keeper *k, const void *frame, int *fds, size_t n_fds)
@@ -282,8 +355,8 @@ static void take(struct fake_keeper *k, const void *frame, int *fds, size_t n_fd
         break;
     case REQUEST_SIGNAL:
         answer(k, q, p && p->there ? 0 : ESRCH);
-        if (p && p->there && !p->end.type && ((const struct request_signal *)frame)->signal == SIGKILL)
-            ended(k, b, q->payload, p, SIGKILL);
+        if (p && p->there && !p->end.type)
+            deliver(k, b, q->payload, p, ((const struct request_signal *)frame)->signal);
         break;
     case REQUEST_FORGET:
         if (p && p->end.type)
@@ -348,6 +421,62 @@ static bool receive_one(struct fake_keeper *k)
     return true;
 }
 
+/* ---- guests ---- */
+
+/* True: this message is not to be; the guest may be gone. */
+static bool strikes_message(struct fake_keeper *k, const struct fake_box *b, uint16_t slot, struct fake_payload *p)
+{
+    switch (k->fault) {
+    case FAULT_KEEPER_DIES:
+        end_all(k);
+        fake_disconnect(k);
+        return true;
+    case FAULT_LINK_BREAKS:
+    case FAULT_FRONT_DIES:
+        fake_disconnect(k);         /* it is said or heard later */
+        return true;
+    case FAULT_GUESTS_DIE:
+        ended(k, b, slot, p, -1, SIGSEGV);
+        return true;
+    case FAULT_GUEST_HANGS:
+        p->guest->hangs = true;
+        return true;
+    case FAULT_GUEST_CLOSES:
+        guest_close_link(p->guest);
+        return true;
+    case FAULT_GUEST_LIES:
+        guest_lie(p->guest);
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool turn_guest(struct fake_keeper *k, const struct fake_box *b, uint16_t slot, struct fake_payload *p)
+{
+    unsigned times = 1;
+
+    if (!p->guest || !guest_has_work(p->guest))
+        return false;
+    if (is_now(k, guest_will_say(p->guest) ? MESSAGE_SAID : MESSAGE_HEARD)) {
+        if (strikes_message(k, b, slot, p))
+            return true;
+        times = k->fault == FAULT_MESSAGE_LOST ? 0 : k->fault == FAULT_MESSAGE_DOUBLED ? 2 : 1;
+    }
+    guest_turn(p->guest, times);
+    note_end(k, b, slot, p);
+    return true;
+}
+
+static bool turn_guests(struct fake_keeper *k)
+{
+    for (int i = 0; i < FAKE_BOXES; i++)
+        for (uint16_t j = 0; k->box[i].there && !k->box[i].frozen && j < FAKE_PAYLOADS; j++)
+            if (turn_guest(k, &k->box[i], j, &k->box[i].payload[j]))
+                return true;
+    return false;
+}
+
 /* ---- its life ---- */
 
 static bool connect_front(struct fake_keeper *k)
@@ -382,19 +511,24 @@ bool fake_turn(struct fake_keeper *k)
 {
     if (connect_front(k))
         return true;
-    if (k->link < 0)
-        return false;
-    if (!k->n)
-        return receive_one(k);
-    if (!strikes(k))
-        send_one(k);
-    return true;
+    if (k->guests_first && turn_guests(k))
+        return true;
+    if (k->link >= 0 && k->n) {
+        if (!strikes(k))
+            send_one(k);
+        return true;
+    }
+    return (k->link >= 0 && receive_one(k)) || turn_guests(k);
 }
 
 bool fake_has_work(const struct fake_keeper *k)
 {
     char byte;
 
+    for (int i = 0; i < FAKE_BOXES; i++)
+        for (int j = 0; j < FAKE_PAYLOADS; j++)
+            if (!k->box[i].frozen && k->box[i].payload[j].guest && guest_has_work(k->box[i].payload[j].guest))
+                return true;
     return k->n || (k->link >= 0 && recv(k->link, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0);
 }
 

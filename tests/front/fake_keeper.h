@@ -1,5 +1,6 @@
 /* A keeper that is a table: it speaks the real frames with a real front over a socket pair, has no boxes, and can die,
- * or lose its connection, instead of taking or sending any one frame. */
+ * or lose its connection, instead of taking or sending any one frame. Payloads that have a link are guests
+ * (fake_guest.h), whose messages count as frames do: the same can happen instead of each of them, and more. */
 #ifndef CARREL_TESTS_FRONT_FAKE_KEEPER_H
 #define CARREL_TESTS_FRONT_FAKE_KEEPER_H
 
@@ -7,9 +8,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "front/fake_guest.h"
 #include "proto/keeper.h"
 
-enum { FAKE_BOXES = 8, FAKE_PAYLOADS = 4, FAKE_STORES = 8, FAKE_QUEUE = 64 };
+enum { FAKE_BOXES = 8, FAKE_PAYLOADS = 4, FAKE_STORES = 8, FAKE_QUEUE = 64, FAKE_FRAMES = 4096 };
+
+enum frame_kind { FRAME_OF_KEEPER, MESSAGE_HEARD, MESSAGE_SAID };    /* by a guest */
 
 enum fault_kind {
     FAULT_NONE,
@@ -17,6 +21,13 @@ enum fault_kind {
     FAULT_LINK_BREAKS,      /* the frame is lost, the boxes live */
     FAULT_CLIENT_GOES,      /* nothing is lost, but nobody waits for the answer any more */
     FAULT_FRONT_DIES,       /* the frame is lost with it; the next front finds the boxes */
+    FAULT_GUESTS_DIE,       /* all of them; nothing else is lost */
+    /* Instead of a message only: */
+    FAULT_GUEST_HANGS,      /* until it is killed */
+    FAULT_GUEST_CLOSES,     /* its link, and lives on */
+    FAULT_GUEST_LIES,
+    FAULT_MESSAGE_LOST,     /* the guest did not say or hear it */
+    FAULT_MESSAGE_DOUBLED,  /* the guest said it twice */
     FAULT_KINDS
 };
 
@@ -24,7 +35,8 @@ struct fake_payload {
     bool         there;
     struct event end;           /* type 0: it still runs */
     uint64_t     token;
-    int          out;           /* owned: its standard output; -1 */
+    int          out;           /* owned: its standard output, if it is no guest; -1 */
+    struct fake_guest *guest;   /* owned; NULL: it has no link */
     int          held[KEEPER_HELD]; /* owned: for the next front */
     size_t       n_held;
 };
@@ -44,10 +56,13 @@ struct fake_keeper {
     uint64_t         family[KEEPER_FAMILIES];   /* its token; 0: none */
     bool             endless;           /* commands run until they are killed; else they say "hi" and end */
     bool             is_full;           /* boxes cannot be made */
-    unsigned         frames;            /* taken and sent, also those that were lost */
+    bool             cannot_fork;       /* zygotes */
+    bool             guests_first;      /* what they say overtakes what the keeper says; else it is the other way */
+    unsigned         frames;            /* taken and sent, also those that were lost; messages are among them */
+    enum frame_kind  kind[FAKE_FRAMES]; /* of each, by its number */
     unsigned         fault_at;          /* instead of this one; 0: never */
     enum fault_kind  fault;
-    bool             struck;            /* the fault has been; of the last two kinds the test sees to the rest */
+    bool             struck;            /* the fault has been; to clients and fronts the test sees */
     struct {
         struct event event;
         int          fds[KEEPER_HELD];
@@ -67,5 +82,7 @@ void fake_close(struct fake_keeper *k);
 
 struct fake_box *fake_box_by_token(struct fake_keeper *k, uint64_t token);
 unsigned         fake_count_boxes(const struct fake_keeper *k);
+/* It ends by itself, and the front is told. */
+void             fake_box_dies(struct fake_keeper *k, struct fake_box *b);
 
 #endif

@@ -1,4 +1,5 @@
-/* Where the scenes of test_machines.c are played: a real front, a keeper that is a table, and what can be asked. */
+/* Where scenes are played: a real front, a keeper that is a table, a clock that is wound when nothing else moves, and
+ * what can be asked of boxes. */
 #ifndef CARREL_TESTS_FRONT_STAGE_H
 #define CARREL_TESTS_FRONT_STAGE_H
 
@@ -13,6 +14,8 @@ struct wish {
     bool     is_asked;          /* and not refused at once */
     bool     is_gone;           /* who asked is; nobody may answer */
     unsigned generation;
+    void   (*leave)(struct wish *w);    /* who asked goes; NULL: it was about a box */
+    void    *what;
 };
 
 extern struct fake_keeper keeper;
@@ -24,11 +27,29 @@ extern const char *playing;     /* the scene's name; it also says whether there 
 extern struct wish wishes[64];
 extern unsigned n_wishes;
 
+/* Whether what the scenes are about, besides boxes, is where it can stay. NULL: it is nothing else. */
+extern bool (*is_quiet)(void);
+
 void open_front(void);
 /* What it knew is gone with it; what it stored stays. */
 void close_front(void);
 /* Until nothing has moved for a while, and all is where it can stay. */
 void settle(void);
+
+/* One frame or message at most, one turn of the loop; if nothing moves, time does. */
+bool turn(void);
+/* Until it is so for somebody who waits for more than that. False: that was answered, or nobody waits any more. */
+bool until(struct wish *w, bool (*is_so)(void *arg), void *arg, const char *what);
+/* Until there is a keeper. */
+void await_front(void);
+
+struct wish *wish(void);
+/* 0 or the errno that was answered; ECANCELED if nobody was left to be answered. */
+int          await(struct wish *w);
+/* The one answer. */
+void         answer_wish(struct wish *w, int code);
+/* 0, or the errno of a refusal; of one in a scene that nothing disturbs, why. */
+int          refusal(int r, const struct err *e);
 
 /* A front that has died is another one now, and so is its box. NULL: there is none. */
 struct box *find(const char *id);

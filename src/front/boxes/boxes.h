@@ -95,11 +95,11 @@ struct box {
     bool                seen;           /* told by the keeper during reconciliation */
     struct exec        *execs;          /* newest first */
     struct kernel      *kernels;        /* newest first */
+    struct kernel_run  *leaving;        /* that wait for their bill alone */
     unsigned            running;        /* execs that have not ended */
     struct box_meter    meter;
     bool                has_inlet;      /* and we serve it (inlets.h) */
-    uint64_t            billed_us;      /* processor time when a cell was last billed */
-    uint64_t            unbilled_us;    /* and when its kernel was handed out: nobody's */
+    uint64_t            billed_us, unbilled_us;     /* processor time: at the last bill; nobody's */
     uint64_t            slots_used;     /* bit per payload slot */
     uint64_t            slots_foreign;  /* of them: what an earlier front started and this one does not know */
     struct loop_timer   ttl_timer, idle_timer;

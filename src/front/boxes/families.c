@@ -419,7 +419,7 @@ static uint32_t find_for(struct front *front, const char *owner, const struct bo
 {
     const struct config_template *t = config_template(&front->config, s->template);
 
-    if (!has_family(front, s))
+    if (!front->ready || !has_family(front, s))     /* which slots are taken is told when the keeper is back */
         return 0;
     for (struct front_family *f = all.list; f < all.list + KEEPER_FAMILIES; f++)
         if (is_of(f, owner, s->template, s->profile)) {

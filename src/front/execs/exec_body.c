@@ -87,8 +87,8 @@ json_t *exec_row_json(const struct exec *x)
     json_t *body = exec_json(x);
 
     if (x->about_kernel)
-        json_object_set_new(body, "_", json_pack("{s:O,s:s?}", "kernel", x->about_kernel, "way",
-                                                 kernel_way_name(x->way)));
+        json_object_set_new(body, "_", json_pack("{s:O,s:s?,s:b}", "kernel", x->about_kernel, "way",
+                                                 kernel_way_name(x->way), "nobodys", x->is_nobodys));
     return body;
 }
 
@@ -142,6 +142,7 @@ void exec_from_json(struct exec *x, json_t *body)
     json_t *hidden = json_object_get(body, "_");
     x->about_kernel = json_incref(json_object_get(hidden, "kernel"));
     x->way = kernel_way_parse(json_string_value(json_object_get(hidden, "way")));
+    x->is_nobodys = json_is_true(json_object_get(hidden, "nobodys"));
     json_t *error = json_object_get(body, "error");
     if (error)
         read_failure(x, error);

@@ -121,7 +121,7 @@ static void adopt_pipe(struct exec *x, struct loop_fd *w, int *fd)
 
 void exec_streams_adopt(struct exec *x, int *fds, size_t n_fds, size_t n_held)
 {
-    if (x->out.fd >= 0 || x->err.fd >= 0)
+    if (x->out.fd >= 0 || x->err.fd >= 0 || x->in.fd >= 0 || x->link >= 0)
         return;         /* only the keeper's connection was lost, not we */
     if (x->terminal) {
         struct winsize size = { .ws_row = x->rows, .ws_col = x->columns };

@@ -391,11 +391,11 @@ static void resume(struct exec *x, const struct event *event, int *fds, size_t n
         x->way = way_of(x->box, event);
     if (json_object_get(x->about_kernel, "service"))
         services_adopt(x);
-    else if (x->about_kernel)
+    else if (x->about_kernel && !x->is_nobodys)
         kernels_adopt(x);
     if (event->state)
         ended(x, event);
-    else if (is_orphan)
+    else if (is_orphan || x->is_nobodys || x->killed_by_caller)     /* the signal may be lost with the connection */
         (void)!exec_signal(x, SIGKILL, &ignored);
 }
 

@@ -69,6 +69,7 @@ struct exec {
     uint32_t              owed;         /* bytes of a frame whose header is written */
     uint8_t               owed_stream;
     bool                  over_limit, killed_by_caller;
+    bool                  is_nobodys;   /* its kernel was ended: whoever finds its process ends it, too */
     bool                  is_ending;    /* its end is being told; whoever hears it may start others */
     bool                  stuck;        /* the log cannot be written for now; room_timer tries again */
     struct loop_timer     room_timer;

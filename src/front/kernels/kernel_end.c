@@ -123,6 +123,7 @@ static void died(struct kernel *k)
     loop_timer_cancel(k->front->loop, &p->close_timer);
     kernel_ladder_end(k, NULL);
     p->running_id[0] = '\0';
+    p->runs_own = false;
     free(p->input_parent);
     p->input_parent = NULL;
     if (p->gone)
@@ -206,8 +207,11 @@ void kernel_end(struct kernel *k, const char *reason)
 
     if (p->gone)
         return;
-    if (k->exec)
+    if (k->exec) {
+        k->exec->is_nobodys = true;     /* the signal may be lost, with the keeper's connection or with us */
+        exec_save(k->exec);
         (void)!exec_signal(k->exec, SIGKILL, &ignored);
+    }
     if (k->state != KERNEL_DEAD) {
         k->outcome = OUTCOME_KILLED;
         snprintf(k->reason, sizeof k->reason, "%s", reason);

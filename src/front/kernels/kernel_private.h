@@ -27,6 +27,8 @@ struct kernel_private {
     char                  *parent;      /* owned: header of the cell that runs or ran last, JSON; NULL: none */
     size_t                 parent_size;
     char                   running_id[96];      /* of the cell that runs; "" if none does */
+    bool                   runs_own;            /* it is no cell, but what we asked ourselves */
+    uint64_t               heard_ms;            /* when it said something last; of loop_now_ms() */
     char                   control_id[KERNEL_CONTROL_IDS][96];
     unsigned               next_control;
     char                  *input_parent;        /* owned: header of the open input_request; NULL: none */
@@ -79,6 +81,9 @@ size_t kernel_make_header(struct kernel *k, const char *type, const char *id, ch
 size_t kernel_make_header_of(struct kernel *k, const char *type, const char *id, const char *session, char *text,
                              size_t size);
 void kernel_note(struct kernel *k, const struct kernel_message *m);
+/* It has been at nobody's cell for a while. Of one that an earlier front has started that is not known until it says
+ * something. */
+bool kernel_has_time(const struct kernel *k);
 /* Asks for kernel_info in our own name; the answer is for nobody else. */
 void kernel_ask_info(struct kernel *k);
 bool kernel_message_is_idle(const struct kernel_message *m);
@@ -93,6 +98,8 @@ void kernel_raw_end(struct kernel *k);
 void kernel_runs_end(struct kernel *k);
 /* Without a word to anybody. */
 void kernel_runs_drop(struct kernel *k);
+/* Those that wait for a bill which will never come. */
+void kernel_runs_drop_leaving(struct box *box);
 
 /* --- kernel_start.c: the command of its process --- */
 MUST_CHECK int kernel_launch(struct kernel *k, struct err *e);

@@ -27,6 +27,11 @@ static void run_free(struct kernel_run *run)
 {
     struct front *front = run->box->front;
 
+    for (struct kernel_run **at = &run->box->leaving; *at; at = &(*at)->next)
+        if (*at == run) {
+            *at = run->next;
+            break;
+        }
     loop_timer_cancel(front->loop, &run->timer);
     loop_task_cancel(front->loop, &run->end_task);
     boxes_cancel(front, run);
@@ -111,6 +116,8 @@ static void leave(struct kernel_run *run, enum outcome outcome, const char *reas
         at = &(*at)->next;
     if (*at)
         *at = run->next;
+    run->next = run->box->leaving;
+    run->box->leaving = run;
     ask_usage(run);
     if (run->has_usage)
         loop_task_add(loop, &run->end_task);
@@ -162,8 +169,9 @@ static void end_of_cell(struct kernel_run *run)
 static void stop(struct kernel_run *run, enum outcome why)
 {
     if (!run->stopped) {        /* only then: what it says from now on must not give it more time */
+        bool had_time = run->began || why == OUTCOME_TIMEOUT;
         run->stopped = why;
-        loop_timer_set(run->kernel->front->loop, &run->timer, REPLY_PATIENCE_MS);
+        loop_timer_set(run->kernel->front->loop, &run->timer, had_time ? REPLY_PATIENCE_MS : START_PATIENCE_MS);
     }
     kernel_stop_cell(run->kernel, run->id);
 }
@@ -190,8 +198,12 @@ static void on_timeout(struct loop_timer *t)
         give_up(run);
     else
         stop(run, OUTCOME_TIMEOUT);
-    if (!run->began && run->kernel && run->kernel->state == KERNEL_STARTING)
+    if (run->began || !run->kernel)
+        return;
+    if (run->kernel->state == KERNEL_STARTING)
         kernel_condemn(run->kernel, OUTCOME_TIMEOUT, "the kernel did not start in time");
+    else if (kernel_has_time(run->kernel))
+        kernel_condemn(run->kernel, OUTCOME_TIMEOUT, "the kernel had nothing else to do and did not begin the cell");
 }
 
 /* Its time counts from here: how long an interpreter takes to start is not the cell's doing. */
@@ -446,6 +458,15 @@ void kernel_runs_drop(struct kernel *k)
         struct kernel_run *run = p->runs;
         p->runs = run->next;
         kernel_detach(&run->client);
+        run_free(run);
+    }
+}
+
+void kernel_runs_drop_leaving(struct box *box)
+{
+    while (box->leaving) {
+        struct kernel_run *run = box->leaving;
+        box->leaving = run->next;
         run_free(run);
     }
 }

@@ -25,7 +25,7 @@ struct kernel_run_options {
 };
 
 struct kernel_run {
-    struct kernel_run        *next;         /* the next in turn */
+    struct kernel_run        *next;         /* the next in turn, or of those that leave its box */
     struct kernel_run_options options;      /* code: owned copy; NULL once it is sent */
     struct share              share;        /* for the code */
     struct kernel_client      client;

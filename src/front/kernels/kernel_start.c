@@ -166,6 +166,7 @@ int kernel_launch(struct kernel *k, struct err *e)
     r = kernel_link_open(&p->link, k->exec->link, fork);
     if (r < 0)
         return err_at(e, -r, STEP_MEMORY, 0, "kernel");
+    kernel_look_at_reading(k);          /* who could not take more of the last one can take no more of this one */
     if (!fork)
         kernel_ask_info(k);
     return 0;

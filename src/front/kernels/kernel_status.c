@@ -9,6 +9,8 @@
 #include "front/front.h"
 #include "front/kernels/kernel_private.h"
 
+enum { SILENCE_MS = 5000 };     /* between two cells it is idle, too */
+
 static bool is_control(const struct kernel_private *p, const char *id)
 {
     for (unsigned i = 0; i < KERNEL_CONTROL_IDS; i++)
@@ -43,7 +45,8 @@ static void note_busy(struct kernel *k, const struct kernel_message *m)
     struct kernel_private *p = kernel_private(k);
 
     memcpy(p->running_id, m->parent_id, sizeof p->running_id);
-    if (!kernel_is_own(k, m))
+    p->runs_own = kernel_is_own(k, m);
+    if (!p->runs_own)
         keep(&p->parent, &p->parent_size, kernel_message_part(m, PART_PARENT));
     kernel_set_state(k, KERNEL_BUSY);
     kernel_ladder_begin(k);
@@ -58,9 +61,18 @@ static void note_idle(struct kernel *k, const struct kernel_message *m)
     if (p->running_id[0] && strcmp(p->running_id, m->parent_id) != 0)
         return;
     p->running_id[0] = '\0';
+    p->runs_own = false;
     keep(&p->input_parent, &p->input_parent_size, (struct jsonslice){ 0 });
     kernel_ladder_end(k, m->parent_id);
     kernel_set_state(k, KERNEL_IDLE);
+}
+
+bool kernel_has_time(const struct kernel *k)
+{
+    const struct kernel_private *p = kernel_private(k);
+
+    return (k->state == KERNEL_IDLE || (k->state == KERNEL_BUSY && p->runs_own)) &&
+           loop_now_ms() - p->heard_ms >= SILENCE_MS;
 }
 
 void kernel_note(struct kernel *k, const struct kernel_message *m)
@@ -68,6 +80,7 @@ void kernel_note(struct kernel *k, const struct kernel_message *m)
     struct kernel_private *p = kernel_private(k);
 
     k->activity_ms = front_now_ms();
+    p->heard_ms = loop_now_ms();
     if (m->channel == KERNEL_STDIN && strcmp(m->type, "input_request") == 0)
         keep(&p->input_parent, &p->input_parent_size, kernel_message_part(m, PART_HEADER));
     if (m->channel != KERNEL_IOPUB || strcmp(m->type, "status") != 0 || is_control(p, m->parent_id))

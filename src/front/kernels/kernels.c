@@ -279,6 +279,7 @@ void kernels_free(struct box *box)
         loop_task_cancel(k->front->loop, &p->free_task);
         on_free(&p->free_task);
     }
+    kernel_runs_drop_leaving(box);
 }
 
 void kernel_forget(struct kernel *k)

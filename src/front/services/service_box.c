@@ -58,6 +58,7 @@ static void like(const struct box *old, struct box_settings *ret)
     *ret = old->settings;
     json_incref(ret->env);
     json_incref(ret->labels);
+    json_incref(ret->devices);
     for (int i = 0; i < KEEPER_MOUNTS; i++) {
         ret->mount_source[i] = NULL;
         ret->mount_fd[i] = -1;

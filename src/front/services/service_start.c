@@ -62,6 +62,11 @@ static int say_load(struct service *s, struct err *e)
     return 0;
 }
 
+static void arm_load_timer(struct service *s)
+{
+    loop_timer_set(s->front->loop, &s->private->load_timer, s->load_timeout_ms ? s->load_timeout_ms : LOAD_MS);
+}
+
 int service_launch(struct service *s, struct err *e)
 {
     struct service_private *p = s->private;
@@ -96,14 +101,16 @@ int service_launch(struct service *s, struct err *e)
     r = kernel_link_open(&p->link, s->exec->link, false);
     if (r < 0)
         return err_at(e, -r, STEP_MEMORY, 0, "service");
-    loop_timer_set(s->front->loop, &p->load_timer, s->load_timeout_ms ? s->load_timeout_ms : LOAD_MS);
+    arm_load_timer(s);
     return say_load(s, e);
 }
 
+/* It may still be loading; and one that was ready may not answer any more. */
 void service_ask_again(struct service *s)
 {
     char text[64];
 
+    arm_load_timer(s);
     snprintf(text, sizeof text, "{\"" SERVICE_KEY_TYPE "\":\"%s\"}", service_message_name(SERVICE_DESCRIBE));
     service_say(s, text);
 }
