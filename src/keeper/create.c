@@ -4,8 +4,10 @@
  *   host mounts?               a child opens what callers handed over (opener.c)
  *   a store?                   another child mounts it (box/store.h)
  *   then                       raise_box()
+ *   in a family?               a midwife gives birth to its init (box/family/family_box.c)
  *
- * Nothing waits: between these steps the frame is kept in box->waiting. */
+ * Nothing waits: until there is a box the frame is kept in box->waiting, and a box whose init is not born yet knows its
+ * midwife. */
 #define _GNU_SOURCE
 #include "keeper/create.h"
 
@@ -18,6 +20,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "box/device.h"
+#include "keeper/later.h"
 #include "keeper/opener.h"
 #include "proto/checks.h"
 
@@ -142,6 +145,75 @@ static int make_plan(struct keeper *keeper, const struct request_create *q, cons
     return r < 0 ? r : plan_make(&spec, &keeper->host.facts, plan, e);
 }
 
+/* Its init is there: what it says, and its end. */
+static int watch_box(struct keeper *keeper, struct kept_box *box, struct err *e)
+{
+    const struct engine_box *b = &box->box;
+    int r;
+
+    if ((r = keeper_watch(keeper, b->init.pidfd, WATCH_INIT, box->slot, 0)) < 0
+        || (r = keeper_watch(keeper, b->link, WATCH_BOX_LINK, box->slot, 0)) < 0
+        || (r = keeper_watch(keeper, b->first.link, WATCH_FIRST_LINK, box->slot, 0)) < 0
+        || (!b->family && (r = keeper_watch(keeper, b->first.process.pidfd, WATCH_FIRST_END, box->slot, 0)) < 0)
+        || (b->oom >= 0 && (r = keeper_watch(keeper, b->oom, WATCH_MEMORY, box->slot, 0)) < 0))
+        return err_at(e, -r, STEP_MEMORY, 0, "watching the box");
+    return 0;
+}
+
+/* The end of a midwife is watched besides its word: it may come without one, and an init that it gave birth to would
+ * hold its link open. */
+static int watch_birth(struct keeper *keeper, struct kept_box *box, struct err *e)
+{
+    int r = keeper_watch(keeper, box->box.birth, WATCH_BIRTH, box->slot, 0);
+
+    if (r == 0)
+        r = keeper_watch(keeper, box->box.midwife.pidfd, WATCH_BIRTH, box->slot, 0);
+    return r < 0 ? err_at(e, -r, STEP_MEMORY, 0, "watching the box") : 0;
+}
+
+/* The box is dying, and nobody is born in it any more. */
+static void end_unborn(struct keeper *keeper, struct kept_box *box)
+{
+    struct process_end end;
+
+    keeper_reap_later(keeper, &box->box.midwife);
+    if (box->box.init.pidfd >= 0 && keeper_watch(keeper, box->box.init.pidfd, WATCH_INIT, box->slot, 0) == 0)
+        return;
+    if (box->box.init.pidfd >= 0)
+        box_reap_init(&box->box, &end);
+    keeper_bury_box(keeper, box);
+}
+
+void keeper_birth_goes_on(struct keeper *keeper, struct kept_box *box)
+{
+    struct engine_box *b = &box->box;
+    struct err e = { 0 };
+
+    if (b->birth < 0)
+        return;
+    if (box->dying) {
+        if (family_box_call_off(b, false) > 0)
+            end_unborn(keeper, box);
+        return;
+    }
+    keeper_unwatch(keeper, b->birth);
+    int r = family_box_born(b, &e);
+    if (r == 0 && (r = keeper_watch(keeper, b->birth, WATCH_BIRTH, box->slot, 0)) == 0)
+        return;
+    /* It has nothing left to do but to end, and is reaped when the box is complete. */
+    if (b->birth < 0)
+        keeper_unwatch(keeper, b->midwife.pidfd);
+    if (r > 0)
+        r = watch_box(keeper, box, &e);
+    if (r == 0)
+        return;
+    if (!e.code)
+        (void)err_at(&e, -r, STEP_MEMORY, 0, "watching the box");
+    keeper_end_box(keeper, box, &e);
+    if (b->birth < 0)
+        end_unborn(keeper, box);
+}
+
 /* Makes the box in its slot. store: the mounted tree, or -1. On failure the box is none. */
 static int raise_box(struct keeper *keeper, struct kept_box *box, const struct request_create *q, const int *fds,
                      size_t n_fds, int store, struct err *e)
@@ -170,13 +242,9 @@ static int raise_box(struct keeper *keeper, struct kept_box *box, const struct r
         box->deadline_us = clock_monotonic_us() + FAMILY_FORK_MS * UINT64_C(1000);
         keeper_note_deadline(keeper, box->deadline_us);
     }
-    if ((r = keeper_watch(keeper, box->box.init.pidfd, WATCH_INIT, box->slot, 0)) < 0
-        || (r = keeper_watch(keeper, box->box.link, WATCH_BOX_LINK, box->slot, 0)) < 0
-        || (r = keeper_watch(keeper, box->box.first.link, WATCH_FIRST_LINK, box->slot, 0)) < 0
-        || (!family && (r = keeper_watch(keeper, box->box.first.process.pidfd, WATCH_FIRST_END, box->slot, 0)) < 0)
-        || (box->box.oom >= 0 && (r = keeper_watch(keeper, box->box.oom, WATCH_MEMORY, box->slot, 0)) < 0)) {
+    r = family ? watch_birth(keeper, box, e) : watch_box(keeper, box, e);
+    if (r < 0) {
         struct process_end end;
-        r = err_at(e, -r, STEP_MEMORY, 0, "watching the box");
         box_destroy(&keeper->host, &box->box, &end);
         box_clear(&box->box);
         keeper_leave_family(box);

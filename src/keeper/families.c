@@ -152,7 +152,7 @@ static unsigned count_known(const struct keeper *keeper, pid_t pid)
         const struct kept_box *box = keeper->box[i];
         if (!box)
             continue;
-        n += (box->box.init.pid == pid) + (box->box.first.process.pid == pid)
+        n += (box->box.init.pid == pid) + (box->box.midwife.pid == pid) + (box->box.first.process.pid == pid)
            + (box->waiting && box->waiting->job.process.pid == pid);
         for (unsigned k = 0; k < KEEPER_PAYLOADS; k++)
             n += box->payload[k] && box->payload[k]->payload.process.pid == pid;

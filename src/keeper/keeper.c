@@ -152,6 +152,7 @@ void keeper_end_box(struct keeper *keeper, struct kept_box *box, const struct er
     /* What it says from here on, nobody listens to. */
     keeper_unwatch(keeper, box->box.link);
     keeper_unwatch(keeper, box->box.first.link);
+    keeper_unwatch(keeper, box->box.birth);
     if (!box->waiting)
         box_kill(&box->box);
     else if (box->waiting->job.process.pidfd >= 0)
@@ -160,6 +161,9 @@ void keeper_end_box(struct keeper *keeper, struct kept_box *box, const struct er
         (void)!process_signal(&box->waiting->opener->process, SIGKILL);
     if (box->box.first.waiting)
         keeper_reap_later(keeper, &box->box.first.process);
+    /* If it is being born, the midwife's end says who is to end with it (keeper_birth_goes_on). */
+    if (box->box.birth < 0)
+        keeper_reap_later(keeper, &box->box.midwife);
     for (unsigned i = 0; i < KEEPER_PAYLOADS; i++)
         if (box->payload[i] && box->payload[i]->is_helper && !box->payload[i]->ended)
             (void)!process_signal(&box->payload[i]->payload.process, SIGKILL);
@@ -218,7 +222,7 @@ static void box_speaks(struct keeper *keeper, struct kept_box *box)
 {
     struct err e;
 
-    if (box->dying || box->waiting || box->box.state != BOX_MAKING)
+    if (box->dying || box->waiting || box->box.birth >= 0 || box->box.state != BOX_MAKING)
         return;
     keeper_unwatch(keeper, box->box.link);
     int r = box_ready(&box->box, false, &e);
@@ -230,8 +234,11 @@ static void box_speaks(struct keeper *keeper, struct kept_box *box)
     } else if (r > 0) {
         struct event ready = { .type = EVENT_READY, .box = box->slot, .serial = box->create_serial,
                                .token = box->token };
+        struct process_end end;
         box->create_serial = 0;
         box->deadline_us = 0;
+        if (box->box.midwife.pidfd >= 0 && process_reap(&box->box.midwife, 0, &end) <= 0)
+            keeper_reap_later(keeper, &box->box.midwife);
         /* A forked one is known only now. A child that cannot be watched is still reaped when the box ends. */
         if (box->family) {
             box->family->n_late = 0;
@@ -437,6 +444,10 @@ static void dispatch(struct keeper *keeper, uint64_t what)
         if (box)
             first_ended(keeper, box);
         break;
+    case WATCH_BIRTH:
+        if (box)
+            keeper_birth_goes_on(keeper, box);
+        break;
     case WATCH_BOX_LINK:
     case WATCH_FIRST_LINK:
         if (box)
@@ -493,6 +504,10 @@ static void end_all(struct keeper *keeper)
             continue;
         if (box->waiting)
             keeper_free_create(keeper, box);
+        if (box->box.midwife.pidfd >= 0) {
+            (void)!family_box_call_off(&box->box, true);
+            (void)!process_reap(&box->box.midwife, 1, &end);
+        }
         for (unsigned k = 0; k < KEEPER_PAYLOADS; k++)
             if (box->payload[k] && !box->payload[k]->ended && box->payload[k]->payload.process.pidfd >= 0)
                 (void)!process_reap(&box->payload[k]->payload.process, 1, &end);

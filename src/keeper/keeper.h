@@ -93,7 +93,7 @@ struct kept_box {
     struct kept_shortage *shortage;         /* owned: memory ran out, and the box settles (memory.h) */
     uint64_t             store;             /* its number; 0: none */
     struct kept_family  *family;            /* NULL: a plain box */
-    uint64_t             deadline_us;       /* to be complete; 0: none */
+    uint64_t             deadline_us;       /* to be born and complete; 0: none */
     struct kept_create  *waiting;           /* owned: there is no box yet, its store is being mounted */
     struct kept_payload *payload[KEEPER_PAYLOADS];
 };
@@ -126,6 +126,7 @@ enum watch_kind {
     WATCH_LISTENER = 1,
     WATCH_FRONT,
     WATCH_INIT,
+    WATCH_BIRTH,
     WATCH_BOX_LINK,
     WATCH_FIRST_LINK,
     WATCH_FIRST_END,

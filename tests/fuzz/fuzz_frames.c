@@ -82,7 +82,7 @@ int box_create(struct box_host *host, const struct plan *plan, const struct star
             HOLDS(fcntl(plan->mount[i].fd, F_GETFD) >= 0);
     }
     memset(ret, 0, sizeof *ret);
-    ret->oom = ret->inlet = ret->abandoned.pidfd = -1;
+    ret->oom = ret->inlet = ret->abandoned.pidfd = ret->midwife.pidfd = ret->birth = ret->root = -1;
     if (whim % 8 == 7)
         return err_at(e, EMFILE, STEP_CLONE, 0, "namespaces");
     ret->state = BOX_MAKING;
@@ -96,8 +96,9 @@ int box_create(struct box_host *host, const struct plan *plan, const struct star
 
 void box_clear(struct engine_box *ret)
 {
-    *ret = (struct engine_box){ .init.pidfd = -1, .link = -1, .oom = -1, .inlet = -1, .abandoned.pidfd = -1,
-                         .first = { .process.pidfd = -1, .link = -1, .terminal = -1 } };
+    *ret = (struct engine_box){ .init.pidfd = -1, .midwife.pidfd = -1, .birth = -1, .root = -1, .link = -1, .oom = -1,
+                                .inlet = -1, .abandoned.pidfd = -1,
+                                .first = { .process.pidfd = -1, .link = -1, .terminal = -1 } };
 }
 
 /* What is inside is a directory of whoever it was, when the opener is heard. */
@@ -187,7 +188,7 @@ void stores_each(const struct stores *stores, void (*call)(uint64_t, uint64_t, v
 
 int box_ready(struct engine_box *box, bool block, struct err *e)
 {
-    HOLDS(!block);
+    HOLDS(!block && box->birth < 0);
     if (whim % 4 == 0)
         return 0;
     if (whim % 4 == 1)
@@ -384,7 +385,7 @@ void box_kill(struct engine_box *box)
 void box_release(struct box_host *host, struct engine_box *box)
 {
     (void)host;
-    HOLDS(box->init.pidfd < 0);
+    HOLDS(box->init.pidfd < 0 && box->midwife.pidfd < 0 && box->birth < 0);
     payload_done(&box->first);
     box->link = fd_close(box->link);
     box->inlet = fd_close(box->inlet);
@@ -393,7 +394,12 @@ void box_release(struct box_host *host, struct engine_box *box)
 
 void box_destroy(struct box_host *host, struct engine_box *box, struct process_end *ret_init)
 {
-    (void)!process_reap(&box->init, 1, ret_init);
+    if (box->midwife.pidfd >= 0) {
+        (void)!family_box_call_off(box, true);
+        (void)!process_reap(&box->midwife, 1, ret_init);
+    }
+    if (box->init.pidfd >= 0)
+        (void)!process_reap(&box->init, 1, ret_init);
     box_release(host, box);
 }
 
@@ -477,9 +483,9 @@ static bool send_frame(struct keeper *keeper, const uint8_t *data, size_t size)
 static void happen(struct keeper *keeper, uint8_t what, uint8_t slots)
 {
     static const enum watch_kind kinds[] = { WATCH_INIT, WATCH_BOX_LINK, WATCH_PAYLOAD_LINK, WATCH_PAYLOAD_END,
-                                        WATCH_STORE, WATCH_FAMILY, WATCH_FIRST_END, WATCH_MOUNTS };
+                                        WATCH_STORE, WATCH_FAMILY, WATCH_FIRST_END, WATCH_MOUNTS, WATCH_BIRTH };
     uint32_t box = slots % 3u;
-    enum watch_kind kind = kinds[what % 8];
+    enum watch_kind kind = kinds[what % 9];
 
     if (kind == WATCH_FIRST_END && (!keeper->box[box] || keeper->box[box]->box.first.process.pidfd < 0))
         return;
