@@ -52,7 +52,7 @@ static void free_family(struct kept_family *f)
 }
 
 /* Its zygote is not to live any longer. */
-static void stop(struct kept_family *f, const struct err *cause)
+static void stop(struct keeper *keeper, struct kept_family *f, const struct err *cause)
 {
     if (f->state >= FAMILY_ENDING)
         return;
@@ -62,6 +62,7 @@ static void stop(struct kept_family *f, const struct err *cause)
     f->state = FAMILY_ENDING;
     f->deadline_us = 0;
     family_stop(&f->family);
+    keeper->look_at_line = true;
 }
 
 /* Its zygote has ended and was reaped. */
@@ -104,7 +105,7 @@ static void hear_first_word(struct keeper *keeper, struct kept_family *f)
     if (r == 0 && f->deadline_us <= clock_monotonic_us())
         r = err_set(&e, ETIMEDOUT, STEP_WAIT, "the zygote was not ready within %d s", FAMILY_READY_MS / 1000);
     if (r < 0)
-        stop(f, &e);
+        stop(keeper, f, &e);
     if (r <= 0)
         return;
     /* It has nothing more to say there, and its end is seen elsewhere. */
@@ -125,7 +126,7 @@ void keeper_look_at_families(struct keeper *keeper)
             hear_first_word(keeper, f);
         if (f->state <= FAMILY_ENDING && f->family.zygote.pidfd < 0) {
             struct err e = zygote_ended(f, f->state == FAMILY_READY);
-            stop(f, &e);
+            stop(keeper, f, &e);
             leave_slot(keeper, f);
         }
         if (f->state == FAMILY_ORPHANED && f->n_boxes == 0) {
@@ -328,7 +329,7 @@ int keeper_end_family(struct keeper *keeper, const struct request_head *q, struc
     if (f->end_serial)
         return err_at(e, EALREADY, STEP_WAIT, 0, "the family is being ended");
     f->end_serial = q->serial;
-    stop(f, NULL);
+    stop(keeper, f, NULL);
     return 0;
 }
 
@@ -401,12 +402,12 @@ void keeper_judge_fork(struct keeper *keeper, struct kept_box *box, const struct
         return;
     /* One may be the fault of its box, which is slow. */
     if (e->code == ETIMEDOUT && ++box->family->n_late >= LATE_MOST)
-        stop(box->family, e);
+        stop(keeper, box->family, e);
     if (e->code != EPERM && e->code != EPROTO)
         return;
     /* What it gave us is in the box and not sealed; and so would be the next. */
     keeper_end_box(keeper, box, e);
-    stop(box->family, e);
+    stop(keeper, box->family, e);
 }
 
 void keeper_fork_failed(struct keeper *keeper, struct kept_box *box, unsigned slot, const struct err *e)
@@ -476,7 +477,7 @@ void keeper_tell_families(struct keeper *keeper)
             keeper_tell(keeper, &event, NULL, 0);
         } else {
             /* Nobody waits for it, and nobody will be told of its end. */
-            stop(f, NULL);
+            stop(keeper, f, NULL);
             keeper->family[i] = NULL;
         }
     }

@@ -159,6 +159,8 @@ void keeper_end_box(struct keeper *keeper, struct kept_box *box, const struct er
         (void)!process_signal(&box->waiting->job.process, SIGKILL);
     else if (box->waiting->opener && box->waiting->deadline_us)     /* later it has the last copies: see opener.c */
         (void)!process_signal(&box->waiting->opener->process, SIGKILL);
+    else
+        keeper->look_at_line = true;
     if (box->box.first.waiting)
         keeper_reap_later(keeper, &box->box.first.process);
     /* If it is being born, the midwife's end says who is to end with it (keeper_birth_goes_on). */
@@ -234,10 +236,9 @@ static void box_speaks(struct keeper *keeper, struct kept_box *box)
     } else if (r > 0) {
         struct event ready = { .type = EVENT_READY, .box = box->slot, .serial = box->create_serial,
                                .token = box->token };
-        struct process_end end;
         box->create_serial = 0;
         box->deadline_us = 0;
-        if (box->box.midwife.pidfd >= 0 && process_reap(&box->box.midwife, 0, &end) <= 0)
+        if (box->box.midwife.pidfd >= 0 && process_reap(&box->box.midwife, 0, &(struct process_end){ 0 }) <= 0)
             keeper_reap_later(keeper, &box->box.midwife);
         /* A forked one is known only now. A child that cannot be watched is still reaped when the box ends. */
         if (box->family) {
@@ -351,6 +352,8 @@ void keeper_tell_all(struct keeper *keeper)
         struct event event = { .type = EVENT_BOX, .box = i, .token = box->token, .state = (uint32_t)box->box.state };
         if (box->family && keeper->family[box->family->slot] == box->family)
             event.code = (int32_t)box->family->slot + 1;
+        else if (box->waiting && box->waiting->is_in_line)
+            event.code = (int32_t)box->waiting->frame.family;
         keeper_tell(keeper, &event, &box->box.inlet, box->box.inlet >= 0);
         for (unsigned k = 0; k < KEEPER_PAYLOADS; k++) {
             struct kept_payload *p = box->payload[k];
@@ -504,10 +507,8 @@ static void end_all(struct keeper *keeper)
             continue;
         if (box->waiting)
             keeper_free_create(keeper, box);
-        if (box->box.midwife.pidfd >= 0) {
-            (void)!family_box_call_off(&box->box, true);
+        if (box->box.midwife.pidfd >= 0 && family_box_call_off(&box->box, true) > 0)
             (void)!process_reap(&box->box.midwife, 1, &end);
-        }
         for (unsigned k = 0; k < KEEPER_PAYLOADS; k++)
             if (box->payload[k] && !box->payload[k]->ended && box->payload[k]->payload.process.pidfd >= 0)
                 (void)!process_reap(&box->payload[k]->payload.process, 1, &end);
@@ -547,12 +548,13 @@ static void raise_descriptors(void)
 static int serve(struct keeper *keeper, int wait_ms)
 {
     struct epoll_event events[EVENTS];
-    int n = epoll_wait(keeper->epoll, events, EVENTS, wait_ms);
+    int n = epoll_wait(keeper->epoll, events, EVENTS, keeper->look_at_line ? 0 : wait_ms);
 
     if (n < 0)
         return errno == EINTR ? 0 : -errno;
     for (int i = 0; i < n; i++)
         dispatch(keeper, events[i].data.u64);
+    keeper_take_turns(keeper);
     return n;
 }
 

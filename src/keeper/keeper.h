@@ -53,6 +53,8 @@ struct kept_create {
     struct request_create frame;
     int                   fds[KEEPER_MOUNTS];   /* owned: of the host mounts, in their order */
     size_t                n_fds;
+    bool                  is_in_line;           /* until its family has fewer births */
+    struct kept_box      *next_in_line;
 };
 
 /* A template's layers: directories of the host, in boxes at the same path. */
@@ -75,7 +77,7 @@ struct kept_family {
     uint32_t               make_serial, end_serial;     /* of requests that wait for an answer; 0: none */
     struct err             cause;               /* why it ended, if nobody asked for it */
     size_t                 n_boxes;
-    unsigned               n_late;              /* children in a row that did not come in time */
+    unsigned               n_births, n_late;    /* being born; children in a row that did not come in time */
 };
 
 /* A box's slot. The table of them is the truth about what is alive. */
@@ -94,7 +96,7 @@ struct kept_box {
     uint64_t             store;             /* its number; 0: none */
     struct kept_family  *family;            /* NULL: a plain box */
     uint64_t             deadline_us;       /* to be born and complete; 0: none */
-    struct kept_create  *waiting;           /* owned: there is no box yet, its store is being mounted */
+    struct kept_create  *waiting;           /* owned: there is no box yet; mounts, store or its turn are to come */
     struct kept_payload *payload[KEEPER_PAYLOADS];
 };
 
@@ -107,8 +109,7 @@ struct keeper {
     bool             stopping;
     uint64_t         deadline_us;               /* no payload and no box has an earlier one; 0: none has any */
     uint64_t         sweep_us;                  /* when to look after families next */
-    size_t           n_dying;                   /* boxes that are on their way out */
-    size_t           n_boxes;
+    size_t           n_boxes, n_dying;          /* n_dying: on their way out */
     struct kept_box *box[KEEPER_BOXES];
     size_t           n_roots;
     const char      *root[KEEPER_ROOTS];        /* root number i+1 */
@@ -119,6 +120,8 @@ struct keeper {
     struct kept_family *families;
     struct kept_family *family[KEEPER_FAMILIES];
     struct kept_dying  *dying;
+    struct kept_box    *line;                   /* boxes that wait for a birth, the oldest first */
+    bool                look_at_line;           /* one of them may have its turn, or is to go */
 };
 
 /* What an epoll event is about. */

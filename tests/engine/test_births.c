@@ -225,16 +225,107 @@ static void test_a_birth_outlives_its_front(void **state)
     box_end(1);
 }
 
+/* As many as are born at once in one family; whoever comes after them stands in line. */
+enum { AT_ONCE = 4 };
+
+static void stop_births(struct birth *ret)
+{
+    for (uint32_t i = 0; i < AT_ONCE; i++)
+        ret[i] = stop_birth(10 + i, i % 2);
+}
+
+static void test_boxes_stand_in_line_for_a_birth(void **state)
+{
+    (void)state;
+    struct birth b[AT_ONCE];
+    uint32_t in_line[3];
+
+    family_make(SLOT, "zygote");
+    family_make(SLOT + 1, "zygote");
+    stop_births(b);
+    for (uint32_t i = 0; i < 3; i++)
+        in_line[i] = family_order_box(20 + i, SLOT);
+    uint64_t start = clock_monotonic_us();
+    assert_keeper_serves(2);
+    must_make(3, SLOT + 1);
+    box_end(3);
+    assert_int_equal(box_ask(REQUEST_USAGE, 20, 0).event.result, -EBUSY);
+    assert_int_equal(box_ask(REQUEST_DESTROY, 20, 0).event.type, EVENT_GONE);
+    assert_int_equal(front_answer(in_line[0]).event.result, -ECANCELED);
+    assert_true(clock_monotonic_us() - start < SOON_MS * 1000ull);
+    /* One place is enough for both others. */
+    assert_return_code(kill(b[0].midwife, SIGKILL), errno);
+    assert_int_equal(front_answer(b[0].serial).event.result, -ECHILD);
+    for (uint32_t i = 1; i < 3; i++)
+        assert_int_equal(front_answer(in_line[i]).event.type, EVENT_READY);
+    for (uint32_t i = 1; i < AT_ONCE; i++) {
+        go_on(&b[i]);
+        assert_int_equal(front_answer(b[i].serial).event.type, EVENT_READY);
+        box_end(10 + i);
+    }
+    box_end(21);
+    box_end(22);
+    family_end(SLOT + 1);
+    assert_nothing_is_left(&b[0]);
+}
+
+static void test_a_zygote_that_ends_leaves_nobody_in_line(void **state)
+{
+    (void)state;
+    struct birth b[AT_ONCE];
+    pid_t left[16];
+
+    family_make(SLOT, "zygote");
+    stop_births(b);
+    uint32_t in_line = family_order_box(20, SLOT);
+    assert_return_code(kill(find_zygote(), SIGKILL), errno);
+    uint64_t start = clock_monotonic_us();
+    assert_int_equal(front_answer(in_line).event.result, -ECHILD);
+    assert_true(clock_monotonic_us() - start < SOON_MS * 1000ull);
+    for (uint32_t i = 0; i < AT_ONCE; i++) {
+        go_on(&b[i]);
+        assert_int_equal(front_answer(b[i].serial).event.result, -ECHILD);
+    }
+    wait_for(keeper_children(left, 16) <= 1);
+    assert_nothing_is_left(&b[0]);
+}
+
+static void test_a_line_outlives_its_front(void **state)
+{
+    (void)state;
+    struct birth b[AT_ONCE];
+
+    front_connect();
+    family_make(SLOT, "zygote");
+    stop_births(b);
+    (void)family_order_box(20, SLOT);
+    front_close();
+    front_connect();
+    assert_int_equal(front_expect(EVENT_BOX, 20, -1).event.code, SLOT + 1);
+    front_expect(EVENT_SYNCED, 0, -1);
+    for (uint32_t i = 0; i < AT_ONCE; i++)
+        go_on(&b[i]);
+    front_expect(EVENT_READY, 20, -1);
+    for (uint32_t i = 0; i < AT_ONCE; i++)
+        box_end(10 + i);
+    box_end(20);
+}
+
 /* It ends cleanly; the end of the test looks at that. */
 static void test_a_keeper_ends_during_births(void **state)
 {
     (void)state;
     family_make(SLOT, "zygote");
-    struct birth early = stop_birth(1, false), late = stop_birth(2, true);
+    struct birth b[AT_ONCE];
+    stop_births(b);
+    for (uint32_t i = 0; i < 3; i++)            /* they stand in line */
+        (void)family_order_box(20 + i, SLOT);
     pid_t keeper = front.keeper;
+    assert_int_equal(box_ask(REQUEST_USAGE, 22, 0).event.result, -EBUSY);
     front_close();
     keeper_wait();
-    assert_false(is_running(early.midwife) || is_running(late.midwife) || is_running(late.init));
+    for (uint32_t i = 0; i < AT_ONCE; i++)
+        assert_false(is_running(b[i].midwife) || (b[i].init && is_running(b[i].init)));
     assert_int_equal(cgroups_of(keeper), 0);
 }
 
@@ -260,6 +351,9 @@ const struct CMUnitTest birth_tests[] = {
     TEST(test_boxes_are_destroyed_at_any_moment_of_their_birth),
     TEST(test_a_zygote_that_ends_during_a_birth_leaves_no_box),
     cmocka_unit_test_setup_teardown(test_a_birth_outlives_its_front, setup_family_listening, teardown_family),
+    TEST(test_boxes_stand_in_line_for_a_birth),
+    TEST(test_a_zygote_that_ends_leaves_nobody_in_line),
+    cmocka_unit_test_setup_teardown(test_a_line_outlives_its_front, setup_family_listening, teardown_family),
     TEST(test_a_keeper_ends_during_births),
     TEST(test_a_killed_keeper_leaves_no_birth),
 };

@@ -435,7 +435,7 @@ static bool send_frame(struct keeper *keeper, const uint8_t *data, size_t size)
     size_t given = size -= 2;
     if (data[1] & 1) {
         head->type = (uint16_t)(head->type % REQUEST_COUNT);
-        head->box %= 3;
+        head->box %= 6;
         head->payload %= 3;
         head->serial |= 1;
         size = ops[head->type].size;
@@ -484,14 +484,14 @@ static void happen(struct keeper *keeper, uint8_t what, uint8_t slots)
 {
     static const enum watch_kind kinds[] = { WATCH_INIT, WATCH_BOX_LINK, WATCH_PAYLOAD_LINK, WATCH_PAYLOAD_END,
                                         WATCH_STORE, WATCH_FAMILY, WATCH_FIRST_END, WATCH_MOUNTS, WATCH_BIRTH };
-    uint32_t box = slots % 3u;
+    uint32_t box = slots % 6u;
     enum watch_kind kind = kinds[what % 9];
 
     if (kind == WATCH_FIRST_END && (!keeper->box[box] || keeper->box[box]->box.first.process.pidfd < 0))
         return;
     if (kind == WATCH_INIT && (!keeper->box[box] || keeper->box[box]->box.init.pidfd < 0))
         return;
-    dispatch(keeper, key(kind, box, slots / 3u % 3u));
+    dispatch(keeper, key(kind, box, slots / 6u % 3u));
     (void)keeper_keep_families(keeper, keeper_keep_deadlines(keeper));
 }
 
@@ -516,13 +516,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             (void)send_frame(&keeper, data + 3, part - 3);
         if (data[2] == 255)
             keeper_tell_all(&keeper);
+        keeper_take_turns(&keeper);
         drain_front(pair[1]);
         data += part;
         size -= part;
     }
     whim = 0;
     end_all(&keeper);
-    HOLDS(keeper.n_boxes == 0 && keeper.n_dying == 0 && !keeper.families);
+    HOLDS(keeper.n_boxes == 0 && keeper.n_dying == 0 && !keeper.families && !keeper.line);
     for (uint32_t i = 0; i < KEEPER_BOXES; i++)
         HOLDS(!keeper.box[i]);
     fd_close(keeper.front);
