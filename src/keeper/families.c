@@ -15,6 +15,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,7 @@
 #include "proto/checks.h"
 
 enum { LATE_MOST = 2 };
-enum { SWEEP_US = 1000000, SWEEP_SOON_US = 5000 };
+enum { SWEEP_US = 1000000, SWEEP_SOON_US = 5000, END_STEP_MS = 5 };
 enum { FAMILY_UID = 1000 };      /* the zygote's; boxes have ids of their own */
 
 static struct err zygote_ended(const struct kept_family *f, bool was_ready)
@@ -487,7 +488,13 @@ void keeper_end_families(struct keeper *keeper)
 {
     while (keeper->families) {
         struct kept_family *f = keeper->families;
-        family_destroy(&keeper->host, &f->family);
+        struct pollfd ended = { .fd = f->family.box.init.pidfd, .events = POLLIN };
+        family_kill(&f->family);
+        /* Whoever is dead, ours and not known keeps its init waiting, too. */
+        for (family_reap(&f->family); family_release(&keeper->host, &f->family) == 0; family_reap(&f->family)) {
+            sweep(keeper);
+            (void)poll(&ended, 1, END_STEP_MS);
+        }
         free_family(f);
     }
     memset(keeper->family, 0, sizeof keeper->family);

@@ -150,6 +150,21 @@ static void test_an_init_that_is_killed_before_it_is_known_costs_its_box_only(vo
     box_end(1);
 }
 
+/* They are dead and nobody has told of them when the keeper ends, which is right away. */
+static void test_a_keeper_ends_with_unknown_children(void **state)
+{
+    (void)state;
+    family_make(SLOT, "zygote");
+    struct birth a = stop_birth(1, true), b = stop_birth(2, true);
+    assert_return_code(kill(a.init, SIGKILL), errno);
+    assert_return_code(kill(b.init, SIGKILL), errno);
+    wait_for(!is_running(a.init) && !is_running(b.init));
+    assert_return_code(kill(a.midwife, SIGKILL), errno);
+    go_on(&b);
+    assert_int_equal(front_answer(a.serial).event.result, -ECHILD);
+    assert_true(front_answer(b.serial).event.result < 0);
+}
+
 static void test_a_box_is_destroyed_while_it_is_being_born(void **state)
 {
     (void)state;
@@ -347,6 +362,7 @@ const struct CMUnitTest birth_tests[] = {
     TEST(test_a_midwife_that_never_answers_costs_its_box_only),
     TEST(test_a_midwife_that_is_killed_costs_its_box_only),
     TEST(test_an_init_that_is_killed_before_it_is_known_costs_its_box_only),
+    TEST(test_a_keeper_ends_with_unknown_children),
     TEST(test_a_box_is_destroyed_while_it_is_being_born),
     TEST(test_boxes_are_destroyed_at_any_moment_of_their_birth),
     TEST(test_a_zygote_that_ends_during_a_birth_leaves_no_box),

@@ -60,7 +60,7 @@ struct birth {
     int                    report;      /* the midwife's, to the keeper */
 };
 
-/* The midwife's last word: init's pidfd and the `tasks` files come with it. */
+/* The midwife's last word: init's pidfd and the `tasks` files come with it; the first also if the birth has failed. */
 enum { BIRTH_INIT, BIRTH_TASKS, BIRTH_FDS = BIRTH_TASKS + CG_CONTROLLERS };
 
 /* Ids as the family calls them. The capabilities in the family's user namespace stay. */
@@ -160,9 +160,10 @@ static _Noreturn void midwife_run(struct birth *b)
     size_t n = 0;
 
     title_set("midwife");
+    fds[BIRTH_INIT] = -1;
     if (give_birth(b, fds, &n, &note.err) < 0) {
         note.kind = NOTE_FAILED;
-        n = 0;
+        n = fds[BIRTH_INIT] >= 0;
     }
     _exit(link_send(b->report, &note, sizeof note, fds, n) < 0);
 }
@@ -190,11 +191,11 @@ static int take_birth(struct engine_box *box, struct err *e)
         return 0;
     if (r < 0)
         return err_at(e, ECHILD, STEP_CLONE, 0, "the midwife ended");
+    box->init = (struct process){ .pidfd = fds[BIRTH_INIT], .pid = pid_of(fds[BIRTH_INIT]) };
     if (note.kind == NOTE_FAILED) {
         *e = note.err;
         return -note.err.code;
     }
-    box->init = (struct process){ .pidfd = fds[BIRTH_INIT], .pid = pid_of(fds[BIRTH_INIT]) };
     memcpy(box->zygote_tasks, fds + BIRTH_TASKS, sizeof box->zygote_tasks);
     return box->init.pid > 0 ? 1 : err_at(e, ESRCH, STEP_CLONE, 0, "init");
 }
