@@ -157,7 +157,6 @@ static int watch_box(struct keeper *keeper, struct kept_box *box, struct err *e)
 
     if ((r = keeper_watch(keeper, b->init.pidfd, WATCH_INIT, box->slot, 0)) < 0
         || (r = keeper_watch(keeper, b->link, WATCH_BOX_LINK, box->slot, 0)) < 0
-        || (r = keeper_watch(keeper, b->first.link, WATCH_FIRST_LINK, box->slot, 0)) < 0
         || (!b->family && (r = keeper_watch(keeper, b->first.process.pidfd, WATCH_FIRST_END, box->slot, 0)) < 0)
         || (b->oom >= 0 && (r = keeper_watch(keeper, b->oom, WATCH_MEMORY, box->slot, 0)) < 0))
         return err_at(e, -r, STEP_MEMORY, 0, "watching the box");

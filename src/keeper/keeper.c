@@ -228,7 +228,9 @@ static void box_speaks(struct keeper *keeper, struct kept_box *box)
         return;
     keeper_unwatch(keeper, box->box.link);
     int r = box_ready(&box->box, false, &e);
-    if (box->box.link >= 0 && keeper_watch(keeper, box->box.link, WATCH_BOX_LINK, box->slot, 0) < 0)
+    /* The first payload's word is of no use before init's, and would wake us until that comes. */
+    int next = box->box.link >= 0 ? box->box.link : box->box.first.link;
+    if (r == 0 && keeper_watch(keeper, next, WATCH_BOX_LINK, box->slot, 0) < 0)
         r = err_at(&e, ENOMEM, STEP_MEMORY, 0, "watching the box");
     if (r < 0) {
         keeper_judge_fork(keeper, box, &e);
@@ -238,8 +240,7 @@ static void box_speaks(struct keeper *keeper, struct kept_box *box)
                                .token = box->token };
         box->create_serial = 0;
         box->deadline_us = 0;
-        if (box->box.midwife.pidfd >= 0 && process_reap(&box->box.midwife, 0, &(struct process_end){ 0 }) <= 0)
-            keeper_reap_later(keeper, &box->box.midwife);
+        keeper_reap_later(keeper, &box->box.midwife);
         /* A forked one is known only now. A child that cannot be watched is still reaped when the box ends. */
         if (box->family) {
             box->family->n_late = 0;
@@ -452,7 +453,6 @@ static void dispatch(struct keeper *keeper, uint64_t what)
             keeper_birth_goes_on(keeper, box);
         break;
     case WATCH_BOX_LINK:
-    case WATCH_FIRST_LINK:
         if (box)
             box_speaks(keeper, box);
         break;

@@ -4,8 +4,10 @@
 #include "support.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
@@ -67,7 +69,7 @@ static struct birth stop_birth(uint32_t box, bool with_init)
 
 static void go_on(const struct birth *b)
 {
-    assert_return_code(kill(b->midwife, SIGCONT), errno);
+    (void)kill(b->midwife, SIGCONT);
     if (b->init)
         (void)kill(b->init, SIGCONT);
 }
@@ -105,6 +107,36 @@ static void test_a_box_that_is_being_born_holds_nobody_up(void **state)
         box_end(1);
         assert_nothing_is_left(&b);
     }
+}
+
+static uint64_t keeper_cpu_us(void)
+{
+    char path[48], text[64];
+
+    snprintf(path, sizeof path, "/proc/%d/schedstat", (int)front.keeper);
+    assert_true(fd_read_file(AT_FDCWD, path, text, sizeof text) > 0);
+    return strtoull(text, NULL, 10) / 1000;
+}
+
+/* The first child is sealed and has said so, but without init there is no box for it. */
+static void test_an_init_that_is_slow_costs_no_processor_time(void **state)
+{
+    (void)state;
+    enum { LOOK_US = 500000 };
+    pid_t left[16];
+
+    family_make(SLOT, "zygote");
+    struct birth b = stop_birth(1, true);
+    assert_return_code(kill(b.midwife, SIGCONT), errno);
+    /* The janitor, init and zygote of the family, init and child of the box. */
+    wait_for(!is_running(b.midwife) && keeper_children(left, 16) == 5);
+    usleep(LOOK_US / 5);
+    uint64_t before = keeper_cpu_us();
+    usleep(LOOK_US);
+    assert_true(keeper_cpu_us() - before < LOOK_US / 10);
+    go_on(&b);
+    assert_int_equal(front_answer(b.serial).event.type, EVENT_READY);
+    box_end(1);
 }
 
 static void test_a_midwife_that_never_answers_costs_its_box_only(void **state)
@@ -359,6 +391,7 @@ static void test_a_killed_keeper_leaves_no_birth(void **state)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup_family, teardown_family)
 const struct CMUnitTest birth_tests[] = {
     TEST(test_a_box_that_is_being_born_holds_nobody_up),
+    TEST(test_an_init_that_is_slow_costs_no_processor_time),
     TEST(test_a_midwife_that_never_answers_costs_its_box_only),
     TEST(test_a_midwife_that_is_killed_costs_its_box_only),
     TEST(test_an_init_that_is_killed_before_it_is_known_costs_its_box_only),
