@@ -41,6 +41,9 @@
 
 static const struct engine_box empty_box = {
     .init.pidfd = -1,
+    .midwife.pidfd = -1,
+    .birth = -1,
+    .root = -1,
     .first = { .process.pidfd = -1, .link = -1, .terminal = -1 },
     .abandoned.pidfd = -1,
     .link = -1,
@@ -407,6 +410,8 @@ int box_ready(struct engine_box *box, bool block, struct err *e)
     struct note note;
     int r;
 
+    if (box->birth >= 0 && (r = family_box_wait_born(box, block, e)) <= 0)
+        return r;
     /* Init speaks first; the payload's word without init's would mean a box whose file system is not there. */
     if (box->link >= 0) {
         r = box_init_report(box, block, e);

@@ -61,6 +61,8 @@ struct family;
 struct engine_box {
     enum box_state        state;
     struct process        init;
+    struct process        midwife;      /* of a family's box that is being born; reaped as `abandoned` is */
+    int                   birth, root;  /* owned, meanwhile: its word; the root, so that no other has its number */
     struct payload        first;        /* waits for the first command; taken by box_start_payload */
     /* Killed, because box_start_payload could not give it its command; reaped by the caller or, at the latest, by
      * box_destroy. */
@@ -142,7 +144,7 @@ MUST_CHECK int box_create(struct box_host *host, const struct plan *plan, const 
                           struct engine_box *ret, struct err *e);
 
 /* Without start: is the box complete? 1: yes; 0: not yet (never with block); -errno with the reason. Call it again when
- * box->link or box->first.link is readable. */
+ * box->link or box->first.link is readable; before that, in a family, box->birth or box->midwife.pidfd. */
 MUST_CHECK int box_ready(struct engine_box *box, bool block, struct err *e);
 
 /* With start: call when box->link is readable. -errno: the making of the box has failed, e says where. */
@@ -184,7 +186,7 @@ MUST_CHECK int box_socket(const struct engine_box *box, int family, int type, st
 MUST_CHECK int box_open_inlet(struct engine_box *box, uint16_t port, struct err *e);
 
 /* Ends everything in the box. Payloads that the caller still holds, the one that waits for a command and an abandoned
- * one must be reaped by it (before or after): init does not end before them. */
+ * one must be reaped by it (before or after): init does not end before them. If it is being born: call it off. */
 void           box_kill(struct engine_box *box);
 /* After init was reaped: removes the cgroup, releases the ids, closes everything. */
 void           box_release(struct box_host *host, struct engine_box *box);

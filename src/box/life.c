@@ -148,6 +148,7 @@ void box_kill(struct engine_box *box)
     if (box->scratch >= 0)
         leave_files(box);
     (void)!process_signal(&box->init, SIGKILL);
+    (void)!process_signal(&box->midwife, SIGKILL);
     if (box->first.waiting && box->first.process.pidfd >= 0)
         (void)!process_signal(&box->first.process, SIGKILL);
 }
@@ -162,7 +163,7 @@ void box_release(struct box_host *host, struct engine_box *box)
 {
     int *const fds[] = { &box->link,   &box->ns.user, &box->ns.mount, &box->ns.pid, &box->ns.ipc,
                          &box->ns.uts, &box->ns.net,  &box->scratch,  &box->oom,    &box->abandoned.pidfd,
-                         &box->inlet };
+                         &box->inlet,  &box->birth,   &box->root,     &box->midwife.pidfd };
 
     /* All of the box have ended; a zygote that put itself there would keep it, and us waiting. */
     if (box->has_leaf && box->family)
@@ -201,6 +202,10 @@ void box_destroy(struct box_host *host, struct engine_box *box, struct process_e
 
     *ret_init = (struct process_end){ 0 };
     box_kill(box);
+    if (box->midwife.pidfd >= 0) {
+        (void)!family_box_call_off(box, true);
+        (void)!process_reap(&box->midwife, 1, &end);
+    }
     if (box->first.process.pidfd >= 0) {
         (void)!process_signal(&box->first.process, SIGKILL);
         (void)!process_reap(&box->first.process, 1, &end);

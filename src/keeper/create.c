@@ -4,8 +4,11 @@
  *   host mounts?               a child opens what callers handed over (opener.c)
  *   a store?                   another child mounts it (box/store.h)
  *   then                       raise_box()
+ *   in a family?               it stands in line until few are being born there; then a midwife gives birth to its
+ *                              init (box/family/family_box.c)
  *
- * Nothing waits: between these steps the frame is kept in box->waiting. */
+ * Nothing waits: until there is a box the frame is kept in box->waiting, and a box whose init is not born yet knows its
+ * midwife. */
 #define _GNU_SOURCE
 #include "keeper/create.h"
 
@@ -18,8 +21,12 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "box/device.h"
+#include "keeper/later.h"
 #include "keeper/opener.h"
 #include "proto/checks.h"
+
+/* Of one family. More would only get in each other's way, and each midwife has a copy of all that we have. */
+enum { BIRTHS_MOST = 4 };
 
 /* What a plan borrows of the host's devices. */
 struct given {
@@ -142,6 +149,91 @@ static int make_plan(struct keeper *keeper, const struct request_create *q, cons
     return r < 0 ? r : plan_make(&spec, &keeper->host.facts, plan, e);
 }
 
+/* Its init is there: what it says, and its end. */
+static int watch_box(struct keeper *keeper, struct kept_box *box, struct err *e)
+{
+    const struct engine_box *b = &box->box;
+    int r;
+
+    if ((r = keeper_watch(keeper, b->init.pidfd, WATCH_INIT, box->slot, 0)) < 0
+        || (r = keeper_watch(keeper, b->link, WATCH_BOX_LINK, box->slot, 0)) < 0
+        || (!b->family && (r = keeper_watch(keeper, b->first.process.pidfd, WATCH_FIRST_END, box->slot, 0)) < 0)
+        || (b->oom >= 0 && (r = keeper_watch(keeper, b->oom, WATCH_MEMORY, box->slot, 0)) < 0))
+        return err_at(e, -r, STEP_MEMORY, 0, "watching the box");
+    return 0;
+}
+
+/* The end of a midwife is watched besides its word: it may come without one, and an init that it gave birth to would
+ * hold its link open. */
+static int watch_birth(struct keeper *keeper, struct kept_box *box, struct err *e)
+{
+    int r = keeper_watch(keeper, box->box.birth, WATCH_BIRTH, box->slot, 0);
+
+    if (r == 0)
+        r = keeper_watch(keeper, box->box.midwife.pidfd, WATCH_BIRTH, box->slot, 0);
+    return r < 0 ? err_at(e, -r, STEP_MEMORY, 0, "watching the box") : 0;
+}
+
+static void set_deadline(struct keeper *keeper, struct kept_box *box)
+{
+    box->deadline_us = clock_monotonic_us() + FAMILY_FORK_MS * UINT64_C(1000);
+    keeper_note_deadline(keeper, box->deadline_us);
+}
+
+/* The midwife has nothing left to do but to end, and is reaped when the box is complete or goes. */
+static void birth_is_over(struct keeper *keeper, struct kept_box *box)
+{
+    keeper_unwatch(keeper, box->box.midwife.pidfd);
+    box->family->n_births--;
+    keeper->look_at_line = true;
+}
+
+/* The box is dying, and nobody is born in it any more. */
+static void end_unborn(struct keeper *keeper, struct kept_box *box)
+{
+    struct process_end end;
+
+    keeper_reap_later(keeper, &box->box.midwife);
+    if (box->box.init.pidfd >= 0 && keeper_watch(keeper, box->box.init.pidfd, WATCH_INIT, box->slot, 0) == 0)
+        return;
+    if (box->box.init.pidfd >= 0)
+        box_reap_init(&box->box, &end);
+    keeper_bury_box(keeper, box);
+}
+
+void keeper_birth_goes_on(struct keeper *keeper, struct kept_box *box)
+{
+    struct engine_box *b = &box->box;
+    struct err e = { 0 };
+
+    if (b->birth < 0)
+        return;
+    if (box->dying) {
+        if (family_box_call_off(b, false) > 0) {
+            birth_is_over(keeper, box);
+            end_unborn(keeper, box);
+        }
+        return;
+    }
+    keeper_unwatch(keeper, b->birth);
+    int r = family_box_born(b, &e);
+    if (r == 0 && (r = keeper_watch(keeper, b->birth, WATCH_BIRTH, box->slot, 0)) == 0)
+        return;
+    if (b->birth < 0)
+        birth_is_over(keeper, box);
+    if (r > 0)
+        r = watch_box(keeper, box, &e);
+    if (r == 0) {
+        set_deadline(keeper, box);      /* from now on it is the zygote's */
+        return;
+    }
+    if (!e.code)
+        (void)err_at(&e, -r, STEP_MEMORY, 0, "watching the box");
+    keeper_end_box(keeper, box, &e);
+    if (b->birth < 0)
+        end_unborn(keeper, box);
+}
+
 /* Makes the box in its slot. store: the mounted tree, or -1. On failure the box is none. */
 static int raise_box(struct keeper *keeper, struct kept_box *box, const struct request_create *q, const int *fds,
                      size_t n_fds, int store, struct err *e)
@@ -166,22 +258,107 @@ static int raise_box(struct keeper *keeper, struct kept_box *box, const struct r
     }
     if (family) {
         family->n_boxes++;
+        family->n_births++;
         box->family = family;
-        box->deadline_us = clock_monotonic_us() + FAMILY_FORK_MS * UINT64_C(1000);
-        keeper_note_deadline(keeper, box->deadline_us);
+        set_deadline(keeper, box);
     }
-    if ((r = keeper_watch(keeper, box->box.init.pidfd, WATCH_INIT, box->slot, 0)) < 0
-        || (r = keeper_watch(keeper, box->box.link, WATCH_BOX_LINK, box->slot, 0)) < 0
-        || (r = keeper_watch(keeper, box->box.first.link, WATCH_FIRST_LINK, box->slot, 0)) < 0
-        || (!family && (r = keeper_watch(keeper, box->box.first.process.pidfd, WATCH_FIRST_END, box->slot, 0)) < 0)
-        || (box->box.oom >= 0 && (r = keeper_watch(keeper, box->box.oom, WATCH_MEMORY, box->slot, 0)) < 0)) {
+    r = family ? watch_birth(keeper, box, e) : watch_box(keeper, box, e);
+    if (r < 0) {
         struct process_end end;
-        r = err_at(e, -r, STEP_MEMORY, 0, "watching the box");
         box_destroy(&keeper->host, &box->box, &end);
         box_clear(&box->box);
+        if (family)
+            family->n_births--;
         keeper_leave_family(box);
     }
     return r;
+}
+
+/* The frame is kept until there is more. */
+static int keep_frame(struct kept_box *box, const struct request_create *q, struct err *e)
+{
+    struct kept_create *w = box->waiting;
+
+    if (w)
+        return 0;
+    w = box->waiting = calloc(1, sizeof *w);
+    if (!w)
+        return err_at(e, ENOMEM, STEP_MEMORY, 0, "box");
+    w->frame = *q;
+    w->job.link = w->job.process.pidfd = -1;
+    return 0;
+}
+
+/* Must a box of this family wait until others are born? */
+static bool is_crowded(const struct keeper *keeper, const struct kept_family *family)
+{
+    for (const struct kept_box *box = keeper->line; box; box = box->waiting->next_in_line)
+        if (box->waiting->frame.family == family->slot + 1 && !box->dying)
+            return true;
+    return family->n_births >= BIRTHS_MOST;
+}
+
+/* Makes a box without a store, now or when it is its turn: then it is in line. */
+static int raise_in_turn(struct keeper *keeper, struct kept_box *box, const struct request_create *q, const int *fds,
+                         size_t n_fds, struct err *e)
+{
+    struct kept_family *family = NULL;
+    struct kept_box **last = &keeper->line;
+    int r = q->family ? keeper_find_family(keeper, q, &family, e) : 0;
+
+    if (r == 0 && (!family || !is_crowded(keeper, family)))
+        return raise_box(keeper, box, q, fds, n_fds, -1, e);
+    if (r == 0)
+        r = keep_frame(box, q, e);
+    if (r < 0)
+        return r;
+    while (*last)
+        last = &(*last)->waiting->next_in_line;
+    *last = box;
+    box->waiting->is_in_line = true;
+    box->box.state = BOX_MAKING;
+    return 0;
+}
+
+static void leave_line(struct keeper *keeper, const struct kept_box *box)
+{
+    struct kept_box **at = &keeper->line;
+
+    while (*at && *at != box)
+        at = &(*at)->waiting->next_in_line;
+    if (*at)
+        *at = box->waiting->next_in_line;
+    box->waiting->is_in_line = false;
+}
+
+/* If it is its turn. The box may be gone then. */
+static void take_turn(struct keeper *keeper, struct kept_box *box)
+{
+    const struct kept_create *w = box->waiting;
+    struct kept_family *family = NULL;
+    struct err e = { 0 };
+    int r = box->dying ? 0 : keeper_find_family(keeper, &w->frame, &family, &e);
+
+    if (family && family->n_births >= BIRTHS_MOST)
+        return;
+    if (r == 0 && !box->dying)
+        r = raise_box(keeper, box, &w->frame, w->fds, w->n_fds, -1, &e);
+    if (r < 0)
+        keeper_end_box(keeper, box, &e);
+    keeper_free_create(keeper, box);
+    if (box->dying)
+        keeper_bury_box(keeper, box);
+}
+
+void keeper_take_turns(struct keeper *keeper)
+{
+    if (!keeper->look_at_line)
+        return;
+    keeper->look_at_line = false;
+    for (struct kept_box *box = keeper->line, *next; box; box = next) {
+        next = box->waiting->next_in_line;
+        take_turn(keeper, box);
+    }
 }
 
 void keeper_free_create(struct keeper *keeper, struct kept_box *box)
@@ -190,6 +367,9 @@ void keeper_free_create(struct keeper *keeper, struct kept_box *box)
     struct process_end end;
     struct err ignored;
     FD tree = -1;
+
+    if (w->is_in_line)
+        leave_line(keeper, box);
 
     if (w->job.process.pidfd >= 0)
         (void)!process_reap(&w->job.process, 1, &end);
@@ -206,16 +386,12 @@ void keeper_free_create(struct keeper *keeper, struct kept_box *box)
 /* A child mounts the store; the box is made when it has. */
 static int mount_store(struct keeper *keeper, struct kept_box *box, const struct request_create *q, struct err *e)
 {
-    struct kept_create *w = box->waiting;
+    int r = keep_frame(box, q, e);
 
-    if (!w) {
-        w = box->waiting = calloc(1, sizeof *w);
-        if (!w)
-            return err_at(e, ENOMEM, STEP_MEMORY, 0, "box");
-        w->frame = *q;
-        w->job.link = w->job.process.pidfd = -1;
-    }
-    int r = store_prepare(&keeper->stores, keeper->host.self, box->store, q->limits.disk_bytes, &w->job, e);
+    if (r < 0)
+        return r;
+    struct kept_create *w = box->waiting;
+    r = store_prepare(&keeper->stores, keeper->host.self, box->store, q->limits.disk_bytes, &w->job, e);
     if (r == 0 && (r = keeper_watch(keeper, w->job.process.pidfd, WATCH_STORE, box->slot, 0)) < 0) {
         (void)!process_signal(&w->job.process, SIGKILL);
         r = err_at(e, -r, STEP_MEMORY, 0, "watching the box");
@@ -235,8 +411,8 @@ void keeper_mounts_opened(struct keeper *keeper, struct kept_box *box)
     if (r == 0)
         return;
     if (r > 0 && !box->dying)
-        r = box->store ? mount_store(keeper, box, q, &e) : raise_box(keeper, box, q, w->fds, w->n_fds, -1, &e);
-    if (r == 0 && box->store)
+        r = box->store ? mount_store(keeper, box, q, &e) : raise_in_turn(keeper, box, q, w->fds, w->n_fds, &e);
+    if (r == 0 && (box->store || w->is_in_line))
         return;
     if (r < 0)
         keeper_end_box(keeper, box, &e);
@@ -304,7 +480,7 @@ int keeper_create(struct keeper *keeper, const struct request_create *q, int *fd
     if (n_fds)
         r = keeper_open_mounts(keeper, box, q, fds, e);
     else
-        r = store ? mount_store(keeper, box, q, e) : raise_box(keeper, box, q, fds, n_fds, -1, e);
+        r = store ? mount_store(keeper, box, q, e) : raise_in_turn(keeper, box, q, fds, n_fds, e);
     if (r < 0) {
         if (box->waiting)
             keeper_free_create(keeper, box);

@@ -13,6 +13,10 @@ MUST_CHECK int keeper_check_store(const struct keeper *keeper, uint64_t store, s
 void           keeper_store_ended(struct keeper *keeper, struct kept_box *box);
 /* The child that opens a box's mounts has spoken. */
 void           keeper_mounts_opened(struct keeper *keeper, struct kept_box *box);
+/* The midwife of a box has spoken, or has ended. */
+void           keeper_birth_goes_on(struct keeper *keeper, struct kept_box *box);
+/* Makes those boxes whose turn it is, and lets go of those that are not to be made any more. */
+void           keeper_take_turns(struct keeper *keeper);
 /* Forgets what a box waits for, once the child has ended or is about to. */
 void           keeper_free_create(struct keeper *keeper, struct kept_box *box);
 

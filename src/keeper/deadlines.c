@@ -56,7 +56,8 @@ static uint64_t keep_deadlines_of(struct keeper *keeper, struct kept_box *box, u
     }
     if (box->deadline_us && box->deadline_us <= now) {
         struct err late = { 0 };
-        (void)err_at(&late, ETIMEDOUT, STEP_CLONE, 0, "the zygote gave no child in time");
+        (void)err_at(&late, ETIMEDOUT, STEP_CLONE, 0,
+                     box->box.birth >= 0 ? "the box was not born in time" : "the zygote gave no child in time");
         keeper_judge_fork(keeper, box, &late);
         keeper_end_box(keeper, box, &late);
     } else if (box->deadline_us) {

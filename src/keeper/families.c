@@ -15,6 +15,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,7 @@
 #include "proto/checks.h"
 
 enum { LATE_MOST = 2 };
-enum { SWEEP_US = 1000000, SWEEP_SOON_US = 5000 };
+enum { SWEEP_US = 1000000, SWEEP_SOON_US = 5000, END_STEP_MS = 5 };
 enum { FAMILY_UID = 1000 };      /* the zygote's; boxes have ids of their own */
 
 static struct err zygote_ended(const struct kept_family *f, bool was_ready)
@@ -52,7 +53,7 @@ static void free_family(struct kept_family *f)
 }
 
 /* Its zygote is not to live any longer. */
-static void stop(struct kept_family *f, const struct err *cause)
+static void stop(struct keeper *keeper, struct kept_family *f, const struct err *cause)
 {
     if (f->state >= FAMILY_ENDING)
         return;
@@ -62,6 +63,7 @@ static void stop(struct kept_family *f, const struct err *cause)
     f->state = FAMILY_ENDING;
     f->deadline_us = 0;
     family_stop(&f->family);
+    keeper->look_at_line = true;
 }
 
 /* Its zygote has ended and was reaped. */
@@ -104,7 +106,7 @@ static void hear_first_word(struct keeper *keeper, struct kept_family *f)
     if (r == 0 && f->deadline_us <= clock_monotonic_us())
         r = err_set(&e, ETIMEDOUT, STEP_WAIT, "the zygote was not ready within %d s", FAMILY_READY_MS / 1000);
     if (r < 0)
-        stop(f, &e);
+        stop(keeper, f, &e);
     if (r <= 0)
         return;
     /* It has nothing more to say there, and its end is seen elsewhere. */
@@ -125,7 +127,7 @@ void keeper_look_at_families(struct keeper *keeper)
             hear_first_word(keeper, f);
         if (f->state <= FAMILY_ENDING && f->family.zygote.pidfd < 0) {
             struct err e = zygote_ended(f, f->state == FAMILY_READY);
-            stop(f, &e);
+            stop(keeper, f, &e);
             leave_slot(keeper, f);
         }
         if (f->state == FAMILY_ORPHANED && f->n_boxes == 0) {
@@ -152,7 +154,7 @@ static unsigned count_known(const struct keeper *keeper, pid_t pid)
         const struct kept_box *box = keeper->box[i];
         if (!box)
             continue;
-        n += (box->box.init.pid == pid) + (box->box.first.process.pid == pid)
+        n += (box->box.init.pid == pid) + (box->box.midwife.pid == pid) + (box->box.first.process.pid == pid)
            + (box->waiting && box->waiting->job.process.pid == pid);
         for (unsigned k = 0; k < KEEPER_PAYLOADS; k++)
             n += box->payload[k] && box->payload[k]->payload.process.pid == pid;
@@ -328,7 +330,7 @@ int keeper_end_family(struct keeper *keeper, const struct request_head *q, struc
     if (f->end_serial)
         return err_at(e, EALREADY, STEP_WAIT, 0, "the family is being ended");
     f->end_serial = q->serial;
-    stop(f, NULL);
+    stop(keeper, f, NULL);
     return 0;
 }
 
@@ -401,12 +403,12 @@ void keeper_judge_fork(struct keeper *keeper, struct kept_box *box, const struct
         return;
     /* One may be the fault of its box, which is slow. */
     if (e->code == ETIMEDOUT && ++box->family->n_late >= LATE_MOST)
-        stop(box->family, e);
+        stop(keeper, box->family, e);
     if (e->code != EPERM && e->code != EPROTO)
         return;
     /* What it gave us is in the box and not sealed; and so would be the next. */
     keeper_end_box(keeper, box, e);
-    stop(box->family, e);
+    stop(keeper, box->family, e);
 }
 
 void keeper_fork_failed(struct keeper *keeper, struct kept_box *box, unsigned slot, const struct err *e)
@@ -476,7 +478,7 @@ void keeper_tell_families(struct keeper *keeper)
             keeper_tell(keeper, &event, NULL, 0);
         } else {
             /* Nobody waits for it, and nobody will be told of its end. */
-            stop(f, NULL);
+            stop(keeper, f, NULL);
             keeper->family[i] = NULL;
         }
     }
@@ -486,7 +488,13 @@ void keeper_end_families(struct keeper *keeper)
 {
     while (keeper->families) {
         struct kept_family *f = keeper->families;
-        family_destroy(&keeper->host, &f->family);
+        struct pollfd ended = { .fd = f->family.box.init.pidfd, .events = POLLIN };
+        family_kill(&f->family);
+        /* Whoever is dead, ours and not known keeps its init waiting, too. */
+        for (family_reap(&f->family); family_release(&keeper->host, &f->family) == 0; family_reap(&f->family)) {
+            sweep(keeper);
+            (void)poll(&ended, 1, END_STEP_MS);
+        }
         free_family(f);
     }
     memset(keeper->family, 0, sizeof keeper->family);

@@ -152,14 +152,20 @@ void keeper_end_box(struct keeper *keeper, struct kept_box *box, const struct er
     /* What it says from here on, nobody listens to. */
     keeper_unwatch(keeper, box->box.link);
     keeper_unwatch(keeper, box->box.first.link);
+    keeper_unwatch(keeper, box->box.birth);
     if (!box->waiting)
         box_kill(&box->box);
     else if (box->waiting->job.process.pidfd >= 0)
         (void)!process_signal(&box->waiting->job.process, SIGKILL);
     else if (box->waiting->opener && box->waiting->deadline_us)     /* later it has the last copies: see opener.c */
         (void)!process_signal(&box->waiting->opener->process, SIGKILL);
+    else
+        keeper->look_at_line = true;
     if (box->box.first.waiting)
         keeper_reap_later(keeper, &box->box.first.process);
+    /* If it is being born, the midwife's end says who is to end with it (keeper_birth_goes_on). */
+    if (box->box.birth < 0)
+        keeper_reap_later(keeper, &box->box.midwife);
     for (unsigned i = 0; i < KEEPER_PAYLOADS; i++)
         if (box->payload[i] && box->payload[i]->is_helper && !box->payload[i]->ended)
             (void)!process_signal(&box->payload[i]->payload.process, SIGKILL);
@@ -218,11 +224,13 @@ static void box_speaks(struct keeper *keeper, struct kept_box *box)
 {
     struct err e;
 
-    if (box->dying || box->waiting || box->box.state != BOX_MAKING)
+    if (box->dying || box->waiting || box->box.birth >= 0 || box->box.state != BOX_MAKING)
         return;
     keeper_unwatch(keeper, box->box.link);
     int r = box_ready(&box->box, false, &e);
-    if (box->box.link >= 0 && keeper_watch(keeper, box->box.link, WATCH_BOX_LINK, box->slot, 0) < 0)
+    /* The first payload's word is of no use before init's, and would wake us until that comes. */
+    int next = box->box.link >= 0 ? box->box.link : box->box.first.link;
+    if (r == 0 && keeper_watch(keeper, next, WATCH_BOX_LINK, box->slot, 0) < 0)
         r = err_at(&e, ENOMEM, STEP_MEMORY, 0, "watching the box");
     if (r < 0) {
         keeper_judge_fork(keeper, box, &e);
@@ -232,6 +240,7 @@ static void box_speaks(struct keeper *keeper, struct kept_box *box)
                                .token = box->token };
         box->create_serial = 0;
         box->deadline_us = 0;
+        keeper_reap_later(keeper, &box->box.midwife);
         /* A forked one is known only now. A child that cannot be watched is still reaped when the box ends. */
         if (box->family) {
             box->family->n_late = 0;
@@ -344,6 +353,8 @@ void keeper_tell_all(struct keeper *keeper)
         struct event event = { .type = EVENT_BOX, .box = i, .token = box->token, .state = (uint32_t)box->box.state };
         if (box->family && keeper->family[box->family->slot] == box->family)
             event.code = (int32_t)box->family->slot + 1;
+        else if (box->waiting && box->waiting->is_in_line)
+            event.code = (int32_t)box->waiting->frame.family;
         keeper_tell(keeper, &event, &box->box.inlet, box->box.inlet >= 0);
         for (unsigned k = 0; k < KEEPER_PAYLOADS; k++) {
             struct kept_payload *p = box->payload[k];
@@ -437,8 +448,11 @@ static void dispatch(struct keeper *keeper, uint64_t what)
         if (box)
             first_ended(keeper, box);
         break;
+    case WATCH_BIRTH:
+        if (box)
+            keeper_birth_goes_on(keeper, box);
+        break;
     case WATCH_BOX_LINK:
-    case WATCH_FIRST_LINK:
         if (box)
             box_speaks(keeper, box);
         break;
@@ -493,6 +507,8 @@ static void end_all(struct keeper *keeper)
             continue;
         if (box->waiting)
             keeper_free_create(keeper, box);
+        if (box->box.midwife.pidfd >= 0 && family_box_call_off(&box->box, true) > 0)
+            (void)!process_reap(&box->box.midwife, 1, &end);
         for (unsigned k = 0; k < KEEPER_PAYLOADS; k++)
             if (box->payload[k] && !box->payload[k]->ended && box->payload[k]->payload.process.pidfd >= 0)
                 (void)!process_reap(&box->payload[k]->payload.process, 1, &end);
@@ -532,12 +548,13 @@ static void raise_descriptors(void)
 static int serve(struct keeper *keeper, int wait_ms)
 {
     struct epoll_event events[EVENTS];
-    int n = epoll_wait(keeper->epoll, events, EVENTS, wait_ms);
+    int n = epoll_wait(keeper->epoll, events, EVENTS, keeper->look_at_line ? 0 : wait_ms);
 
     if (n < 0)
         return errno == EINTR ? 0 : -errno;
     for (int i = 0; i < n; i++)
         dispatch(keeper, events[i].data.u64);
+    keeper_take_turns(keeper);
     return n;
 }
 

@@ -51,6 +51,8 @@ struct kept_create {
     struct request_create frame;
     int                   fds[KEEPER_MOUNTS];   /* owned: of the host mounts, in their order */
     size_t                n_fds;
+    bool                  is_in_line;           /* until its family has fewer births */
+    struct kept_box      *next_in_line;
 };
 
 /* A template's layers: directories of the host, in boxes at the same path. */
@@ -73,7 +75,7 @@ struct kept_family {
     uint32_t               make_serial, end_serial;     /* of requests that wait for an answer; 0: none */
     struct err             cause;               /* why it ended, if nobody asked for it */
     size_t                 n_boxes;
-    unsigned               n_late;              /* children in a row that did not come in time */
+    unsigned               n_births, n_late;    /* being born; children in a row that did not come in time */
 };
 
 /* A box's slot. The table of them is the truth about what is alive. */
@@ -91,8 +93,8 @@ struct kept_box {
     struct kept_shortage *shortage;         /* owned: memory ran out, and the box settles (memory.h) */
     uint64_t             store;             /* its number; 0: none */
     struct kept_family  *family;            /* NULL: a plain box */
-    uint64_t             deadline_us;       /* to be complete; 0: none */
-    struct kept_create  *waiting;           /* owned: there is no box yet, its store is being mounted */
+    uint64_t             deadline_us;       /* to be born and complete; 0: none */
+    struct kept_create  *waiting;           /* owned: there is no box yet; mounts, store or its turn are to come */
     struct kept_payload *payload[KEEPER_PAYLOADS];
 };
 
@@ -105,8 +107,7 @@ struct keeper {
     bool             stopping;
     uint64_t         deadline_us;               /* no payload and no box has an earlier one; 0: none has any */
     uint64_t         sweep_us;                  /* when to look after families next */
-    size_t           n_dying;                   /* boxes that are on their way out */
-    size_t           n_boxes;
+    size_t           n_boxes, n_dying;          /* n_dying: on their way out */
     struct kept_box *box[KEEPER_BOXES];
     size_t           n_roots;
     const char      *root[KEEPER_ROOTS];        /* root number i+1 */
@@ -117,6 +118,8 @@ struct keeper {
     struct kept_family *families;
     struct kept_family *family[KEEPER_FAMILIES];
     struct kept_dying  *dying;
+    struct kept_box    *line;                   /* boxes that wait for a birth, the oldest first */
+    bool                look_at_line;           /* one of them may have its turn, or is to go */
 };
 
 /* What an epoll event is about. */
@@ -124,8 +127,8 @@ enum watch_kind {
     WATCH_LISTENER = 1,
     WATCH_FRONT,
     WATCH_INIT,
+    WATCH_BIRTH,
     WATCH_BOX_LINK,
-    WATCH_FIRST_LINK,
     WATCH_FIRST_END,
     WATCH_PAYLOAD_LINK,
     WATCH_PAYLOAD_END,

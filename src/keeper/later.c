@@ -20,6 +20,8 @@ void keeper_reap_later(struct keeper *keeper, struct process *process)
     if (process->pidfd < 0)
         return;
     keeper_unwatch(keeper, process->pidfd);
+    if (process_reap(process, 0, &end) > 0)
+        return;
     struct kept_dying *d = malloc(sizeof *d);
     if (!d || keeper_watch(keeper, process->pidfd, WATCH_DYING, 0, 0) < 0) {
         free(d);

@@ -10,7 +10,7 @@ struct kept_dying {
     struct process     process;
 };
 
-/* Takes over a child that was killed; it is none afterwards. */
+/* Takes over a child that was killed or is about to end; it is none afterwards. */
 void           keeper_reap_later(struct keeper *keeper, struct process *process);
 /* Reaps those that have ended; block: all of them. */
 void           keeper_reap_dying(struct keeper *keeper, bool block);

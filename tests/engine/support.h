@@ -110,8 +110,22 @@ bool   is_running(pid_t pid);           /* and no zombie */
 size_t read_some(int fd, char *text, size_t size, int ms);
 void   read_until(int fd, const char *wanted);
 
+/* --- families (test_families.c) --- */
+enum { TOKEN = 77 };
+int      setup_family(void **state);            /* a keeper of our own, with a template of zygotes */
+int      setup_family_listening(void **state);
+int      teardown_family(void **state);
+void     family_make(uint32_t slot, const char *name);
+void     family_end(uint32_t slot);
+uint32_t family_order_box(uint32_t box, uint32_t slot);     /* waits for nothing; the serial */
+void     must_make(uint32_t box, uint32_t slot);            /* a box in the family */
+pid_t    find_zygote(void);
+void     assert_keeper_serves(uint32_t box);                /* a plain box, from its making to its end */
+
 extern const struct limits usual;
-extern const struct CMUnitTest box_tests[], life_tests[], memory_tests[], front_tests[], files_tests[], family_tests[];
-extern const size_t n_box_tests, n_life_tests, n_memory_tests, n_front_tests, n_files_tests, n_family_tests;
+extern const struct CMUnitTest box_tests[], life_tests[], memory_tests[], front_tests[], files_tests[], family_tests[],
+    birth_tests[];
+extern const size_t n_box_tests, n_life_tests, n_memory_tests, n_front_tests, n_files_tests, n_family_tests,
+    n_birth_tests;
 
 #endif

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 
-enum { SLOT = 5, TOKEN = 77 };
+enum { SLOT = 5 };
 
 static char layer[64], option[128];
 
@@ -72,19 +72,19 @@ static int make_layer(void)
     return 0;
 }
 
-static int setup_family(void **state)
+int setup_family(void **state)
 {
     make_layer();
     return setup_private(state);
 }
 
-static int setup_family_listening(void **state)
+int setup_family_listening(void **state)
 {
     make_layer();
     return setup_listening(state);
 }
 
-static int teardown_family(void **state)
+int teardown_family(void **state)
 {
     int r = teardown(state);
     remove_layer();
@@ -109,7 +109,7 @@ static uint32_t family_ask(uint32_t slot, const char *name)
     return serial;
 }
 
-static void family_make(uint32_t slot, const char *name)
+void family_make(uint32_t slot, const char *name)
 {
     struct event event = front_answer(family_ask(slot, name)).event;
     char text[300];
@@ -121,23 +121,28 @@ static void family_make(uint32_t slot, const char *name)
     assert_int_equal(event.token, TOKEN);
 }
 
-static void family_end(uint32_t slot)
+void family_end(uint32_t slot)
 {
     struct event event = box_ask(REQUEST_FAMILY_END, slot, 0).event;
     assert_int_equal(event.type, EVENT_FAMILY_GONE);
     assert_int_equal(event.result, 0);
 }
 
-static struct event make_in_family(uint32_t box, uint32_t slot)
+uint32_t family_order_box(uint32_t box, uint32_t slot)
 {
     struct request_create frame = create_frame(box);
 
     frame_mount_add(&frame, MOUNT_LAYER, 1);
     frame.family = slot + 1;
-    return front_answer(front_send(&frame, sizeof frame, NULL, 0)).event;
+    return front_send(&frame, sizeof frame, NULL, 0);
 }
 
-static void must_make(uint32_t box, uint32_t slot)
+static struct event make_in_family(uint32_t box, uint32_t slot)
+{
+    return front_answer(family_order_box(box, slot)).event;
+}
+
+void must_make(uint32_t box, uint32_t slot)
 {
     struct event event = make_in_family(box, slot);
     char text[300];
@@ -218,12 +223,8 @@ static void test_many_boxes_of_a_family_at_once(void **state)
 
     family_make(SLOT, "zygote");
     int fds = keeper_fds();
-    for (uint32_t i = 0; i < N; i++) {
-        struct request_create frame = create_frame(i);
-        frame_mount_add(&frame, MOUNT_LAYER, 1);
-        frame.family = SLOT + 1;
-        serial[i] = front_send(&frame, sizeof frame, NULL, 0);
-    }
+    for (uint32_t i = 0; i < N; i++)
+        serial[i] = family_order_box(i, SLOT);
     for (uint32_t i = 0; i < N; i++)
         assert_int_equal(front_answer(serial[i]).event.type, EVENT_READY);
     for (uint32_t i = 0; i < N; i++) {
@@ -288,7 +289,7 @@ static void test_payloads_of_another_user(void **state)
     assert_int_equal(way, 2);
 }
 
-static pid_t find_zygote(void)
+pid_t find_zygote(void)
 {
     pid_t pids[64];
     char path[64], name[64];
@@ -428,13 +429,10 @@ static void test_hostile_zygotes_harm_nobody_else(void **state)
 static void test_a_zygote_that_hangs_does_not_hold_the_keeper_up(void **state)
 {
     (void)state;
-    struct request_create frame = create_frame(1);
     char out[64];
 
     family_make(SLOT, "zygote-hang");
-    frame_mount_add(&frame, MOUNT_LAYER, 1);
-    frame.family = SLOT + 1;
-    uint32_t serial = front_send(&frame, sizeof frame, NULL, 0);
+    uint32_t serial = family_order_box(1, SLOT);
     box_make(2, NULL);
     box_sh(2, 0, "echo served", out, sizeof out);
     assert_string_equal(out, "served\n");
@@ -444,7 +442,7 @@ static void test_a_zygote_that_hangs_does_not_hold_the_keeper_up(void **state)
     family_end(SLOT);
 }
 
-static void assert_keeper_serves(uint32_t box)
+void assert_keeper_serves(uint32_t box)
 {
     char out[64];
 

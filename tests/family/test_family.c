@@ -18,7 +18,7 @@
 #include "box/family/family.h"
 #include "box/init.h"
 
-enum { BOXES = 8, ROUNDS = 40, PATIENCE_MS = 60000 };
+enum { BOXES = 8, ROUNDS = 40, BIRTHS = 120, MOMENT_US = 100, PATIENCE_MS = 60000 };
 
 static struct box_host host;
 static struct family   family;
@@ -154,6 +154,57 @@ static void test_a_box_takes_forked_and_executed_payloads(void)
     box_destroy(&host, &box, &end);
 }
 
+static size_t count_children(void)
+{
+    char text[4096];
+    size_t n = 0;
+    FD children = open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC);
+    ssize_t size = read(children, text, sizeof text);
+
+    for (ssize_t i = 0; i < size; i++)
+        n += text[i] == ' ';
+    return n;
+}
+
+static size_t count_descriptors(void)
+{
+    size_t n = 0;
+
+    for (int fd = 0; fd < 256; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+/* The midwife is killed at one moment after another, or the box is ended. What was born and of whom nobody has told is
+ * found. */
+static void test_a_birth_that_is_ended_at_any_moment_leaves_nobody(void)
+{
+    static struct engine_box box;
+    struct process_end end;
+    size_t children = count_children(), descriptors = count_descriptors(), n_born = 0, n_lost = 0;
+
+    for (unsigned i = 0; i < BIRTHS; i++) {
+        must(family_box_create(&host, &family, &plan, false, &box, &e), "box");
+        usleep(i / 2 * MOMENT_US);
+        if (i % 2 == 0) {
+            expect(process_signal(&box.midwife, SIGKILL) == 0, "kill");
+            int r = box_ready(&box, true, &e);
+            expect(r == 1 || r == -ECHILD, "born, or not");
+            n_born += r == 1;
+            n_lost += r < 0 && box.init.pidfd >= 0;
+        }
+        box_destroy(&host, &box, &end);
+    }
+    for (int i = 0; i < PATIENCE_MS && count_children() > children; i++) {
+        family_reap(&family);
+        usleep(1000);
+    }
+    printf("test_family: of %d births, %zu came before the midwife's end, and %zu without a word\n", BIRTHS / 2, n_born,
+           n_lost);
+    expect(count_children() == children, "no child is left of a birth");
+    expect(count_descriptors() == descriptors, "no descriptor is left of a birth");
+}
+
 /* Each such word is answered where the cgroup is of v2; a plain folder stands in for one. */
 static void test_a_helper_is_born_once(void)
 {
@@ -241,6 +292,7 @@ int main(int argc, char **argv)
     test_boxes_of_one_family_are_apart();
     test_a_box_takes_forked_and_executed_payloads();
     test_a_helper_is_born_once();
+    test_a_birth_that_is_ended_at_any_moment_leaves_nobody();
     measure();
     test_a_dead_zygote_is_noticed();
     family_destroy(&host, &family);

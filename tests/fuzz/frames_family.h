@@ -34,9 +34,38 @@ int family_box_create(struct box_host *host, struct family *family, const struct
     int r = box_create(host, plan, NULL, freezer, ret, e);
     if (r < 0)
         return r;
-    ret->first.process.pidfd = fd_close(ret->first.process.pidfd);
+    payload_done(&ret->first);
+    ret->first.waiting = false;
+    ret->init.pidfd = fd_close(ret->init.pidfd);
+    ret->midwife = (struct process){ .pid = 5, .pidfd = new_fd() };
+    ret->birth = new_fd();
     ret->family = family;
     return 0;
+}
+
+int family_box_born(struct engine_box *box, struct err *e)
+{
+    HOLDS(box->state == BOX_MAKING && box->birth >= 0 && box->init.pidfd < 0);
+    if (whim % 4 == 0)
+        return 0;
+    box->birth = fd_close(box->birth);
+    if (whim % 4 != 3)      /* or there is none */
+        box->init.pidfd = new_fd();
+    if (whim % 4 != 2)
+        return err_at(e, ECHILD, STEP_CLONE, 0, "the midwife ended");
+    box->first = (struct payload){ .process.pidfd = -1, .link = new_fd(), .terminal = -1, .waiting = true };
+    return 1;
+}
+
+int family_box_call_off(struct engine_box *box, bool block)
+{
+    HOLDS(box->midwife.pidfd >= 0);
+    if (!block && whim % 4 == 0)
+        return 0;
+    if (box->birth >= 0 && whim & 1)
+        box->init.pidfd = new_fd();
+    box->birth = fd_close(box->birth);
+    return 1;
 }
 
 int family_fork(struct engine_box *box, struct payload *ret, struct err *e)

@@ -10,7 +10,6 @@
 #include "keeper/keeper.c"
 #undef STATE
 #include "keeper/create.c"
-#include "keeper/memory.c"
 #include "keeper/deadlines.c"
 #include "keeper/families.c"
 #include "keeper/later.c"
@@ -83,7 +82,7 @@ int box_create(struct box_host *host, const struct plan *plan, const struct star
             HOLDS(fcntl(plan->mount[i].fd, F_GETFD) >= 0);
     }
     memset(ret, 0, sizeof *ret);
-    ret->oom = ret->inlet = ret->abandoned.pidfd = -1;
+    ret->oom = ret->inlet = ret->abandoned.pidfd = ret->midwife.pidfd = ret->birth = ret->root = -1;
     if (whim % 8 == 7)
         return err_at(e, EMFILE, STEP_CLONE, 0, "namespaces");
     ret->state = BOX_MAKING;
@@ -97,8 +96,9 @@ int box_create(struct box_host *host, const struct plan *plan, const struct star
 
 void box_clear(struct engine_box *ret)
 {
-    *ret = (struct engine_box){ .init.pidfd = -1, .link = -1, .oom = -1, .inlet = -1, .abandoned.pidfd = -1,
-                         .first = { .process.pidfd = -1, .link = -1, .terminal = -1 } };
+    *ret = (struct engine_box){ .init.pidfd = -1, .midwife.pidfd = -1, .birth = -1, .root = -1, .link = -1, .oom = -1,
+                                .inlet = -1, .abandoned.pidfd = -1,
+                                .first = { .process.pidfd = -1, .link = -1, .terminal = -1 } };
 }
 
 /* What is inside is a directory of whoever it was, when the opener is heard. */
@@ -188,7 +188,7 @@ void stores_each(const struct stores *stores, void (*call)(uint64_t, uint64_t, v
 
 int box_ready(struct engine_box *box, bool block, struct err *e)
 {
-    HOLDS(!block);
+    HOLDS(!block && box->birth < 0);
     if (whim % 4 == 0)
         return 0;
     if (whim % 4 == 1)
@@ -385,7 +385,7 @@ void box_kill(struct engine_box *box)
 void box_release(struct box_host *host, struct engine_box *box)
 {
     (void)host;
-    HOLDS(box->init.pidfd < 0);
+    HOLDS(box->init.pidfd < 0 && box->midwife.pidfd < 0 && box->birth < 0);
     payload_done(&box->first);
     box->link = fd_close(box->link);
     box->inlet = fd_close(box->inlet);
@@ -394,7 +394,12 @@ void box_release(struct box_host *host, struct engine_box *box)
 
 void box_destroy(struct box_host *host, struct engine_box *box, struct process_end *ret_init)
 {
-    (void)!process_reap(&box->init, 1, ret_init);
+    if (box->midwife.pidfd >= 0) {
+        (void)!family_box_call_off(box, true);
+        (void)!process_reap(&box->midwife, 1, ret_init);
+    }
+    if (box->init.pidfd >= 0)
+        (void)!process_reap(&box->init, 1, ret_init);
     box_release(host, box);
 }
 
@@ -430,7 +435,7 @@ static bool send_frame(struct keeper *keeper, const uint8_t *data, size_t size)
     size_t given = size -= 2;
     if (data[1] & 1) {
         head->type = (uint16_t)(head->type % REQUEST_COUNT);
-        head->box %= 3;
+        head->box %= 6;
         head->payload %= 3;
         head->serial |= 1;
         size = ops[head->type].size;
@@ -444,7 +449,7 @@ static bool send_frame(struct keeper *keeper, const uint8_t *data, size_t size)
                 n_fds += q->mount[i].kind == MOUNT_HOST;
             }
             q->profile %= 4;
-            q->family %= 4;
+            q->family = data[1] / 2 % 4u;       /* beyond what the input reaches */
             q->uid %= 65536;
             q->gid %= 65536;
             memcpy(q->hostname, "box", 4);
@@ -478,15 +483,15 @@ static bool send_frame(struct keeper *keeper, const uint8_t *data, size_t size)
 static void happen(struct keeper *keeper, uint8_t what, uint8_t slots)
 {
     static const enum watch_kind kinds[] = { WATCH_INIT, WATCH_BOX_LINK, WATCH_PAYLOAD_LINK, WATCH_PAYLOAD_END,
-                                        WATCH_STORE, WATCH_FAMILY, WATCH_FIRST_END, WATCH_MOUNTS };
-    uint32_t box = slots % 3u;
-    enum watch_kind kind = kinds[what % 8];
+                                        WATCH_STORE, WATCH_FAMILY, WATCH_FIRST_END, WATCH_MOUNTS, WATCH_BIRTH };
+    uint32_t box = slots % 6u;
+    enum watch_kind kind = kinds[what % 9];
 
     if (kind == WATCH_FIRST_END && (!keeper->box[box] || keeper->box[box]->box.first.process.pidfd < 0))
         return;
     if (kind == WATCH_INIT && (!keeper->box[box] || keeper->box[box]->box.init.pidfd < 0))
         return;
-    dispatch(keeper, key(kind, box, slots / 3u % 3u));
+    dispatch(keeper, key(kind, box, slots / 6u % 3u));
     (void)keeper_keep_families(keeper, keeper_keep_deadlines(keeper));
 }
 
@@ -511,13 +516,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             (void)send_frame(&keeper, data + 3, part - 3);
         if (data[2] == 255)
             keeper_tell_all(&keeper);
+        keeper_take_turns(&keeper);
         drain_front(pair[1]);
         data += part;
         size -= part;
     }
     whim = 0;
     end_all(&keeper);
-    HOLDS(keeper.n_boxes == 0 && keeper.n_dying == 0 && !keeper.families);
+    HOLDS(keeper.n_boxes == 0 && keeper.n_dying == 0 && !keeper.families && !keeper.line);
     for (uint32_t i = 0; i < KEEPER_BOXES; i++)
         HOLDS(!keeper.box[i]);
     fd_close(keeper.front);

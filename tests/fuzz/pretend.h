@@ -1,4 +1,4 @@
-/* For fuzz_frames.c: devices that are as many nodes as the input says, no files of the host, and a box's network. */
+/* For fuzz_frames.c: devices that are as many nodes as the input says, and no files of the host. */
 void devices_read(bool rootless, struct devices *ret)
 {
     (void)rootless;
@@ -31,42 +31,4 @@ int device_add(struct box_spec *spec, const struct host_facts *facts, const stru
 void device_close(struct device_files *files)
 {
     HOLDS(files->n == 0);
-}
-
-int keeper_connect(const struct box *box, const struct request_connect *q, struct err *e)
-{
-    (void)box;
-    (void)q;
-    return whim % 2 ? err_at(e, ECONNREFUSED, STEP_NETWORK, 0, "port") : new_fd();
-}
-
-int keeper_open_inlet(struct box *box, struct err *e)
-{
-    (void)box;
-    return whim % 2 ? err_at(e, EADDRINUSE, STEP_NETWORK, 0, "inlet") : new_fd();
-}
-
-void box_reap_init(struct box *box, struct process_end *ret)
-{
-    *ret = (struct process_end){ .signal = SIGKILL };
-    box->init.pidfd = fd_close(box->init.pidfd);
-}
-
-bool cgroup_is_empty(const struct cgroup *leaf)
-{
-    (void)leaf;
-    return whim % 2;
-}
-
-bool cgroup_kills_together(const struct cgroup *leaf)
-{
-    (void)leaf;
-    return whim % 4 == 3;
-}
-
-void cgroup_refusals_read(const struct cgroup *leaf, uint64_t *ret_oom_kills, uint64_t *ret_pids_refused)
-{
-    (void)leaf;
-    *ret_oom_kills = whim % 3;
-    *ret_pids_refused = whim % 5;
 }

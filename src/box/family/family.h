@@ -5,7 +5,9 @@
  *   struct family f;   family_create()       namespaces, root, limits, init; the zygote is on its way
  *                      family_ready()        when f.zygote_link or f.control is readable: has it imported all?
  *   struct engine_box box;
- *                      family_box_create()   as box_create; its first payload is forked and sealed, and waits
+ *                      family_box_create()   as box_create; a midwife gives birth to its init
+ *                      family_box_born()     when box.birth or box.midwife.pidfd is readable: is it there? Then its
+ *                                            first payload is asked for, which is forked and sealed, and waits
  *                      box_ready(), box_start_payload(), box_destroy()   as for every box; further payloads are exec'd
  *   struct payload p;  family_fork()         a further payload from the zygote
  *                      family_forked()       when p.link is readable: is it there, and sealed?
@@ -43,10 +45,17 @@ MUST_CHECK int family_create(struct box_host *host, const struct plan *plan, con
 /* 1: the zygote is ready; 0: not yet; -errno with the reason. Waits at most timeout_ms. */
 MUST_CHECK int family_ready(struct family *family, int timeout_ms, struct err *e);
 
-/* As box_create without a start. plan's profile must be the family's. On failure nothing is left. The family must
- * outlive the box. */
+/* As box_create without a start, and waits for nobody. plan's profile must be the family's. On failure nothing is left.
+ * The family must outlive the box. */
 MUST_CHECK int family_box_create(struct box_host *host, struct family *family, const struct plan *plan, bool freezer,
                                  struct engine_box *ret, struct err *e);
+
+/* Of a box that is being born. 1: its init is there, and the zygote was asked for its first payload; 0: not yet; -errno
+ * with the reason: then box->init is whoever was born all the same, and killed, or none. */
+MUST_CHECK int family_box_born(struct engine_box *box, struct err *e);
+/* Of a box that was killed while it was being born. 1: the midwife has ended, and box->init is whoever it gave birth
+ * to, and killed, or none; 0: not yet (never with block). */
+MUST_CHECK int family_box_call_off(struct engine_box *box, bool block);
 
 /* A box in which a child was refused (EPERM, EPROTO) holds a stranger and must be destroyed. */
 MUST_CHECK int family_fork(struct engine_box *box, struct payload *ret, struct err *e);
@@ -76,7 +85,8 @@ void           family_sweep_unknown(bool (*is_known)(pid_t pid, void *arg), void
  * processes into its boxes' cgroups, and the kernel lets them in above the limit; so all of the family are in one pids
  * cgroup, which has the sum. */
 MUST_CHECK int family_bound_pids(struct engine_box *box, uint32_t pids, struct err *e);
-/* For box.c: box_ready's last step. */
+/* For box.c: box_ready's first step, and its last. */
+MUST_CHECK int family_box_wait_born(struct engine_box *box, bool block, struct err *e);
 MUST_CHECK int family_box_forked(struct engine_box *box, bool block, struct err *e);
 
 #endif

@@ -13,6 +13,11 @@
  *   "go" --------------------------------------------------------->  own /proc, loopback up
  *   asks the zygote for the first payload                            gives up its rights, reaps
  *
+ * The keeper does not wait for the midwife: family_box_create() ends with its clone, and its word comes on box->birth.
+ * Whoever is of the zygote's own user outside may stop or kill a midwife at any moment, also between init's birth and
+ * that word. So its end is watched as well as its word, and an init of which nobody has told is looked for: it is the
+ * child of ours whose root is the box's.
+ *
  * The clone by Z makes Z the owner of the box's user namespace, and that is what lets the zygote, which has no
  * capability, join the box. Because the midwife's mount namespace belongs to the family and init's copy of it does not,
  * all that the midwife has attached is locked: even a process that joins the box and has every capability there cannot
@@ -23,8 +28,8 @@
 #include <fcntl.h>
 #include <linux/sched.h>
 #include <linux/securebits.h>
+#include <poll.h>
 #include <sched.h>
-#include <signal.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +40,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/title.h"
 #include "box/family/family_impl.h"
@@ -54,7 +60,7 @@ struct birth {
     int                    report;      /* the midwife's, to the keeper */
 };
 
-/* The midwife's last word: init's pidfd and the `tasks` files come with it. */
+/* The midwife's last word: init's pidfd and the `tasks` files come with it; the first also if the birth has failed. */
 enum { BIRTH_INIT, BIRTH_TASKS, BIRTH_FDS = BIRTH_TASKS + CG_CONTROLLERS };
 
 /* Ids as the family calls them. The capabilities in the family's user namespace stay. */
@@ -154,9 +160,10 @@ static _Noreturn void midwife_run(struct birth *b)
     size_t n = 0;
 
     title_set("midwife");
+    fds[BIRTH_INIT] = -1;
     if (give_birth(b, fds, &n, &note.err) < 0) {
         note.kind = NOTE_FAILED;
-        n = 0;
+        n = fds[BIRTH_INIT] >= 0;
     }
     _exit(link_send(b->report, &note, sizeof note, fds, n) < 0);
 }
@@ -173,43 +180,40 @@ static pid_t pid_of(int pidfd)
     return line ? (pid_t)strtol(line + 5, NULL, 10) : 0;
 }
 
-static int take_birth(struct engine_box *box, int report, struct err *e)
+/* The midwife's word: 1 if it was good, 0 if there is none, -errno. */
+static int take_birth(struct engine_box *box, struct err *e)
 {
     struct note note;
     int fds[BIRTH_FDS];
-    int r = link_receive(report, &note, sizeof note, fds, BIRTH_FDS, true);
+    int r = link_receive(box->birth, &note, sizeof note, fds, BIRTH_FDS, false);
 
+    if (r == 0)
+        return 0;
     if (r < 0)
         return err_at(e, ECHILD, STEP_CLONE, 0, "the midwife ended");
+    box->init = (struct process){ .pidfd = fds[BIRTH_INIT], .pid = pid_of(fds[BIRTH_INIT]) };
     if (note.kind == NOTE_FAILED) {
         *e = note.err;
         return -note.err.code;
     }
-    box->init = (struct process){ .pidfd = fds[BIRTH_INIT], .pid = pid_of(fds[BIRTH_INIT]) };
     memcpy(box->zygote_tasks, fds + BIRTH_TASKS, sizeof box->zygote_tasks);
-    return box->init.pid > 0 ? 0 : err_at(e, ESRCH, STEP_CLONE, 0, "init");
+    return box->init.pid > 0 ? 1 : err_at(e, ESRCH, STEP_CLONE, 0, "init");
 }
 
-/* init is ours although the midwife gave birth to it, and so is the midwife. */
-static int deliver(struct birth *b, struct engine_box *box, struct err *e)
+/* init is ours although the midwife gives birth to it, and so is the midwife. */
+static int send_midwife(struct birth *b, struct engine_box *box, struct err *e)
 {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return err_at(e, errno, STEP_CLONE, 0, "midwife's link");
-    FD ours = pair[0], theirs = pair[1];
+    FD theirs = pair[1];
 
-    struct process midwife = { .pidfd = -1 };
-    struct process_end end;
+    box->birth = pair[0];
     b->report = theirs;
-    int r = process_clone(0, -1, b->family->box.ns.pid, &midwife);
+    int r = process_clone(0, -1, b->family->box.ns.pid, &box->midwife);
     if (r == 0)
         midwife_run(b);
-    if (r < 0)
-        return err_at(e, -r, STEP_CLONE, 0, "midwife");
-    theirs = fd_close(theirs);
-    r = take_birth(box, ours, e);
-    (void)!process_reap(&midwife, 1, &end);
-    return r;
+    return r < 0 ? err_at(e, -r, STEP_CLONE, 0, "midwife") : 0;
 }
 
 /* Its tasks files are for Z, who opens them. */
@@ -237,21 +241,101 @@ static int open_network(struct engine_box *box, struct err *e)
     return box->ns.net < 0 ? err_at(e, errno, STEP_JOIN, 0, "network") : 0;
 }
 
-static int raise_box(struct birth *b, struct box_host *host, struct family *family, struct engine_box *box,
-                     bool freezer, struct err *e)
+/* Everything after init has been born. */
+static int raise_box(struct engine_box *box, struct err *e)
 {
-    int r = lend_leaf(host, family, box, freezer, e);
+    int r = box_open_namespaces(box->init.pid, &box->ns);
 
-    if (r == 0)
-        r = deliver(b, box, e);
-    if (r == 0 && (r = box_open_namespaces(box->init.pid, &box->ns)) < 0)
-        r = err_at(e, -r, STEP_JOIN, 0, "init's namespaces");
-    if (r == 0)
-        r = open_network(box, e);
-    if (r == 0 && send(box->link, "g", 1, MSG_NOSIGNAL) < 0)
-        r = err_at(e, errno, STEP_CLONE, 0, "init");
-    if (r == 0)
-        r = family_fork(box, &box->first, e);
+    if (r < 0)
+        return err_at(e, -r, STEP_JOIN, 0, "init's namespaces");
+    if ((r = open_network(box, e)) < 0)
+        return r;
+    if (send(box->link, "g", 1, MSG_NOSIGNAL) < 0)
+        return err_at(e, errno, STEP_CLONE, 0, "init");
+    return family_fork(box, &box->first, e);
+}
+
+/* Waits at most so long; -1: for ever. */
+static bool midwife_has_ended(const struct engine_box *box, int wait_ms)
+{
+    struct pollfd ended = { .fd = box->midwife.pidfd, .events = POLLIN };
+    int r = 1;
+
+    while (ended.fd >= 0 && (r = poll(&ended, 1, wait_ms)) < 0 && errno == EINTR)
+        ;
+    return r != 0;
+}
+
+static void close_birth(struct engine_box *box)
+{
+    box->birth = fd_close(box->birth);
+    box->root = fd_close(box->root);
+}
+
+/* The birth came to nothing, and the midwife has said its last word or has ended: nobody is born any more. Whoever was
+ * is our child and keeps its number until we reap it. */
+static void give_up(struct engine_box *box)
+{
+    pid_t init = box->init.pidfd < 0 && box->root >= 0 ? family_find_init(box->root_device) : 0;
+    int pidfd = init > 0 ? (int)syscall(SYS_pidfd_open, init, 0) : -1;
+
+    if (pidfd >= 0)
+        box->init = (struct process){ .pid = init, .pidfd = pidfd };
+    else if (init > 0)
+        kill(init, SIGKILL);        /* no descriptor is left for it; it is reaped as a stranger */
+    (void)!process_signal(&box->init, SIGKILL);
+    close_birth(box);
+}
+
+int family_box_born(struct engine_box *box, struct err *e)
+{
+    int r = take_birth(box, e);
+
+    if (r == 0) {
+        if (!midwife_has_ended(box, 0))
+            return 0;
+        /* What it said before its end is there. */
+        if ((r = take_birth(box, e)) == 0)
+            r = err_at(e, ECHILD, STEP_CLONE, 0, "the midwife ended");
+    }
+    if (r < 0) {
+        give_up(box);
+        return r;
+    }
+    close_birth(box);
+    r = raise_box(box, e);
+    return r < 0 ? r : 1;
+}
+
+int family_box_call_off(struct engine_box *box, bool block)
+{
+    struct err ignored;
+
+    if (!midwife_has_ended(box, block ? -1 : 0))
+        return 0;
+    if (box->birth >= 0 && box->init.pidfd < 0)
+        (void)!take_birth(box, &ignored);
+    give_up(box);
+    return 1;
+}
+
+int family_box_wait_born(struct engine_box *box, bool block, struct err *e)
+{
+    uint64_t now = clock_monotonic_us(), end = now + FAMILY_FORK_MS * UINT64_C(1000);
+    struct process_end how;
+    int r;
+
+    while ((r = family_box_born(box, e)) == 0 && block && (now = clock_monotonic_us()) < end) {
+        struct pollfd list[2] = { { .fd = box->birth, .events = POLLIN },
+                                  { .fd = box->midwife.pidfd, .events = POLLIN } };
+        if (poll(list, 2, (int)((end - now + 999) / 1000)) < 0 && errno != EINTR)
+            return err_at(e, errno, STEP_WAIT, 0, "poll");
+    }
+    if (r == 0 && block)
+        return err_at(e, ETIMEDOUT, STEP_CLONE, 0, "the box was not born in time");
+    /* It has nothing left to do but to end. */
+    if (r > 0)
+        (void)!process_reap(&box->midwife, block, &how);
     return r;
 }
 
@@ -263,6 +347,9 @@ int family_box_create(struct box_host *host, struct family *family, const struct
     struct process_end end;
     int link[2] = { -1, -1 };
 
+    family_reap(family);
+    if (family->zygote.pidfd < 0)
+        return err_at(e, ECHILD, STEP_CLONE, 0, "the zygote has ended");
     int r = box_begin(host, plan, box, e);
     box->family = family;
     if (r == 0 && plan->profile != family->box.profile)
@@ -286,13 +373,15 @@ int family_box_create(struct box_host *host, struct family *family, const struct
         r = err_at(e, errno, STEP_CLONE, 0, "init's link");
     box->link = link[0];
     box->scratch = fcntl(trees.scratch, F_DUPFD_CLOEXEC, 3);
-    if (r == 0) {
-        struct birth birth = {
-            .host = host, .family = family, .box = box, .plan = plan, .trees = &trees, .link = link[1]
-        };
-        r = raise_box(&birth, host, family, box, freezer, e);
-    }
+    struct birth birth = {
+        .host = host, .family = family, .box = box, .plan = plan, .trees = &trees, .link = link[1]
+    };
+    if (r == 0)
+        r = lend_leaf(host, family, box, freezer, e);
+    if (r == 0)
+        r = send_midwife(&birth, box, e);
     fd_close(link[1]);
+    box->root = TAKE_FD(trees.root);
     trees_close(&trees, plan->n_mounts);
     if (r < 0)
         box_destroy(host, box, &end);

@@ -243,6 +243,43 @@ static unsigned count_numbers(const char *status)
     return n;
 }
 
+/* Is it PID 1 in the innermost of them? */
+static bool is_first(const char *status)
+{
+    const char *text = find(status, "NSpid");
+    size_t length = text ? strcspn(text, "\n") : 0;
+
+    return length >= 2 && text[length - 1] == '1' && text[length - 2] == '\t';
+}
+
+struct init_search {
+    dev_t root;
+    pid_t found;
+};
+
+static void look_for_init(pid_t pid, void *arg)
+{
+    struct init_search *s = arg;
+    char path[40], status[STATUS_MAX];
+    struct stat root;
+
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    if (s->found || fd_read_file(AT_FDCWD, path, status, sizeof status) < 0 || !is_first(status))
+        return;
+    /* Nobody but an init is looked at: where that has its root is our own doing, so nothing here can block. */
+    snprintf(path, sizeof path, "/proc/%d/root", (int)pid);
+    if (stat(path, &root) == 0 && root.st_dev == s->root)
+        s->found = pid;
+}
+
+pid_t family_find_init(dev_t root)
+{
+    struct init_search s = { .root = root };
+
+    each_child(look_for_init, &s);
+    return s.found;
+}
+
 static bool is_of(const struct engine_box *box, uint32_t id)
 {
     return (id == 0 && (box->keep_own || box->ids.size == 1)) || id - box->ids.base < box->ids.size;

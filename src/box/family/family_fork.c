@@ -90,7 +90,7 @@ int family_fork(struct engine_box *box, struct payload *ret, struct err *e)
     size_t n = ZYGOTE_TASKS;
 
     family_reap(family);
-    if (family->zygote.pidfd < 0)
+    if (family->zygote.pidfd < 0 || family->control < 0)
         return err_at(e, ECHILD, STEP_CLONE, 0, "the zygote has ended");
     int r = fill_request(box, &request, e);
     if (r < 0)

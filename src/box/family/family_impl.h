@@ -27,6 +27,9 @@ unsigned       family_count_filters(void);
 /* -ECHILD if it is not our child. */
 MUST_CHECK int family_is_child(pid_t pid);
 
+/* The living child of ours that is PID 1 of a pid namespace and has its root on this device; 0: there is none. */
+pid_t          family_find_init(dev_t root);
+
 /* Reaps every dead child of ours in the pid namespace of this box, or of a family's own, except its init. */
 void           family_sweep(const struct engine_box *box);
 
