@@ -185,7 +185,7 @@ int end_call(struct call *c, enum call_outcome outcome, const char *result)
 
     if (keeper.fault == FAULT_NONE && (r || c->outcome != outcome || (result && strcmp(c->result, result) != 0)))
         fail_msg("%s: a call ended as %s and gave '%s'; expected %s and '%s'", playing,
-                 r ? strerror(r) : call_outcome_names[c->outcome], c->result, call_outcome_names[outcome],
+                 r ? strerror(r) : call_outcome_name(c->outcome), c->result, call_outcome_name(outcome),
                  result ? result : "");
     if (r == 0 && outcome == CALL_OK && c->outcome == CALL_OK && result)
         assert_string_equal(c->result, result);

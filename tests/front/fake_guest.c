@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 
 #include "base/fd.h"
-#include "front/kernels/kernels.h"
+#include "proto/link.h"
 #include "unit/unit.h"
 
 static struct guest_text copy_of(const char *data, size_t size)
@@ -75,7 +75,7 @@ void guest_print(struct fake_guest *g, const char *text)
 
 static void send_packet(struct fake_guest *g, size_t total, size_t offset, const char *data, size_t size)
 {
-    struct kernel_packet head = { .total = htole32((uint32_t)total), .offset = htole32((uint32_t)offset) };
+    struct link_packet head = { .total = htole32((uint32_t)total), .offset = htole32((uint32_t)offset) };
     struct iovec v[] = { { &head, sizeof head }, { (char *)(uintptr_t)data, size } };
     struct msghdr message = { .msg_iov = v, .msg_iovlen = 2 };
 
@@ -90,7 +90,7 @@ static void say_first(struct fake_guest *g, unsigned times)
 
     g->first = (g->first + 1) % GUEST_QUEUE;
     g->n--;
-    assert_true(t.size <= KERNEL_PACKET);
+    assert_true(t.size <= LINK_PACKET);
     for (unsigned i = 0; i < times; i++)
         if (t.is_printed)
             assert_int_equal(fd_write_all(g->out, t.data, t.size), 0);
@@ -133,8 +133,8 @@ static void catch_up(struct fake_guest *g)
 
 static void hear_packet(struct fake_guest *g, unsigned times)
 {
-    static char packet[sizeof(struct kernel_packet) + KERNEL_PACKET];
-    struct kernel_packet head;
+    static char packet[sizeof(struct link_packet) + LINK_PACKET];
+    struct link_packet head;
     ssize_t n = recv(g->link, packet, sizeof packet, MSG_DONTWAIT);
 
     if (n <= (ssize_t)sizeof head) {
