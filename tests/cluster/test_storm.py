@@ -1,5 +1,6 @@
 """Many Sandboxes on a kwok cluster of their own, while the controller and the API server are killed: nothing is doubled, nothing is lost."""
 import collections
+import contextlib
 import http.client
 import itertools
 import json
@@ -14,7 +15,6 @@ from conftest import BUILD, HERE, MANIFEST, Kubectl
 from rig.api import Api, ApiError, wait_for
 from rig.layout import Cluster
 
-NAME = "storm"
 COUNT = int(os.environ.get("CARREL_STORM") or 500)
 MANY = int(os.environ.get("CARREL_MANY") or 10000)
 SEED = int(os.environ.get("CARREL_SEED") or 17)
@@ -22,18 +22,24 @@ FAILURES = (OSError, http.client.HTTPException, ApiError)
 HEARD = (409, 404, 422)          # answers of a server that runs; others come from one that starts or ends
 
 
-@pytest.fixture(scope="module")
-def fake():
-    """The cluster, with our definitions and without our Deployment: the tests start the controller themselves."""
-    subprocess.run([HERE / "cluster", "up", "--fake", "--name", NAME], check=True)
-    one = Cluster(NAME, fake=True)
+@contextlib.contextmanager
+def kwok(name, **environment):
+    """A cluster with our definitions and without our Deployment: the tests start the controller themselves."""
+    subprocess.run([HERE / "cluster", "up", "--fake", "--name", name], check=True, env={**os.environ, **environment})
+    one = Cluster(name, fake=True)
     kubectl = Kubectl(one)
     kubectl("apply", "-f", str(MANIFEST))
     kubectl("delete", "-n", "agent-sandbox-system", "deployment", "agent-sandbox-controller")
     kubectl("wait", "--for=condition=Established", "crd/sandboxes.agents.x-k8s.io", "--timeout=30s")
     yield one
     if not os.environ.get("CARREL_CLUSTER_KEEP"):
-        subprocess.run([HERE / "cluster", "down", "--name", NAME], check=True)
+        subprocess.run([HERE / "cluster", "down", "--name", name], check=True)
+
+
+@pytest.fixture(scope="module")
+def fake():
+    with kwok("storm") as one:
+        yield one
 
 
 class Controller:
@@ -164,23 +170,24 @@ def make_namespace(api, name):
     return f"/apis/agents.x-k8s.io/v1beta1/namespaces/{name}/sandboxes", f"{core}/pods", f"{core}/persistentvolumeclaims", f"{core}/services"
 
 
-def test_a_storm_doubles_nothing_and_loses_nothing(fake, tmp_path):
+def storm(fake, log, count, kill_controller, kill_server):
+    """Users who make, change and delete so many Sandboxes, while controller and API server are killed after every so many requests."""
     api = Api(fake.kubeconfig)
     paths = make_namespace(api, "storm")
     seen_pods, seen_claims = Seen(fake.kubeconfig, paths[1]), Seen(fake.kubeconfig, paths[2])
-    controller, counter, lock = Controller(fake, tmp_path / "controller.log"), itertools.count(1), threading.Lock()
+    controller, counter, lock = Controller(fake, log), itertools.count(1), threading.Lock()
     killed = collections.Counter()
 
     def did():
         """What was done sets the pace of the killing: after so many requests, whatever the controller is doing then."""
         with lock:
             number = next(counter)
-            if number % 40 == 0:
+            if number % kill_controller == 0:
                 controller.kill()
-            if number % 300 == 0:
-                subprocess.run([HERE / "cluster", "kill", "--name", NAME, "apiserver"], check=True)
+            if number % kill_server == 0:
+                subprocess.run([HERE / "cluster", "kill", "--name", fake.name, "apiserver"], check=True)
                 killed["apiserver"] += 1
-    users = [User(fake.kubeconfig, paths[0], [f"s-{i}" for i in range(start, COUNT, 5)], SEED + start, did) for start in range(5)]
+    users = [User(fake.kubeconfig, paths[0], [f"s-{i}" for i in range(start, count, 5)], SEED + start, did) for start in range(5)]
     for user in users:
         user.start()
     for user in users:
@@ -203,13 +210,17 @@ def test_a_storm_doubles_nothing_and_loses_nothing(fake, tmp_path):
             pytest.fail(f"{error}: {len(last)} wrong: {last[:10]}")
         print(f"{collections.Counter(wanted.values())}, {next(counter) - 1} requests, {controller.kills} kills of the controller, "
               f"{killed['apiserver']} of the API server")
-        assert controller.kills >= COUNT // 20 and killed["apiserver"] >= COUNT // 250
+        assert controller.kills >= 2 * count // kill_controller and killed["apiserver"] >= 2 * count // kill_server
         # A Sandbox has a Pod for each time that it was made or woken, not more; a claim for each time that it was made.
         for name in wanted:
             assert len(seen_pods.uids[name]) <= lives[name] + wakes[name], name
             assert len(seen_claims.uids[f"home-{name}"]) <= lives[name], name
     finally:
         controller.end()
+
+
+def test_a_storm_doubles_nothing_and_loses_nothing(fake, tmp_path):
+    storm(fake, tmp_path / "controller.log", COUNT, kill_controller=40, kill_server=300)
 
 
 def test_ten_thousand_become_ready_and_a_restart_is_quick(fake, tmp_path):

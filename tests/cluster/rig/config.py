@@ -1,5 +1,6 @@
 """The configuration files of containerd, the network plugins, the kubelet and kwok, and the command lines of all programs."""
 import json
+import os
 
 from .layout import BIN, DOMAIN, INSIDE, NODE_ADDRESS, POD_NETWORK, SERVICE_NETWORK
 
@@ -79,7 +80,8 @@ def write(cluster, pki):
     cluster.kubeconfig.write_text(pki.kubeconfig(cluster.path("pki"), "admin", server))
 
 
-ETCD = ["etcd", "--data-dir", f"{INSIDE}/etcd", "--unsafe-no-fsync", "--log-level", "warn",
+# CARREL_CLUSTER_ETCD names another one, for what an old etcd does to watches.
+ETCD = [os.environ.get("CARREL_CLUSTER_ETCD") or "etcd", "--data-dir", f"{INSIDE}/etcd", "--unsafe-no-fsync", "--log-level", "warn",
         "--listen-client-urls", "http://127.0.0.1:2379", "--advertise-client-urls", "http://127.0.0.1:2379",
         "--listen-peer-urls", "http://127.0.0.1:2380", "--initial-advertise-peer-urls", "http://127.0.0.1:2380",
         "--initial-cluster", "default=http://127.0.0.1:2380"]
