@@ -73,6 +73,8 @@ def test_a_box_that_was_there_before_gets_its_kernel(someone, prefix):
         someone.do(carrel, "create", "--name", "job", "--template", "python", **ask)
         refused = someone.run(carrel, "repl", "job", stdin="1 + 1\n", **ask)
         assert refused.returncode == 125 and OFFER in refused.stderr
+        refused = someone.run(carrel, "service", "create", "tools", REPOSITORY / "examples/scoped-sandbox-intro/interface.py", **ask)
+        assert refused.returncode != 0 and OFFER in refused.stderr
         done = someone.run("/bin/sh", "-c", f"umask 077; exec {carrel} repl --yes job", stdin="import sys; print(sys.prefix)\n", **ask)
         assert done.stdout == f"{place}\n", done.stderr
     finally:

@@ -205,8 +205,9 @@ static void went_down(struct front_family *f, const struct event *event)
         f->backoff_ms = 0;
     back_off(f, event->code == LINK_UNFIT && t && !t->python_is_default ? BACKOFF_MOST_MS : 0);
     snprintf(seconds, sizeof seconds, "%u", f->backoff_ms / 1000);
-    front_log("warning", "a family of kernels has ended", "template", template_name(f), "owner", f->owner, "why", text,
-              "again_in_s", seconds, NULL);
+    if (!config_awaits_setup(&f->front->config, f->template, &event->err))      /* the server's first line said that */
+        front_log("warning", "a family of kernels has ended", "template", template_name(f), "owner", f->owner, "why",
+                  text, "again_in_s", seconds, NULL);
 }
 
 static void on_made(const struct event *event, int *fds, size_t n_fds, void *arg)

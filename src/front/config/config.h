@@ -84,6 +84,8 @@ const struct config_template *config_template(const struct config *c, uint32_t n
 void           config_template_fill(struct config *c, const char *python);
 /* Its number; 0: there is none. */
 uint32_t       config_template_find(const struct config *c, const char *name);
+/* Whether a command of its interpreter failed because that is yet to be made, by 'carrel setup'. */
+bool           config_awaits_setup(const struct config *c, uint32_t number, const struct err *failure);
 /* The PATH of what runs in a box with the template's directories: its interpreter comes first. 0: with none's. */
 enum { CONFIG_PATH_SIZE = 384 };
 const char    *config_template_path(const struct config *c, uint32_t number, char room[CONFIG_PATH_SIZE]);

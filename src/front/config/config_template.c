@@ -194,6 +194,13 @@ const struct config_template *config_template(const struct config *c, uint32_t n
     return number > 0 && number <= c->n_templates ? &c->template[number - 1] : NULL;
 }
 
+bool config_awaits_setup(const struct config *c, uint32_t number, const struct err *failure)
+{
+    const struct config_template *t = config_template(c, number ? number : 1);
+
+    return t && t->python_is_default && failure->code == ENOENT && failure->step == STEP_EXEC;
+}
+
 const char *config_template_path(const struct config *c, uint32_t number, char room[CONFIG_PATH_SIZE])
 {
     const struct config_template *t = config_template(c, number);

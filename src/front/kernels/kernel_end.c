@@ -56,24 +56,16 @@ static void make_utf8(char *text)
     }
 }
 
-/* The interpreter is the one that 'carrel setup' makes, and nobody has run that yet. */
-static bool awaits_setup(const struct kernel *k, const struct exec *x)
-{
-    const struct config *config = &k->front->config;
-    uint32_t number = k->spec ? config_template_find(config, k->spec) : k->box->settings.template;
-    const struct config_template *t = config_template(config, number ? number : 1);
-
-    return x->failure.code == ENOENT && x->failure.step == STEP_EXEC && t && t->python_is_default;
-}
-
 static void say_why(struct kernel *k, const struct exec *x)
 {
     struct kernel_private *p = kernel_private(k);
+    const struct config *config = &k->front->config;
+    uint32_t template = k->spec ? config_template_find(config, k->spec) : k->box->settings.template;
 
     k->outcome = p->end_outcome ? p->end_outcome : x->outcome ? x->outcome : OUTCOME_ERROR;
     if (p->end_outcome)
         snprintf(k->reason, sizeof k->reason, "%s", p->end_reason);
-    else if (awaits_setup(k, x))
+    else if (config_awaits_setup(config, template, &x->failure))
         snprintf(k->reason, sizeof k->reason,
                  "there is no Python for kernels on this machine yet; 'carrel setup' makes one, once");
     else if (x->failure.code)

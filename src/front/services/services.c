@@ -344,6 +344,10 @@ static void say_why(struct service *s, const struct exec *x)
     s->outcome = p->end_outcome ? p->end_outcome : x->outcome ? x->outcome : OUTCOME_ERROR;
     if (p->end_outcome)
         snprintf(s->reason, sizeof s->reason, "%s", p->end_reason);
+    else if (!json_object_get(s->spec, "python") &&
+             config_awaits_setup(&s->front->config, s->box->settings.template, &x->failure))
+        snprintf(s->reason, sizeof s->reason,
+                 "there is no Python for services on this machine yet; 'carrel setup' makes one, once");
     else if (x->failure.code)
         err_text(&x->failure, s->reason, sizeof s->reason);
     else if (s->outcome == OUTCOME_OOM)
