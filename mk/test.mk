@@ -10,7 +10,7 @@ PURE_SOURCES := $(sort $(wildcard src/base/*.c src/proto/*.c src/policy/*.c) $(P
 
 # The order in which lanes take the suites, one lane for each processor: those that take longest first, then the others.
 # Beside each other run only suites that share nothing but the machine; one that measures it, or changes what others see of it, is in TEST_ALONE.
-TEST_FIRST   := lint api
+TEST_FIRST   := lint installed front engine api
 TEST_ALONE   :=
 TEST_SUITES  := $(TEST_FIRST) unit bounds $(filter-out $(TEST_FIRST),$(TEST_TARGETS))
 
