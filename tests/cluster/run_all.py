@@ -43,6 +43,12 @@ def is_idle(browser):
         not browser.execute_script("return [...document.querySelectorAll('.jp-InputPrompt')].some(p => p.textContent.includes('*'))")
 
 
+def has_kernel(sessions):
+    """Whether the page is connected to a kernel that has started. Whoever runs cells before that is asked to choose one."""
+    with urllib.request.urlopen(sessions, timeout=30) as answer:
+        return any(s["kernel"]["connections"] and s["kernel"]["execution_state"] == "idle" for s in json.load(answer))
+
+
 def results(browser, contents):
     """The code cells of the notebook, saved just now, if all have run or one has failed."""
     if not all(is_idle(browser) and not time.sleep(0.2) for _ in range(10)):
@@ -67,7 +73,8 @@ def main(address, picture):
         try:
             browser.get(address)
             until("the notebook is open", lambda: browser.find_elements(By.CSS_SELECTOR, ".jp-Notebook .jp-CodeCell"), 120)
-            until("the kernel is idle", lambda: browser.find_elements(By.CSS_SELECTOR, ".jp-Notebook-ExecutionIndicator[data-status='idle']"), 120)
+            until("a kernel is there", lambda: has_kernel(f"{base.scheme}://{base.netloc}/api/sessions"), 120)
+            until("the kernel is idle", lambda: is_idle(browser), 120)
             choose(browser, "Run", "Run All Cells")
             until("it runs", lambda: not is_idle(browser))
             cells = until("all cells have run", lambda: results(browser, contents), SECONDS)

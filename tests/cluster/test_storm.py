@@ -217,6 +217,7 @@ def storm(fake, log, count, kill_controller, kill_server):
             assert len(seen_claims.uids[f"home-{name}"]) <= lives[name], name
     finally:
         controller.end()
+        seen_pods.api.is_over = seen_claims.api.is_over = True
 
 
 def test_a_storm_doubles_nothing_and_loses_nothing(fake, tmp_path):

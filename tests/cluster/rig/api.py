@@ -16,6 +16,8 @@ class ApiError(Exception):
 
 
 class Api:
+    is_over = False             # nobody looks at the changes any more
+
     def __init__(self, kubeconfig):
         with open(kubeconfig) as file:
             config = json.load(file)
@@ -65,8 +67,8 @@ class Api:
             raise
 
     def changes(self, path):
-        """Every object below a path, and then each change, for ever: (type, object)."""
-        while True:
+        """Every object below a path, and then each change, until somebody says that it is over: (type, object)."""
+        while not self.is_over:
             try:
                 listed = self.get(path)
                 for item in listed["items"]:
@@ -80,8 +82,9 @@ class Api:
                     yield event["type"], event["object"]
                 connection.close()
             except (OSError, http.client.HTTPException, ApiError, ValueError, KeyError) as error:
-                print(f"watch {path}: {error!r}", flush=True)
-                time.sleep(0.2)
+                if not self.is_over:
+                    print(f"watch {path}: {error!r}", flush=True)
+                    time.sleep(0.2)
 
 
 def wait_for(what, seconds, condition):
