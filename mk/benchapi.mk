@@ -17,6 +17,6 @@ bench-api: bench-packages $(BUILD)/carrel-server $(BUILD)/carrel $(BUILD)/bench/
 
 ## pool: boxes that are kept ready: taken, refilled, given back, never counted, never lost
 pool: $(BUILD)/carrel-server $(BUILD)/carrel $(BUILD)/tests/zygote | $(VENV)/bin/pytest
-	@CARREL_BUILD=$(abspath $(BUILD)) timeout 900 $(VENV)/bin/pytest -q -p no:cacheprovider tests/pool
+	@CARREL_BUILD=$(abspath $(BUILD)) timeout 900 $(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/pool
 
 bench: bench-api

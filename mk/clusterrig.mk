@@ -64,7 +64,7 @@ cluster-proof: cluster-build images $(CLUSTER_IMAGES) $(PYTHON_SLIM) $(VENV_PPPY
 	@CARREL_BUILD=$(abspath $(BUILD)) CARREL_KUBE_PYTHON=$(abspath $(KERNEL_PYTHON)) \
 	    CARREL_PPPYBOX_PYTHON=$(abspath $(VENV_PPPYBOX))/bin/python CARREL_PAGES_MODEL=$(abspath $(PAGES_MODEL)) \
 	    CARREL_LAB_PYTHON=$(abspath $(VENV_LAB))/bin/python \
-	    timeout 5400 $(VENV)/bin/pytest -q -p no:cacheprovider tests/cluster $(CLUSTER_PROOF_ARGS)
+	    timeout 5400 $(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/cluster $(CLUSTER_PROOF_ARGS)
 
 # --- beside agent-sandbox ---
 #   BENCH_CLUSTER_ROUNDS=2  BENCH_CLUSTER_MANY=5000

@@ -67,7 +67,7 @@ controller-fuzz: $(CONTROLLER_FUZZERS)
 # Most of the time is spent waiting (leases, Retry-After), hence two at once.
 ## controller-e2e: the controller against an API server of the tests that can lie
 controller-e2e: $(CONTROLLER_ASAN) | venv
-	@export CARREL_CONTROLLER=$(abspath $(CONTROLLER_ASAN)); run="timeout 900 $(VENV)/bin/pytest -q -p no:cacheprovider"; \
+	@export CARREL_CONTROLLER=$(abspath $(CONTROLLER_ASAN)); run="timeout 900 $(VENV)/bin/python -m pytest -q -p no:cacheprovider"; \
 	log=$(CONTROLLER_OUT)/faults.log; $$run tests/controller/test_faults.py >$$log 2>&1 & faults=$$!; \
 	$$run tests/controller --ignore=tests/controller/test_faults.py; result=$$?; \
 	wait $$faults || result=1; cat $$log; exit $$result
@@ -76,7 +76,7 @@ controller-e2e: $(CONTROLLER_ASAN) | venv
 controller-proof: $(CONTROLLER_ASAN) | venv
 	@$(MAKE) --no-print-directory controller-fuzz CONTROLLER_FUZZ_SECONDS=$(PROOF_SECONDS)
 	@CARREL_CONTROLLER=$(abspath $(CONTROLLER_ASAN)) CONTROLLER_FAULTS=all timeout 3600 \
-	    $(VENV)/bin/pytest -q -p no:cacheprovider tests/controller/test_faults.py
+	    $(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/controller/test_faults.py
 
 controller-clean:
 	rm -rf $(CONTROLLER_OUT) $(CONTROLLER)

@@ -7,7 +7,7 @@ DOOR_OBJECTS    := $(DOOR_OUT)/bell.o $(DOOR_OUT)/doors.o
 .PHONY: door door-clean
 ## door: a door of its own, linked into a server by one line: routes, settings, tables, events, a listener
 door: $(DOOR_OUT)/carrel-server $(DOOR_OUT)/carrel | $(VENV)/bin/pytest
-	@CARREL_BUILD=$(abspath $(BUILD)) timeout 300 $(VENV)/bin/pytest -q -p no:cacheprovider tests/door
+	@CARREL_BUILD=$(abspath $(BUILD)) timeout 300 $(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/door
 
 $(DOOR_OUT)/%.o: tests/door/%.c | packages
 	@mkdir -p $(@D)

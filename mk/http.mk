@@ -66,7 +66,7 @@ http-fuzz: $(HTTP_FUZZERS)
 ## http-e2e: a live server: vanished clients, back-pressure, deadlines, WebSockets, proxying, throughput
 http-e2e: $(HTTP_PROGRAMS) | venv
 	@HTTP_ECHO=$(abspath $(HTTP_OUT)/echo) HTTP_ECHO_ASAN=$(abspath $(HTTP_OUT)/echo-asan) \
-	    timeout 900 $(VENV)/bin/pytest -q -p no:cacheprovider tests/http
+	    timeout 900 $(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/http
 
 http-proof:
 	@$(MAKE) --no-print-directory http-diff http-fuzz HTTP_DIFF_SECONDS=$(PROOF_SECONDS) HTTP_FUZZ_SECONDS=$(PROOF_SECONDS)

@@ -30,4 +30,4 @@ TEST_TARGETS += image-archives
 .PHONY: image-archives
 ## image-archives: the writer of image archives, and the cluster's manifest; seconds, without a cluster
 image-archives: | $(VENV)/bin/pytest
-	@timeout 120 $(VENV)/bin/pytest -q -p no:cacheprovider tests/images
+	@timeout 120 $(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/images

@@ -5,7 +5,7 @@ TEST_TARGETS    += jupyter
 .PHONY: jupyter
 ## jupyter: the Jupyter door: REST, both WebSocket protocols, hostile clients, jupyter_server's gateway client, nbclient
 jupyter: $(BUILD)/carrel-server $(BUILD)/carrel $(GUEST_FILES) | venv-kernel
-	@CARREL_BUILD=$(abspath $(BUILD)) timeout 900 $(VENV_KERNEL)/bin/pytest -q -p no:cacheprovider --ignore=tests/jupyter/proof tests/jupyter
+	@CARREL_BUILD=$(abspath $(BUILD)) timeout 900 $(VENV_KERNEL)/bin/python -m pytest -q -p no:cacheprovider --ignore=tests/jupyter/proof tests/jupyter
 
 $(BUILD)/fuzz/fuzz_jupyter_message: FUZZ_LIBS := -ljansson
 
@@ -32,10 +32,10 @@ PROOF_TARGETS   += bad-input
 .PHONY: bad-input
 ## bad-input: results of a gigabyte, a million displays, endless threads, malformed frames: bounded, told, and nobody else notices
 bad-input: $(BUILD)/carrel-server $(BUILD)/carrel $(GUEST_FILES) | venv-kernel
-	@CARREL_BUILD=$(abspath $(BUILD)) timeout 1800 $(VENV_KERNEL)/bin/pytest -q -s -p no:cacheprovider tests/jupyter/proof/test_full_size.py
+	@CARREL_BUILD=$(abspath $(BUILD)) timeout 1800 $(VENV_KERNEL)/bin/python -m pytest -q -s -p no:cacheprovider tests/jupyter/proof/test_full_size.py
 
 ## jupyter-proof: Enterprise Gateway's integration tests against this server; JupyterLab in headless Chromium with it as its gateway
 jupyter-proof: $(BUILD)/carrel-server $(BUILD)/carrel $(GUEST_FILES) $(BUILD)/$(GATEWAY)/setup.done | venv-kernel venv-lab
-	@CARREL_BUILD=$(abspath $(BUILD)) CARREL_GATEWAY_TREE=$(abspath $(BUILD)/$(GATEWAY)) timeout 900 $(VENV_KERNEL)/bin/pytest -q -p no:cacheprovider \
+	@CARREL_BUILD=$(abspath $(BUILD)) CARREL_GATEWAY_TREE=$(abspath $(BUILD)/$(GATEWAY)) timeout 900 $(VENV_KERNEL)/bin/python -m pytest -q -p no:cacheprovider \
 	    tests/jupyter/proof/test_enterprise_gateway.py
-	@CARREL_BUILD=$(abspath $(BUILD)) timeout 600 $(VENV_LAB)/bin/pytest -q -p no:cacheprovider tests/jupyter/proof/test_lab.py
+	@CARREL_BUILD=$(abspath $(BUILD)) timeout 600 $(VENV_LAB)/bin/python -m pytest -q -p no:cacheprovider tests/jupyter/proof/test_lab.py

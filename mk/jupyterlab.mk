@@ -11,4 +11,4 @@ $(JUPYTERLAB)/.done: | packages
 ## jupyterlab: real JupyterLab in a box, its pages and a kernel's WebSocket through the port proxy
 jupyterlab: $(BUILD)/carrel-server $(BUILD)/carrel $(JUPYTERLAB)/.done | venv
 	@CARREL_BUILD=$(abspath $(BUILD)) CARREL_JUPYTERLAB=$(abspath $(JUPYTERLAB)) \
-	    timeout 600 $(VENV)/bin/pytest -q -p no:cacheprovider tests/api/test_jupyterlab.py
+	    timeout 600 $(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/api/test_jupyterlab.py

@@ -5,4 +5,4 @@ TEST_TARGETS += kernels
 ## kernels: running code in boxes through the API, with IPython and with kernels that break every rule
 kernels: all | $(VENV)/bin/pytest venv-kernel
 	@CARREL_BUILD=$(abspath $(BUILD)) KERNEL_PYTHON=$(abspath $(KERNEL_PYTHON)) timeout 900 \
-	    $(VENV)/bin/pytest -q -p no:cacheprovider tests/kernels $(KERNELS_ARGS)
+	    $(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/kernels $(KERNELS_ARGS)

@@ -19,7 +19,7 @@ $(FOREIGN)/%/.unpacked: | venv-kernel
 FOREIGN_PACKAGES := pppybox==0.0.19 ipykernel==7.4.0 jupyter_client==8.10.0 pytest-jupyter[client]==0.11.0 msgpack pytest pytest-asyncio pytest-timeout \
                     nbclient==0.10.2 nbconvert ipywidgets flaky testpath xmltodict
 FOREIGN_PYTEST    = CARREL_BUILD=$(abspath $(BUILD)) JUPYTER_PATH=$(abspath $(LAUNCHER_SPEC))/share/jupyter timeout 1200 \
-                    $(abspath $(FOREIGN)/venv/bin/pytest) -q -p no:cacheprovider
+                    $(abspath $(FOREIGN)/venv/bin/python) -m pytest -q -p no:cacheprovider
 
 .PHONY: foreign-venv launcher-proof-pybox launcher-proof-client launcher-proof-nbclient
 foreign-venv: all

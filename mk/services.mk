@@ -7,12 +7,12 @@ PROOF_TARGETS += services-storm
 ## services: functions of a live interpreter in a box, called over HTTP and from boxes; who may call what
 services: all | $(VENV)/bin/pytest
 	@CARREL_BUILD=$(abspath $(BUILD)) CARREL=$(abspath $(BUILD)/carrel) timeout 900 \
-	    $(VENV)/bin/pytest -q -p no:cacheprovider tests/services $(SERVICES_ARGS)
+	    $(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/services $(SERVICES_ARGS)
 
 ## services-storm: the long cut of the kills: 300 of fronts and keepers while calls run, 60 of programs that hold sandboxes
 services-storm: all | $(VENV)/bin/pytest venv-agent
 	@CARREL_LONG=1 CARREL_BUILD=$(abspath $(BUILD)) CARREL=$(abspath $(BUILD)/carrel) timeout 3600 \
-	    $(VENV)/bin/pytest -q -s -p no:cacheprovider tests/services/test_storm.py
+	    $(VENV)/bin/python -m pytest -q -s -p no:cacheprovider tests/services/test_storm.py
 	@CARREL_LONG=1 $(SCOPED_ENV) timeout 3600 $(AGENT_PYTHON) -B -m pytest -q -s -p no:cacheprovider tests/scoped/test_storm.py
 
 $(BUILD)/fuzz/fuzz_service: FUZZ_LIBS := -ljansson

@@ -18,6 +18,9 @@ TEST_SUITES  := $(TEST_FIRST) unit bounds $(filter-out $(TEST_FIRST),$(TEST_TARG
 test: test-build
 	@tools/run-suites $(BUILD)/test --alone $(TEST_ALONE) -- $(TEST_SUITES)
 
+# Whether this is root, in a checkout that others cannot enter.
+ONLY_ROOT_ENTERS := $(shell test "$$(id -u)" != 0 || setpriv --reuid 65534 --regid 65534 --clear-groups test -r $(CURDIR)/Makefile || echo yes)
+
 # All that the suites are made from is made first: two makes beside each other must find nothing left to do. A suite's own recipe, and those of
 # its parts, are then commands of /bin/true.
 ## test-build: all that the suites of `make test` need, without running them
@@ -25,6 +28,9 @@ test-build:
 	@$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc)) BUILD_ONLY=1 all $(filter-out lint,$(TEST_SUITES))
 ifdef BUILD_ONLY
 $(TEST_SUITES) $(TEST_PARTS): private SHELL = /bin/true
+else ifeq ($(ONLY_ROOT_ENTERS),yes)
+$(TEST_TARGETS) $(TEST_PARTS) $(PROOF_TARGETS) bounds: private SHELL = tools/window
+$(TEST_TARGETS) $(TEST_PARTS) $(PROOF_TARGETS) bounds: private .SHELLFLAGS = $(CURDIR) -c
 endif
 
 # Skipped tests are bounded: tests/skips.
