@@ -9,7 +9,7 @@ PROOF_TARGETS   += http-proof
 HTTP_FUZZ_SECONDS ?= 5
 HTTP_DIFF_SECONDS ?= 20
 HTTP_SOURCES    := $(wildcard src/http/*.c) $(addprefix src/base/,arena.c buf.c budget.c fd.c fdpass.c jsonout.c)
-HTTP_PURE       := $(addprefix src/http/,chunked.c fault.c parse.c text.c wsframe.c) src/base/arena.c
+HTTP_PURE       := $(addprefix src/http/,chunked.c fault.c parse.c proxy_cookie.c text.c wsframe.c) src/base/arena.c
 HTTP_OUT        := $(BUILD)/http
 HTTP_COMMON      = -g -std=gnu17 -D_GNU_SOURCE= -Isrc -include base/banned.h $(WARNINGS)
 HTTP_UNITS      := $(patsubst tests/http/%.c,$(HTTP_OUT)/%,$(wildcard tests/http/test_*.c))

@@ -22,7 +22,7 @@ _carrel_client() {
         --name | --label | --env | --cpus | --pids | --user | --hostname | --root | --key | --url | --workdir | --listen | --set) return ;;
     esac
     case $command in
-        serve) options='--listen --socket --state --config --no-config --set --allow-anonymous --keeper --help' ;;
+        serve) options='--listen --socket --state --config --no-config --set --allow-anonymous --private --keeper --help' ;;
         create) options+=' --name --memory --cpus --pids --disk --request-memory --request-cpus --profile --root --writable-root
             --template --store --mount --env --label --ttl --idle-timeout --on-idle --hostname --user --key' ;;
         ps) options+=' --gone --quiet --everybody --label --phase' ;;

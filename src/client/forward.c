@@ -17,6 +17,7 @@
 #include "base/parse.h"
 #include "client/client.h"
 #include "client/commands.h"
+#include "proto/keeper.h"
 
 static const char usage[] =
     "usage: carrel forward BOX PORT|LOCAL:PORT... [--url URL]\n"
@@ -40,6 +41,9 @@ static int read_port(const char *word, struct forwarded_port *ret, struct err *e
     int r = parse_count("the local port", local, 0, 65535, &number, e);
     if (r == 0)
         r = parse_count("the box's port", colon ? colon + 1 : local, 1, 65535, &remote, e);
+    if (r == 0 && remote == KEEPER_INLET_PORT)      /* the server refuses it, too, but only when somebody connects */
+        r = err_set(e, EPERM, STEP_USAGE, "port %u of a box is its inlet; only what runs in the box may connect there",
+                    remote);
     ret->local = (uint16_t)number;
     ret->remote = (uint16_t)remote;
     return r;

@@ -18,6 +18,10 @@ struct http_proxy_config {
     const char *scheme;                     /* for X-Forwarded-Proto; NULL: "http" */
     const char *const *drop;                /* names of the client's fields not to hand on; NULL-terminated, or NULL */
     const char *const *drop_reply;          /* the same for the answer */
+    /* Where the other server is here, as the client wrote it, without a slash at the end: its cookies hold there only.
+     * NULL: they are handed on as they are. */
+    const char *cookie_path;
+    const char *cookie_alias;               /* another path of its, or NULL: cookies that name that are handed on */
     const struct http_proxy_field *add;     /* fields to add; ended by a NULL name, or NULL */
     uint32_t connect_ms;                    /* 0: 10,000; then 504 */
     uint32_t reply_ms;                      /* 0: 300,000: from the request's last byte to the answer's head */
@@ -30,8 +34,8 @@ struct http_proxy_config {
     void (*on_end)(struct http_request *r, enum http_end how, void *owner);
 };
 
-/* Of the texts in config only drop_reply is used after this returns. The request belongs to the proxy from now on.
- * -EINVAL if a text could break the head (the request is not answered then), -ENOMEM. */
+/* Of the texts in config only drop_reply and the paths of cookies are used after this returns. The request belongs to
+ * the proxy from now on. -EINVAL if a text could break the head (the request is not answered then), -ENOMEM. */
 int http_proxy_start(struct http_request *r, const struct http_proxy_config *config) MUST_CHECK;
 
 /* Takes fd: a non-blocking stream socket, connected or connecting. */

@@ -171,6 +171,23 @@ int proxy_head_up(struct http_proxy *p)
     return 0;
 }
 
+static int hand_down_field(struct http_proxy *p, struct http_text name, struct http_text value)
+{
+    struct http_request *r = p->request;
+    const char *top = p->config.cookie_path, *v = NULL;
+    const char *n = arena_copy(&r->arena, name.data, name.size);
+
+    if (top && http_text_is_nocase(name, "Set-Cookie")) {
+        int result = proxy_cookie_confine(&r->arena, value, top, p->config.cookie_alias,
+                                          http_text_is(r->head.path, top), &v);
+        if (result < 0 || !v)
+            return result;
+    } else {
+        v = arena_copy(&r->arena, value.data, value.size);
+    }
+    return n && v ? http_reply_header(r, n, v) : -ENOMEM;
+}
+
 int proxy_head_down(struct http_proxy *p)
 {
     struct http_request *r = p->request;
@@ -181,8 +198,7 @@ int proxy_head_down(struct http_proxy *p)
         if (is_among(name, one_hop) || is_among(name, ours_down) || is_among(name, p->config.drop_reply) ||
             is_named_by_connection(&p->head, name))
             continue;
-        const char *n = arena_copy(&r->arena, name.data, name.size), *v = arena_copy(&r->arena, value.data, value.size);
-        result = n && v ? http_reply_header(r, n, v) : -ENOMEM;
+        result = hand_down_field(p, name, value);
     }
     if (result < 0)
         return result;

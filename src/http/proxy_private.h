@@ -34,4 +34,9 @@ int proxy_head_up(struct http_proxy *p) MUST_CHECK;
 /* Starts the client's answer from p->head. */
 int proxy_head_down(struct http_proxy *p) MUST_CHECK;
 
+/* What is handed on of a Set-Cookie, so that it holds at top and below only. alias: another path of the same server,
+ * or NULL; at_top: the client asked for top itself. *ret is in the arena, or NULL: nothing. 0, -ENOMEM. */
+int proxy_cookie_confine(struct arena *a, struct http_text cookie, const char *top, const char *alias, bool at_top,
+                         const char **ret) MUST_CHECK;
+
 #endif

@@ -98,7 +98,8 @@ struct request_limits {
 };
 
 enum socket_use {
-    SOCKET_CONNECT,     /* a TCP connection, perhaps not complete yet, to a port of the box's loopback */
+    /* a TCP connection, perhaps not complete yet, to a port of the box's loopback; -EPERM: to KEEPER_INLET_PORT */
+    SOCKET_CONNECT,
     SOCKET_LISTEN,      /* the box's inlet: a listener on KEEPER_INLET_PORT, made once and kept for the next front */
 };
 

@@ -14,7 +14,7 @@
 
 enum { BACKLOG = 1024 };
 
-int listen_unix(const char *path, int *ret, struct err *e)
+int listen_unix(const char *path, mode_t mode, int *ret, struct err *e)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
     struct stat there;
@@ -29,10 +29,8 @@ int listen_unix(const char *path, int *ret, struct err *e)
     if (lstat(path, &there) == 0 && !S_ISSOCK(there.st_mode))
         return err_set(e, EEXIST, STEP_USAGE, "%s is there already, and is no socket", path);
     (void)unlink(path);
-    /* Anybody may connect to root's: who it is, the kernel tells, and everybody sees only his own boxes. An ordinary
-     * user's boxes have that user's rights, so they are for nobody else. */
     if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) < 0 ||
-        chmod(path, geteuid() == 0 ? 0666 : 0600) < 0 || listen(fd, BACKLOG) < 0)
+        chmod(path, mode) < 0 || listen(fd, BACKLOG) < 0)
         return err_set(e, errno, STEP_HOST, "listening at %s", path);
     *ret = TAKE_FD(fd);
     return 0;

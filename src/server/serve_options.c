@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "proto/places.h"
 #include "server/doors.h"
 
 enum { FRONT_UID_DEFAULT = 64998 };
@@ -65,6 +66,24 @@ static int add_setting(struct serve_options *o, const char *key, const char *val
     return config_set_line(&o->config, text, e);
 }
 
+/* --private DIR: what the server has is in DIR, and it serves nobody but its user. */
+static int set_private(struct serve_options *o, const char *dir, struct err *e)
+{
+    static const struct {
+        const char *key, *name;
+    } places[] = { { "socket", PLACES_SOCKET_NAME }, { "state", "state" }, { "run", "run" } };
+    char path[300];
+    int r = add_setting(o, "owner_only", "true", e);
+
+    for (size_t i = 0; i < sizeof places / sizeof *places && r == 0; i++) {
+        if (snprintf(path, sizeof path, "%s/%s", dir, places[i].name) >= (int)sizeof path)
+            return err_set(e, ENAMETOOLONG, STEP_USAGE, "--private: the path is too long");
+        r = add_setting(o, places[i].key, path, e);
+    }
+    o->private_dir = dir;
+    return r;
+}
+
 int serve_options_read(int argc, char **argv, struct serve_options *o, struct err *e)
 {
     static const struct {
@@ -88,6 +107,8 @@ int serve_options_read(int argc, char **argv, struct serve_options *o, struct er
             return err_set(e, EINVAL, STEP_USAGE, "%s wants a value; 'carrel serve --help' shows how", argv[i]);
         if (key || strcmp(argv[i], "--set") == 0)
             r = add_setting(o, key, value, e);
+        else if (strcmp(argv[i], "--private") == 0)
+            r = set_private(o, value, e);
         else if (strcmp(argv[i], "--keeper") == 0)
             o->keeper_path = value;
         else if (strcmp(argv[i], "--config") != 0)

@@ -10,6 +10,7 @@ struct serve_options {
     struct config config;
     const char   *config_path;      /* the file that was read, and that the front shall read; NULL: none */
     char          own_config[300];
+    const char   *private_dir;      /* of a server with --private, where all that it has is; NULL: it is not one */
     const char   *keeper_path;      /* of a keeper that somebody else runs; NULL: ours */
     int           n_set;            /* settings to hand on to the front */
     char         *set[32];          /* owned, until the process ends */

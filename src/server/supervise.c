@@ -38,9 +38,10 @@ struct supervisor {
 
 static const char usage[] =
     "usage: carrel serve [--listen 127.0.0.1:7070] [--socket PATH] [--state DIR] [--set KEY=VALUE]...\n"
-    "                    [--config FILE | --no-config] [--allow-anonymous] [--keeper SOCKET]\n"
+    "                    [--config FILE | --no-config] [--allow-anonymous] [--private DIR] [--keeper SOCKET]\n"
     "\n"
-    "Serves the API on a unix socket and, if asked, on TCP. --keeper: use a keeper that runs already.\n";
+    "Serves the API on a unix socket and, if asked, on TCP. --private: serve only who starts it; socket and state are\n"
+    "in DIR, which is closed to others. --keeper: use a keeper that runs already.\n";
 
 static int fail(const struct err *e)
 {
@@ -88,8 +89,9 @@ static int make_directory(const char *path, mode_t mode, uid_t uid, gid_t gid, s
     return 0;
 }
 
-/* In the folder of the keeper's socket nobody else may put another one; /tmp is everybody's. */
-static int check_run(const char *path, struct err *e)
+/* In the folder of the keeper's socket nobody else may put another one; /tmp is everybody's. option: what names the
+ * folder. */
+static int open_own(const char *path, const char *option, int *ret, struct err *e)
 {
     FD dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct stat status;
@@ -98,7 +100,25 @@ static int check_run(const char *path, struct err *e)
         return err_set(e, errno, STEP_HOST, "%s", path);
     if (status.st_uid != geteuid() || (status.st_mode & (S_IWGRP | S_IWOTH)))
         return err_set(e, EPERM, STEP_HOST, "%s belongs to somebody else or others may write there: remove it, or "
-                       "choose another folder with --run", path);
+                       "choose another folder with %s", path, option);
+    *ret = TAKE_FD(dir);
+    return 0;
+}
+
+/* Nobody else may look into a private server's folder. Only root's front, which has an id of its own, must pass through
+ * it: to its state and to the keeper's socket. */
+static int make_private(const char *path, gid_t gid, struct err *e)
+{
+    FD dir = -1;
+
+    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        return err_set(e, errno, STEP_HOST, "%s", path);
+    int r = open_own(path, "--private", &dir, e);
+    if (r < 0)
+        return r;
+    bool is_root = geteuid() == 0;
+    if ((is_root && fchown(dir, 0, gid) < 0) || fchmod(dir, is_root ? 0710 : 0700) < 0)
+        return err_set(e, errno, STEP_HOST, "%s", path);
     return 0;
 }
 
@@ -164,6 +184,13 @@ static void describe_keeper(const void *owner, struct child_command *c)
     }
 }
 
+/* Anybody may connect to root's: who it is, the kernel tells, and everybody sees only his own boxes. An ordinary user's
+ * boxes have that user's rights, so they are for nobody else. */
+static int listen_local(const struct supervisor *s, const char *path, int *ret, struct err *e)
+{
+    return listen_unix(path, geteuid() == 0 && !s->options.config.owner_only ? 0666 : 0600, ret, e);
+}
+
 static int listen_for_doors(struct supervisor *s, struct err *e)
 {
     int r = 0;
@@ -171,7 +198,8 @@ static int listen_for_doors(struct supervisor *s, struct err *e)
     for (size_t i = 0; server_doors[i] && r == 0; i++) {
         const char *address = door_address(server_doors[i], &s->options.config);
         if (address[0])
-            r = address[0] == '/' ? listen_unix(address, &s->door_fd[i], e) : listen_tcp(address, &s->door_fd[i], e);
+            r = address[0] == '/' ? listen_local(s, address, &s->door_fd[i], e)
+                                  : listen_tcp(address, &s->door_fd[i], e);
     }
     return r;
 }
@@ -234,20 +262,23 @@ static void greet(const struct config *c)
 static int prepare(struct supervisor *s, struct err *e)
 {
     const struct config *config = &s->options.config;
+    FD run = -1;
     int r = find_programs(s, e);
 
     if (r == 0)
         r = find_layers(s, e);
     if (r == 0)
         r = serve_options_user(config, &s->uid, &s->gid, e);
+    if (r == 0 && s->options.private_dir)
+        r = make_private(s->options.private_dir, s->gid, e);
     if (r == 0)
         r = make_directory(config->run, geteuid() == 0 ? 0755 : 0700, 0, 0, e);
     if (r == 0)
-        r = check_run(config->run, e);
+        r = open_own(config->run, "--run", &run, e);
     if (r == 0)
         r = make_directory(config->state, 0700, s->uid, s->gid, e);
     if (r == 0)
-        r = listen_unix(config->socket, &s->unix_fd, e);
+        r = listen_local(s, config->socket, &s->unix_fd, e);
     if (r == 0 && config->listen[0])
         r = listen_tcp(config->listen, &s->tcp_fd, e);
     if (r == 0)

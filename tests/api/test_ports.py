@@ -1,5 +1,8 @@
+import http.cookiejar
 import json
 import socket
+import urllib.parse
+import urllib.request
 
 import pytest
 
@@ -28,7 +31,7 @@ while True:
 """
 
 WEB = r"""
-import base64, hashlib, http.server, json
+import base64, hashlib, http.server, json, urllib.parse
 class H(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def do_GET(self):
@@ -46,6 +49,8 @@ class H(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         for k in ("Service-Worker-Allowed", "clear-site-data", "Strict-Transport-Security", "Alt-Svc", "NEL", "Report-To", "X-Kept"):
             self.send_header(k, "/")
+        for cookie in urllib.parse.parse_qs(self.path.partition("?")[2]).get("cookie", []):
+            self.send_header("Set-Cookie", cookie)
         self.end_headers()
         if self.command != "HEAD": self.wfile.write(body)
     do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_HEAD = do_GET
@@ -96,6 +101,41 @@ def test_a_box_does_not_speak_for_the_whole_origin(alice, web):
     assert got["X-Kept"] == "/"
     for name in ("Service-Worker-Allowed", "Clear-Site-Data", "Strict-Transport-Security", "Alt-Svc", "NEL", "Report-To"):
         assert name not in got
+
+
+def cookies_of(client, path, *cookies):
+    return client.get(path + "?" + urllib.parse.urlencode([("cookie", c) for c in cookies])).headers.get_all("Set-Cookie", [])
+
+
+def test_cookies_of_a_box_hold_at_its_port_only(alice, make_box):
+    made = make_box(name="baker")
+    by_id, by_name = [f"/v1/boxes/{name}/ports/8000" for name in (made["id"], "baker")]
+    serve(alice, "/v1/boxes/baker", WEB, 8000)
+    all = "a=1; Path=/; HttpOnly", "b=2; Domain=localhost; Path=/app", "__Host-c=3; Secure; Path=/", "d=4"
+    for at in by_id, by_name:
+        assert cookies_of(alice, at + "/x/y", *all) == [f"a=1; HttpOnly; Path={at}", f"b=2; Path={at}/app", "d=4"]
+        assert cookies_of(alice, at, "d=4") == [f"d=4; Path={at}"]      # else it would be of all ports of the box
+    # A program that was told where it is says so itself; X-Forwarded-Prefix has the id.
+    assert cookies_of(alice, by_name + "/", f"a=1; Path={by_id}/") == [f"a=1; Path={by_id}/"]
+    assert cookies_of(alice, by_id + "/", f"a=1; Path={by_id}0/") == [f"a=1; Path={by_id}{by_id}0/"]
+
+
+def test_a_page_gets_its_own_cookies_back(alice, web):
+    """As a browser does it, with one jar for the whole origin."""
+    jar = http.cookiejar.CookieJar()
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
+    opener.addheaders = [("Authorization", f"Bearer {alice.token}")]
+
+    def sent(path):
+        with opener.open(f"http://127.0.0.1:{alice.where[1]}{path}", timeout=60) as answer:
+            return json.load(answer)["headers"].get("Cookie")
+
+    assert sent(web + "/login?" + urllib.parse.urlencode({"cookie": "session=s; Path=/; HttpOnly"})) is None
+    assert sent(web + "/") == sent(web + "/a/b") == sent(web) == "session=s"
+    for other in "/v1/boxes", "/", "/v1/boxes/other/ports/8000/", web.removesuffix("8000") + "9000/":
+        request = urllib.request.Request(f"http://127.0.0.1:{alice.where[1]}{other}")
+        jar.add_cookie_header(request)
+        assert not request.has_header("Cookie"), other
 
 
 def test_head_and_websocket_pass(alice, web):

@@ -77,3 +77,10 @@ def test_a_port_that_is_taken_is_told(server, box):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = server.carrel("forward", box, f"{taken.getsockname()[1]}:80")
     assert result.returncode == 125 and "LOCAL:PORT" in result.stderr
+
+
+def test_the_inlet_of_a_box_is_not_forwarded(server, box):
+    """Whoever connects to it has the box's grants."""
+    for word in "807", "0:807", "8070:807":
+        done = server.carrel("forward", box, word)
+        assert (done.returncode, done.stdout) == (125, "") and "port 807" in done.stderr and "inlet" in done.stderr

@@ -53,6 +53,22 @@ def test_a_file_or_none(place, folder):
     assert "either --config or --no-config" in serve(place, folder, "--config", folder / "c.yaml", "--no-config")
 
 
+def test_a_private_directory_is_the_servers_own(place, folder):
+    """Its mode and group are changed, so it must be nobody else's."""
+    for name, make in (("open", lambda p: p.chmod(0o777)), ("theirs", lambda p: os.chown(p, 65534, 65534))):
+        path = folder / name
+        path.mkdir()
+        make(path)
+        before = path.stat()
+        assert "with --private" in serve(place, folder, "--no-config", "--private", path)
+        assert (path.stat().st_mode, path.stat().st_gid) == (before.st_mode, before.st_gid) and not os.listdir(path)
+    (folder / "link").symlink_to(folder)
+    assert str(folder / "link") in serve(place, folder, "--no-config", "--private", folder / "link")
+    assert "not an absolute path" in serve(place, folder, "--no-config", "--private", "relative")
+    assert "contradict each other" in serve(place, folder, "--no-config", "--private", folder / "new", "--allow-anonymous")
+    assert not (folder / "new").exists()
+
+
 @pytest.mark.parametrize("name, why", [("nosuchuser", "no such user"), ("root", "must not have")])
 def test_the_fronts_user_must_be_an_ordinary_one(place, folder, name, why):
     assert why in serve(place, folder, "--no-config", "--set", f"user={name}")

@@ -310,6 +310,19 @@ static int connect_error(uint32_t box, uint32_t port)
     return error;
 }
 
+/* Whoever connects to it has the box's grants. */
+static void assert_the_inlet_is_for_the_box_alone(void)
+{
+    struct request_socket q = { .head.type = REQUEST_SOCKET, .use = SOCKET_CONNECT, .port = KEEPER_INLET_PORT };
+
+    for (q.ipv6 = 0; q.ipv6 < 2; q.ipv6++) {
+        struct told told = front_answer(front_send(&q, sizeof q, NULL, 0));
+        assert_int_equal(told.event.result, -EPERM);
+        assert_int_equal(told.n_fds, 0);
+        assert_non_null(strstr(told.event.err.what, "port 807"));
+    }
+}
+
 static void test_sockets_are_made_only_for_what_the_protocol_names(void **state)
 {
     (void)state;
@@ -317,6 +330,7 @@ static void test_sockets_are_made_only_for_what_the_protocol_names(void **state)
 
     box_make(0, NULL);
     assert_int_equal(front_answer(front_send(&q, sizeof q, NULL, 0)).event.result, -EINVAL);
+    assert_the_inlet_is_for_the_box_alone();        /* also before there is one */
     q.port = KEEPER_INLET_PORT;
     for (int i = 0; i < 2; i++) {       /* the second time it is the same listener */
         struct told told = front_answer(front_send(&q, sizeof q, NULL, 0));
@@ -324,6 +338,7 @@ static void test_sockets_are_made_only_for_what_the_protocol_names(void **state)
         assert_int_equal(told.n_fds, 1);
         told_close(&told);
     }
+    assert_the_inlet_is_for_the_box_alone();
     q.use = SOCKET_LISTEN + 1;
     assert_int_equal(front_answer(front_send(&q, sizeof q, NULL, 0)).event.result, -EINVAL);
     q = (struct request_socket){ .head = { .type = REQUEST_SOCKET }, .use = SOCKET_CONNECT, .port = 65536 };

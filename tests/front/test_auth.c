@@ -141,6 +141,24 @@ static void test_a_server_that_is_not_roots_is_for_its_user_only(void **state)
     assert_int_equal(ask(NULL, (uid_t)-1, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"), 401);
 }
 
+static void test_a_private_server_of_roots_is_for_root_only(void **state)
+{
+    char id[TOKEN_ID_SIZE], secret[TOKEN_SECRET_SIZE];
+    (void)state;
+
+    config.owner_only = true;
+    serve_as(0);
+    config.owner_only = false;
+    assert_int_equal(ask(NULL, 0, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"), 0);
+    assert_int_equal(who.scopes, SCOPE_ALL | SCOPE_ADMIN);
+    assert_int_equal(ask(NULL, 1000, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"), 403);
+    assert_non_null(strstr(why, "only the user who started it"));
+    assert_int_equal(ask(NULL, 65534, "POST /v1/boxes HTTP/1.1\r\nHost: x\r\n\r\n"), 403);
+    assert_int_equal(ask(NULL, (uid_t)-1, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"), 401);
+    create("ci-bot", "exec boxes:read", 0, id, secret);
+    assert_int_equal(ask_bearer(secret), 0);        /* whom the owner gave it to */
+}
+
 static void test_tcp_needs_a_token(void **state)
 {
     char id[TOKEN_ID_SIZE], secret[TOKEN_SECRET_SIZE], value[200];
@@ -469,6 +487,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_unix_peers_are_whom_the_kernel_says),
         TEST(test_a_server_that_is_not_roots_is_for_its_user_only),
+        TEST(test_a_private_server_of_roots_is_for_root_only),
         TEST(test_tcp_needs_a_token),
         TEST(test_bad_tokens),
         TEST(test_a_grants_token_is_good_at_two_paths_only),

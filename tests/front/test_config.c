@@ -321,6 +321,7 @@ static void test_check_sees_the_whole(void **state)
         { { "listen", "allow_anonymous" }, { "0.0.0.0:7070", "true" }, "other machines can reach" },
         { { "listen", "allow_anonymous" }, { "[::]:7070", "true" }, "other machines can reach" },
         { { "listen", "allow_anonymous" }, { "192.0.2.1:7070", "true" }, "other machines can reach" },
+        { { "owner_only", "allow_anonymous" }, { "true", "true" }, "contradict each other" },
         { { "defaults.memory", "limits.memory" }, { "2G", "1G" }, "defaults.memory is more than limits.memory" },
         { { "defaults.pids", "limits.pids" }, { "200", "100" }, "defaults.pids is more than limits.pids" },
         { { "defaults.disk", "limits.disk" }, { "2G", "1G" }, "defaults.disk is more than limits.disk" },

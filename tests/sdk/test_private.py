@@ -1,6 +1,7 @@
 """Without a server: one that belongs to the process. And the package as others install it."""
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -9,6 +10,7 @@ import tempfile
 
 import pytest
 
+from support.processes import processes
 from support.users import ORDINARY as USER, user_command
 from support.waiting import wait_for
 
@@ -100,6 +102,75 @@ def test_an_ordinary_users_private_server_is_closed_to_others(environment, place
             code.replace('memory="64M"', "")]
     done = subprocess.run(line, capture_output=True, text=True, timeout=120, cwd="/")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "0o700 0o600"), done.stderr
+
+
+def directory_of(program):
+    """Of the private server that a process has started."""
+    parents = {pid: parent for pid, (parent, _) in processes().items()}
+    for pid in parents:
+        above = pid
+        while above not in (0, None, program):
+            above = parents.get(above)
+        try:
+            found = re.search(rb"/tmp/carrel-\w+", pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()) if above == program else None
+        except OSError:
+            continue
+        if found:
+            return pathlib.Path(os.fsdecode(found[0]))
+    return None
+
+
+@pytest.fixture(params=["the SDK's", "the client's"])
+def roots_server(request, environment):
+    """The directory of a private server whose program is root's."""
+    skip_if_taken()
+    if os.geteuid() != 0:
+        pytest.skip("root's private server is tried by root")
+    line, said, answer = {
+        "the SDK's": ([sys.executable, "-c", HELLO.replace("flush=True)", "flush=True)\n    input()")], "", "hello"),
+        "the client's": ([environment["CARREL_BIN"], "mcp"], '{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n', '"id":1')}[request.param]
+    with subprocess.Popen(line, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        process.stdin.write(said)
+        process.stdin.flush()
+        assert answer in process.stdout.readline()
+        yield directory_of(process.pid)
+        process.communicate("\n" if not said else "", timeout=120)
+
+
+# What a stranger tries at a socket: to make a box, and to see root's.
+STRANGER = """
+import http.client, socket, sys
+for method, body in (("POST", "{}"), ("GET", None)):
+    c = http.client.HTTPConnection("localhost", timeout=60)
+    c.sock = socket.socket(socket.AF_UNIX)
+    try: c.sock.connect(sys.argv[1])
+    except OSError as e: print(type(e).__name__); continue
+    c.request(method, "/v1/boxes", body, {"Content-Type": "application/json"})
+    print(c.getresponse().status)
+"""
+
+
+def strangers_luck(path, uid):
+    done = subprocess.run(["/usr/bin/python3", "-c", STRANGER, path], user=uid, group=uid, extra_groups=[], capture_output=True, text=True, timeout=120, cwd="/")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def mode_of(path):
+    return oct(path.stat().st_mode & 0o777)
+
+
+@pytest.mark.parametrize("uid", [65534, 64998])     # nobody, and whoever else may have the front's id
+def test_roots_private_server_serves_root_alone(roots_server, uid):
+    directory, path = roots_server, roots_server / "carrel.sock"
+    assert strangers_luck(path, uid) == ["PermissionError", "PermissionError"]
+    front = (directory / "state").stat()
+    assert (mode_of(directory), directory.stat().st_uid, directory.stat().st_gid) == ("0o710", 0, front.st_gid) and front.st_gid != 0
+    assert (mode_of(path), mode_of(directory / "log"), mode_of(directory / "state")) == ("0o600", "0o600", "0o700")
+    # Were the modes wrong, the front still asks the kernel who calls.
+    directory.chmod(0o711)
+    path.chmod(0o666)
+    assert strangers_luck(path, uid) == ["403", "403"]
 
 
 def test_a_server_that_does_not_start_says_why(environment):

@@ -53,6 +53,22 @@ def test_one_box_does_not_have_the_grants_of_another(service, create, grant, mak
     assert run(two, "print(json.dumps(call('mine')))")[1]["result"] == 2
 
 
+def test_the_inlet_of_a_box_is_reached_from_inside_alone(service, grant, box, run, server, alice):
+    """Whoever connects to it is the box."""
+    grant(service, box=box, functions=["allowed"])
+    assert run(box, "print(json.dumps(call('allowed', 1)))")[1]["result"] == 1
+    before = service.show()["calls"]
+    body = {"service": "scoped", "function": "allowed", "args": [1]}
+    for who in alice, server.token("alice", scopes=["ports"]), server.admin:
+        for at in f"/v1/boxes/{box}/ports/807", f"/v1/boxes/{box}/ports/%38%30%37":
+            for answer in who.post(at + "/v1/grant/call", body), who.get(at + "/v1/grant"), who.get(at + "/"):
+                assert (answer.status, answer.code) == (403, "forbidden") and "port 807" in answer.json["error"]["message"]
+        tunnel = who.ask("POST", f"/v1/boxes/{box}/tunnel/807", None, {"Connection": "Upgrade", "Upgrade": "carrel-tunnel"})
+        assert (tunnel.status, tunnel.code) == (403, "forbidden") and "port 807" in tunnel.json["error"]["message"]
+    assert service.show()["calls"] == before
+    assert run(box, "print(json.dumps(call('allowed', 2)))")[1]["result"] == 2
+
+
 def test_code_in_the_box_cannot_take_the_inlets_place(service, grant, make_box, run):
     box = make_box()
     assert run(box, """

@@ -199,10 +199,7 @@ class PrivateServer:
     """A server of this process's own: started on demand, ended with the process, state thrown away."""
 
     def __init__(self, startup: str | None = None, early: bool = False, settings: Sequence[str] = ()) -> None:
-        self.directory = tempfile.mkdtemp(prefix="carrel-")
-        # As root the front has an id of its own and must reach what is below; the state itself is closed to others. An ordinary user's is for
-        # nobody else.
-        os.chmod(self.directory, 0o711 if os.geteuid() == 0 else 0o700)
+        self.directory = tempfile.mkdtemp(prefix="carrel-")     # closed to others, and kept so by --private
         self.socket = os.path.join(self.directory, "carrel.sock")
         self._owner = os.getpid()
         self._log: IO[bytes] | None = None
@@ -218,10 +215,9 @@ class PrivateServer:
     def _start(self, startup: str | None, early: bool, settings: Sequence[str]) -> None:
         if startup:
             startup = readable_startup(startup, os.path.join(self.directory, "startup"))
-        self._log = open(os.path.join(self.directory, "log"), "wb")
+        self._log = open(os.path.join(self.directory, "log"), "wb", opener=lambda path, flags: os.open(path, flags, 0o600))
         # The file of settings is for the server that everybody uses: what that listens to is taken.
-        command = [find_binary(), "serve", "--no-config", "--socket", self.socket, "--state", os.path.join(self.directory, "state"),
-                   "--run", os.path.join(self.directory, "run"), *kernel_settings(startup, early),
+        command = [find_binary(), "serve", "--no-config", "--private", self.directory, *kernel_settings(startup, early),
                    *(word for setting in settings for word in ("--set", setting))]
         guest = find_guest()
         environment = {**os.environ, **({"CARREL_GUEST": guest} if guest else {})}

@@ -46,17 +46,13 @@ static int remove_one(const char *path, const struct stat *status, int type, str
     return 0;
 }
 
-static _Noreturn void serve(const char *folder, char *const *settings)
+static _Noreturn void serve(char *folder, char *const *settings)
 {
-    char socket[128], state[128], run[128], log[128];
+    char log[128];
     /* Without the file of settings, which is for the server that everybody uses: what that listens to is taken. */
-    char *argv[ARGUMENTS] = { "carrel-server", "serve", "--no-config", "--socket", socket, "--state", state, "--run",
-                              run };
-    size_t n = 9;
+    char *argv[ARGUMENTS] = { "carrel-server", "serve", "--no-config", "--private", folder };
+    size_t n = 5;
 
-    snprintf(socket, sizeof socket, "%s/" PLACES_SOCKET_NAME, folder);
-    snprintf(state, sizeof state, "%s/state", folder);
-    snprintf(run, sizeof run, "%s/run", folder);
     snprintf(log, sizeof log, "%s/log", folder);
     for (; settings && *settings && n < ARGUMENTS - 2; settings++) {
         argv[n++] = "--set";
@@ -73,15 +69,13 @@ static _Noreturn void serve(const char *folder, char *const *settings)
 static _Noreturn void guard(char *const *settings, int alive, int told)
 {
     struct private_place place = { .folder = "/tmp/carrel-XXXXXX" };
-    const char *folder = place.folder;
+    char *folder = place.folder;
     sigset_t all, none;
     pid_t parent = getpid();
 
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
-    /* As root the front has an id of its own and must reach what is below; the state itself is closed to others. An
-     * ordinary user's is for nobody else. */
-    if (!mkdtemp(place.folder) || chmod(folder, geteuid() == 0 ? 0711 : 0700) < 0)
+    if (!mkdtemp(folder))
         place.error = errno;
     if (write(told, &place, sizeof place) != sizeof place || place.error) {
         (void)rmdir(folder);

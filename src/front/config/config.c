@@ -32,6 +32,7 @@ static const struct config_key keys[] = {
     { "run", KIND_PATH, AT(run), 0, 0, NULL },
     { "user", KIND_USER, AT(user), 0, 0, NULL },
     { "allow_anonymous", KIND_BOOL, AT(allow_anonymous), 0, 0, NULL },
+    { "owner_only", KIND_BOOL, AT(owner_only), 0, 0, NULL },
     { "log_level", KIND_LEVEL, AT(log_level), 0, 0, NULL },
     { "origins", KIND_ORIGINS, 0, 0, 0, 0, NULL },
     { "roots", KIND_ROOTS, 0, 0, 0, 0, NULL },
@@ -533,6 +534,10 @@ int config_check(const struct config *c, struct err *e)
                        sizeof c->socket - NAME_ROOM - 1);
     if (c->socket[strlen(c->socket) - 1] == '/')
         return err_set(e, EINVAL, STEP_USAGE, "socket '%s' is a directory, not a file", parse_quote(c->socket).text);
+    if (c->owner_only && c->allow_anonymous)
+        return err_set(e, EINVAL, STEP_USAGE,
+                       "owner_only and allow_anonymous contradict each other: every user of this machine is anonymous "
+                       "over TCP; use tokens");
     if (c->listen[0]) {
         r = check_listen(c->listen, &host, e);
         if (r < 0)

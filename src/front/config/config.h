@@ -43,6 +43,7 @@ struct config {
     char     run[256];                  /* directory of the keeper's socket */
     char     user[64];                  /* whom the front becomes when it is started as root; "" = an id of its own */
     bool     allow_anonymous;           /* TCP without a token, on loopback only */
+    bool     owner_only;                /* of unix peers only who runs the server and root, also if that is root */
     uint64_t output_limit_bytes;        /* default of an exec */
     uint64_t max_output_bytes;          /* the most that it may ask for, and what a terminal has */
     struct limits defaults, most;       /* of a box that does not say otherwise, and of any; 0: none */

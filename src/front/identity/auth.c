@@ -37,7 +37,7 @@ struct unknown {
 struct auth {
     struct db     *db;
     struct auth_rules rules;
-    bool              allow_anonymous;
+    bool              allow_anonymous, owner_only;
     uid_t             server_uid;
     uint64_t          used_retry_ms;    /* monotonic; after a failed write of used_ms, not before */
     struct unknown    unknown[UNKNOWN_COUNT];
@@ -69,6 +69,7 @@ int auth_new(struct db *db, const struct config *config, uid_t server_uid, struc
         return err_at(e, ENOMEM, STEP_MEMORY, 0, "auth");
     a->db = db;
     a->allow_anonymous = config->allow_anonymous;
+    a->owner_only = config->owner_only;
     a->server_uid = server_uid;
     int r = auth_rules_init(&a->rules, config, e);
     if (r < 0) {
@@ -304,14 +305,18 @@ static int unix_identity(const struct auth *a, const struct http_peer *peer, str
 
     if (uid == (uid_t)-1)
         return refuse(401, "the kernel does not tell who connected", ret_why);
+    bool is_owner = uid == 0 || uid == a->server_uid;
+    if (a->owner_only && !is_owner)
+        return refuse(403, "this server serves only the user who started it; start your own with 'carrel serve'",
+                      ret_why);
     /* A box of a server that is not root's has the rights of the server's user; nobody else may have those. */
-    if (a->server_uid != 0 && uid != 0 && uid != a->server_uid)
+    if (a->server_uid != 0 && !is_owner)
         return refuse(403,
                       "this server was started by another user, and without root it serves nobody else; start your own "
                       "with 'carrel serve'",
                       ret_why);
     *ret = (struct identity){ .uid = uid, .gid = peer->credentials.gid, .scopes = SCOPE_ALL };
-    if (uid == 0 || uid == a->server_uid)
+    if (is_owner)
         ret->scopes |= SCOPE_ADMIN;
     snprintf(ret->name, sizeof ret->name, "uid:%u", (unsigned)uid);
     return 0;

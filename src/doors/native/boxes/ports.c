@@ -119,6 +119,17 @@ static bool keeps_prefix(const struct box *box, uint32_t port)
     return false;
 }
 
+/* The port's path as the client wrote it: with the box's id or its name, perhaps escaped. */
+static const char *own_path(struct ask *a)
+{
+    struct http_text path = a->r->head.path;
+
+    path.size -= a->match->raw_rest.size;
+    if (path.data[path.size - 1] == '/')
+        path.size--;
+    return arena_copy(&a->r->arena, path.data, path.size);
+}
+
 static void proxy(struct box_port *at, int fd)
 {
     static const char *const secrets[] = { "Authorization", NULL };
@@ -132,19 +143,20 @@ static void proxy(struct box_port *at, int fd)
     const char *query = clean_query(a, &good);
     struct http_text path = a->r->head.path;
     const char *prefix = arena_printf(&a->r->arena, "/v1/boxes/%s/ports/%u", a->box->id, at->port);
+    const char *here = own_path(a);
     const char *target =
         keeps_prefix(a->box, at->port)
             ? arena_printf(&a->r->arena, "%.*s%s%s", HTTP_TEXT_FORMAT(path), query ? "?" : "", query ? query : "")
             : arena_printf(&a->r->arena, "/%.*s%s%s", HTTP_TEXT_FORMAT(rest), query ? "?" : "", query ? query : "");
     const struct http_proxy_field add[] = { { "X-Forwarded-Prefix", prefix }, { NULL, NULL } };
     const struct http_proxy_config config = {
-        .target = target, .drop = authorization_is_ours(a) ? secrets : NULL, .drop_reply = of_the_origin, .add = add,
-        .owner = p, .connect = give,
+        .target = target, .drop = authorization_is_ours(a) ? secrets : NULL, .drop_reply = of_the_origin,
+        .cookie_path = here, .cookie_alias = prefix, .add = add, .owner = p, .connect = give,
     };
 
     p->fd = fd;
     a->on_end = NULL;
-    if (!good || !target || !prefix || http_proxy_start(a->r, &config) < 0) {
+    if (!good || !target || !prefix || !here || http_proxy_start(a->r, &config) < 0) {
         p->fd = fd_close(p->fd);
         reply_fail(a, 400, "invalid", "the request cannot be handed on");
     }
