@@ -121,7 +121,6 @@ void controller_lead(struct controller *c)
              c->cache.of[KIND_SERVICE].count, c->cache.of[KIND_CLAIM].count);
     wake_all(c, KIND_SANDBOX);
     wake_all(c, KIND_KERNEL);
-    owner_start(c);
 }
 
 static void on_listing(struct kube_watch *w)

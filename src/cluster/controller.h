@@ -58,8 +58,7 @@ struct controller {
     struct work        *ready, **ready_end;
     struct loop_task    pump;
     struct metrics      metrics;
-    const char         *identity, *own_namespace;
-    struct kube_call    owner_call;     /* see owner.c */
+    const char         *identity;
     uint64_t            event_tokens_at_ms;
     unsigned            event_tokens, n_events_out;
 };
@@ -97,8 +96,5 @@ void event_send(struct work *w, const struct object *about, const char *type, co
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 void log_set(enum log_level most);
 void log_line(enum log_level level, const char *format, ...) PRINTF_LIKE(2, 3);
-
-/* owner.c: the Namespace becomes the owner of our cluster-scoped objects, so that they go with it. */
-void owner_start(struct controller *c);
 
 #endif

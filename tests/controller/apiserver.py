@@ -17,7 +17,8 @@ CORE = {"pods": "Pod", "services": "Service", "persistentvolumeclaims": "Persist
         "namespaces": "Namespace"}
 GROUPS = {("agents.x-k8s.io", "v1beta1"): {"sandboxes": "Sandbox"}, ("jupyter.org", "v1"): {"kernels": "Kernel"},
           ("coordination.k8s.io", "v1"): {"leases": "Lease"},
-          ("rbac.authorization.k8s.io", "v1"): {"clusterroles": "ClusterRole", "clusterrolebindings": "ClusterRoleBinding"}}
+          ("rbac.authorization.k8s.io", "v1"): {"clusterroles": "ClusterRole", "clusterrolebindings": "ClusterRoleBinding"},
+          ("apiextensions.k8s.io", "v1"): {"customresourcedefinitions": "CustomResourceDefinition"}}
 HAS_STATUS = {"sandboxes", "kernels", "pods"}
 FAULTS = ["close", "close-after", "half", "409", "410", "410-inside", "429", "500", "late", "slow", "twice"]
 

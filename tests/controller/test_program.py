@@ -205,6 +205,33 @@ def test_rights_that_are_missing_are_told(server, start):
     wait_for(lambda: 'cannot list resource "pods"' in c.log() and "ClusterRole lacks a verb" in c.log(), "told")
 
 
+def test_in_a_pod_it_leaves_its_own_installation_alone(tmp_path):
+    """Deleting its namespace must not delete definitions, and with them everybody's objects: nothing there gets an owner."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can show it a pod's files")
+    cert, key = make_certificate(tmp_path)
+    pod = """mount -t tmpfs none /run && d=/run/secrets/kubernetes.io/serviceaccount && mkdir -p $d && cp {0} $d/ca.crt && echo t >$d/token &&
+printf {1} >$d/namespace && unset KUBECONFIG && export KUBERNETES_SERVICE_HOST=127.0.0.1 KUBERNETES_SERVICE_PORT={2} && exec "$@" """
+    name = "agent-sandbox-controller"
+    with apiserver.Server(tls=(cert, key), token="t") as s:
+        s.apply("namespaces", {"kind": "Namespace", "metadata": {"name": SYSTEM}}, namespace="")
+        s.apply("clusterroles", {"kind": "ClusterRole", "metadata": {"name": name}}, namespace="")
+        s.apply("clusterrolebindings", {"kind": "ClusterRoleBinding", "metadata": {"name": name}}, namespace="")
+        crds = "customresourcedefinitions"
+        s.apply(crds, {"kind": "CustomResourceDefinition", "metadata": {"name": "kernels.jupyter.org"}}, namespace="")
+        c = Controller(s, tmp_path, "--kubeconfig=", before=("unshare", "-m", "sh", "-ec", pod.format(cert, SYSTEM, s.port), "sh"))
+        wait_for(lambda: "acting" in c.log(), "it acts")
+        for one in ("one", "two"):      # one after the other: what it does at its start is behind it then
+            s.apply("sandboxes", sandbox(one))
+            wait_for(lambda one=one: is_ready(s, one), "Ready")
+        assert {path.split("/")[-1] for method, path, query, _ in s.requests if query.get("watch")} == \
+            {"sandboxes", "kernels", "pods", "services", "persistentvolumeclaims"}
+        assert not [path for _, path, _, _ in s.requests if "rbac" in path or crds in path or path.startswith("/api/v1/namespaces/" + SYSTEM)]
+        assert c.stop() == 0
+        s.delete("namespaces", SYSTEM, namespace="")
+        assert s.get(crds, "kernels.jupyter.org", "") and s.get("clusterroles", name, "") and s.get("clusterrolebindings", name, "")
+
+
 def test_a_credential_plugin_is_run(tmp_path):
     with apiserver.Server(token="from-the-plugin") as s:
         plugin = tmp_path / "plugin"
