@@ -70,6 +70,8 @@ void controller_start(struct controller *c);        /* begins to watch */
 void controller_lead(struct controller *c);         /* may write from now on */
 void controller_done(struct controller *c);
 bool controller_is_synced(const struct controller *c);
+/* What cannot be watched now, a line each with the reason; nothing if all that is needed can be. */
+void controller_write_trouble(const struct controller *c, struct buf *out);
 
 /* work.c: for reconcilers. */
 /* is_soft: only the object's status has changed, perhaps by ourselves; that ends no waiting after a failure. */

@@ -216,7 +216,7 @@ class Server:
     def __init__(self, tls=None, token=None):
         self.store, self.fault, self.token, self.tls = Store(), None, token, tls
         self.requests, self.page_max, self.open_watches = [], None, 0
-        self.responses, self.absent = 0, set()
+        self.responses, self.absent, self.bookmarks = 0, set(), True
         self.loop = asyncio.new_event_loop()
         self.started = threading.Event()
         self.writers = set()
@@ -420,6 +420,8 @@ class Server:
                 try:
                     version, what, kind_of_event, obj = await asyncio.wait_for(events.get(), 1)
                 except asyncio.TimeoutError:
+                    if not self.bookmarks:
+                        continue
                     self.line(writer, {"type": "BOOKMARK", "object": {"kind": kind, "metadata": {
                         "resourceVersion": str(self.store.version)}}})
                     await writer.drain()
