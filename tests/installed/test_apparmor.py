@@ -76,6 +76,16 @@ def test_doctor_gives_the_command(closed, prefix):
         assert lines[i + 2].strip() == f"fix:   AppArmor wants a profile for this program; once: {prefix / 'bin/carrel'} doctor --apparmor | sudo sh"
 
 
+def test_a_private_server_gives_the_command_at_once(closed, environment):
+    """And not after the minute for which a server may start."""
+    program = next(environment.rglob("carrel/bin/carrel"))
+    code = "import carrel, time; t = time.monotonic()\ntry: carrel.Box()\nexcept carrel.Unavailable as e: print(time.monotonic() - t < 30, e)"
+    done = closed("namespace", environment / "bin/python", "-c", code)
+    assert done.stdout == "True the private server did not start: " + told(program), done.stderr
+    done = closed("namespace", environment / "bin/carrel", "py", "-c", "1")
+    assert (done.returncode, done.stderr) == (125, "carrel: a server of our own did not start: " + told(program))
+
+
 def parse(path, *flags):
     """What AppArmor's parser makes of a profile, for the kernel that abi/4.0 describes."""
     abi = BUILD / "apparmor/root/etc/apparmor.d"
