@@ -50,13 +50,25 @@ $(KERNEL_HEADERS)/linux: | packages
 
 -include $(ENGINE_OBJECTS:.o=.d)
 
-## install: copy the program, its manual page and its completion below PREFIX (/usr/local)
+# The profile is for AppArmor 4; where the parser is older, or AppArmor is not there, it would be an error at each boot. Whoever installs into
+# a home directory cannot write it; they are told what to do by the first run that fails. It names the program by where it really lies.
+APPARMOR  ?= auto
+define install_profile
+case "$(APPARMOR)" in yes) ;; auto) test -w "$(DESTDIR)/etc/apparmor.d/abi/4.0" || exit 0 ;; *) exit 0 ;; esac; \
+program=$(abspath $(PREFIX))/bin/carrel; test -n "$(DESTDIR)" || program=$$(readlink -f $$program); \
+file=$(DESTDIR)/etc/apparmor.d/$$(echo "$${program#/}" | tr / .); \
+mkdir -p "$${file%/*}" && sed "s|@PROGRAM@|$$program|" packaging/apparmor/carrel >"$$file" && chmod 644 "$$file" && \
+{ test -n "$(DESTDIR)" || echo "$$file: loaded at the next boot, or by 'apparmor_parser --replace $$file'"; }
+endef
+
+## install: copy the program, its manual page and its completion below PREFIX (/usr/local), and its AppArmor profile (APPARMOR=yes, no, auto)
 install: all
 	install -D -m 755 $(BUILD)/carrel $(DESTDIR)$(PREFIX)/bin/carrel
 	install -D -m 755 $(BUILD)/carrel-server $(DESTDIR)$(PREFIX)/libexec/carrel-server
 	if test -f docs/carrel.1; then install -D -m 644 docs/carrel.1 $(DESTDIR)$(PREFIX)/share/man/man1/carrel.1; fi
 	if test -f tools/carrel.bash; then \
 	    install -D -m 644 tools/carrel.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/carrel; fi
+	@$(install_profile)
 
 ## clean: remove what was built; the Python environment stays
 clean:

@@ -74,7 +74,10 @@ _carrel() {
         return
     fi
     case $command in
-        doctor | gc)
+        doctor)
+            mapfile -t COMPREPLY < <(compgen -W '--json --apparmor --help' -- "$cur")
+            return ;;
+        gc)
             mapfile -t COMPREPLY < <(compgen -W '--json --help' -- "$cur")
             return ;;
         run | plan) ;;

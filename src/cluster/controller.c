@@ -121,7 +121,6 @@ void controller_lead(struct controller *c)
              c->cache.of[KIND_SERVICE].count, c->cache.of[KIND_CLAIM].count);
     wake_all(c, KIND_SANDBOX);
     wake_all(c, KIND_KERNEL);
-    owner_start(c);
 }
 
 static void on_listing(struct kube_watch *w)
@@ -179,26 +178,46 @@ static void on_absent(struct kube_watch *w)
     cache_clear(&controller_of(w)->cache, kind_of(w));
 }
 
+/* A cluster may be without Kernels' definition, but not without Sandboxes'. */
+static bool is_done_without(const struct kube_watch *w, enum kind kind)
+{
+    return kind == KIND_KERNEL && w->status == 404;
+}
+
+static const char *hint_for(const struct kube_watch *w, enum kind kind)
+{
+    if (w->status == 404 && kind == KIND_SANDBOX)
+        return " (apply the CRD sandboxes.agents.x-k8s.io with version v1beta1)";
+    if (w->status == 403)
+        return " (the ClusterRole lacks a verb; see packaging/kubernetes)";
+    if (w->status == 401)
+        return " (the token or certificate is not, or no longer, accepted)";
+    return "";
+}
+
 static void on_trouble(struct kube_watch *w, const char *text)
 {
     enum kind kind = kind_of(w);
-    const char *hint = "";
 
-    if (!*text) {
+    if (!*text)
         log_line(LOG_INFO, "%s: watching again", nouns[kind]);
-        return;
-    }
-    if (w->status == 404 && kind == KIND_KERNEL) {
+    else if (is_done_without(w, kind))
         log_line(LOG_INFO, "kernels.jupyter.org is not installed here; Kernels are not looked after until it is");
-        return;
+    else
+        log_line(LOG_ERROR, "%s: cannot be watched: %s%s; trying on", nouns[kind], text, hint_for(w, kind));
+}
+
+void controller_write_trouble(const struct controller *c, struct buf *out)
+{
+    for (enum kind kind = 0; kind < KINDS; kind++) {
+        const struct kube_watch *w = &c->watch[kind];
+        if ((kind == KIND_KERNEL && !c->with_kernels) || is_done_without(w, kind))
+            continue;
+        if (kube_watch_is_failing(w))
+            buf_printf(out, "%s: cannot be watched: %s%s\n", nouns[kind], w->why, hint_for(w, kind));
+        else if (!w->synced)
+            buf_printf(out, "%s: not listed yet\n", nouns[kind]);
     }
-    if (w->status == 404 && kind == KIND_SANDBOX)
-        hint = " (apply the CRD sandboxes.agents.x-k8s.io with version v1beta1)";
-    else if (w->status == 403)
-        hint = " (the ClusterRole lacks a verb; see packaging/kubernetes)";
-    else if (w->status == 401)
-        hint = " (the token or certificate is not, or no longer, accepted)";
-    log_line(LOG_ERROR, "%s: cannot be watched: %s%s; trying on", nouns[kind], text, hint);
 }
 
 void controller_start(struct controller *c)

@@ -58,8 +58,7 @@ struct controller {
     struct work        *ready, **ready_end;
     struct loop_task    pump;
     struct metrics      metrics;
-    const char         *identity, *own_namespace;
-    struct kube_call    owner_call;     /* see owner.c */
+    const char         *identity;
     uint64_t            event_tokens_at_ms;
     unsigned            event_tokens, n_events_out;
 };
@@ -71,6 +70,8 @@ void controller_start(struct controller *c);        /* begins to watch */
 void controller_lead(struct controller *c);         /* may write from now on */
 void controller_done(struct controller *c);
 bool controller_is_synced(const struct controller *c);
+/* What cannot be watched now, a line each with the reason; nothing if all that is needed can be. */
+void controller_write_trouble(const struct controller *c, struct buf *out);
 
 /* work.c: for reconcilers. */
 /* is_soft: only the object's status has changed, perhaps by ourselves; that ends no waiting after a failure. */
@@ -97,8 +98,5 @@ void event_send(struct work *w, const struct object *about, const char *type, co
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 void log_set(enum log_level most);
 void log_line(enum log_level level, const char *format, ...) PRINTF_LIKE(2, 3);
-
-/* owner.c: the Namespace becomes the owner of our cluster-scoped objects, so that they go with it. */
-void owner_start(struct controller *c);
 
 #endif

@@ -131,7 +131,6 @@ static void set_lease(struct program *p, const struct flags *f)
     if (!pod_namespace && p->config.in_cluster)
         pod_namespace = p->config.namespace;
     c->elects = f->elects;
-    c->own_namespace = p->config.in_cluster ? pod_namespace : NULL;
     c->lease = (struct kube_lease){
         .client = c->client, .loop = c->loop, .name = "a3317529.agent-sandbox.x-k8s.io", .identity = p->identity,
         .namespace = f->lease_namespace && *f->lease_namespace ? f->lease_namespace

@@ -1,5 +1,6 @@
-/* A replica that waits for the Lease is as ready as one that acts: whoever stands by must not be restarted. It is not
- * healthy once it has lost the Lease; then it ends anyway. */
+/* /readyz is 200 while all that is needed can be watched. A replica that waits for the Lease is as ready as one that
+ * acts: its cache is warm, and a rollout waits for it. /healthz does not ask for watches, because a restart would mend
+ * none. Neither is 200 once the program ends (SIGTERM, the Lease is lost). */
 #include "cluster/serve.h"
 
 #include <errno.h>
@@ -14,10 +15,26 @@
 
 enum { TAG_METRICS = 1, TAG_PROBES = 2 };
 
+static void answer_ready(struct serve *s, struct http_request *r)
+{
+    struct buf trouble;
+
+    buf_init(&trouble, 16384);
+    controller_write_trouble(s->controller, &trouble);
+    if (buf_error(&trouble) < 0)
+        (void)http_reply_text(r, 503, "memory\n");
+    else if (trouble.length > 0)
+        (void)http_reply(r, 503, "text/plain", buf_string(&trouble), trouble.length);
+    else
+        (void)http_reply(r, 200, "text/plain", "ok", 2);
+    buf_done(&trouble);
+}
+
 static void on_request(struct http_request *r, void *owner)
 {
     struct serve *s = owner;
     bool get = http_text_is(r->head.method, "GET") || http_text_is(r->head.method, "HEAD");
+    bool asks_ready = http_text_is(r->head.path, "/readyz");
     unsigned tag = r->peer->tag;
 
     if (!get) {
@@ -31,9 +48,13 @@ static void on_request(struct http_request *r, void *owner)
         else
             (void)http_reply(r, 200, "text/plain; version=0.0.4; charset=utf-8", buf_string(&out), out.length);
         buf_done(&out);
-    } else if ((tag & TAG_PROBES) &&
-               (http_text_is(r->head.path, "/healthz") || http_text_is(r->head.path, "/readyz"))) {
-        (void)http_reply(r, s->controller->is_stopping ? 503 : 200, "text/plain", "ok", 2);
+    } else if ((tag & TAG_PROBES) && (asks_ready || http_text_is(r->head.path, "/healthz"))) {
+        if (s->controller->is_stopping)
+            (void)http_reply_text(r, 503, "ending\n");
+        else if (asks_ready)
+            answer_ready(s, r);
+        else
+            (void)http_reply(r, 200, "text/plain", "ok", 2);
     } else {
         (void)http_reply_text(r, 404, "there are /metrics, /healthz and /readyz\n");
     }

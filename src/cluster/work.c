@@ -498,6 +498,5 @@ void controller_done(struct controller *c)
     metrics_done(&c->metrics);
     for (size_t i = 0; i < KINDS; i++)
         kube_watch_stop(&c->watch[i]);
-    kube_call_done(&c->owner_call);
     cache_done(&c->cache);
 }

@@ -14,7 +14,8 @@
 
 #include "base/list.h"
 
-enum { LINE_MAX_BYTES = 32 << 20, SILENCE_MS = 180000, FAILURES_UNTIL_LIST = 5, LIST_DEADLINE_MS = 60000 };
+enum { LINE_MAX_BYTES = 32 << 20, SILENCE_MS = 180000, FAILURES_UNTIL_LIST = 5, LIST_DEADLINE_MS = 60000,
+       STEADY_MS = 1000 };     /* a watch that is open for so long is no failure */
 
 static void list(struct kube_watch *w);
 static void watch(struct kube_watch *w);
@@ -79,6 +80,7 @@ static void well(struct kube_watch *w)
 static void later(struct kube_watch *w, const char *text)
 {
     w->failures++;
+    snprintf(w->why, sizeof w->why, "%s", text);
     w->n_failures++;
     if (w->failures >= FAILURES_UNTIL_LIST)
         w->relist = true;
@@ -307,7 +309,7 @@ static void on_watched(struct kube_call *call)
     w->retry_after_ms = call->retry_after_ms;
     if (call->status == 410 || call->status == 404)
         w->relist = true;
-    if (w->is_heard && loop_now_ms() - w->begun_ms >= 1000 && (call->status == 200 || call->status == 0)) {
+    if (w->is_heard && loop_now_ms() - w->begun_ms >= STEADY_MS && (call->status == 200 || call->status == 0)) {
         watch(w);       /* its time was over, or the server ended; the first new try comes at once */
         return;
     }
@@ -340,6 +342,13 @@ static void watch(struct kube_watch *w)
         later(w, "memory");
     else
         kube_call_start(w->client, &w->call);
+}
+
+bool kube_watch_is_failing(const struct kube_watch *w)
+{
+    bool lasts = w->phase == KUBE_WATCH_WATCHING && w->call.status == 200 && loop_now_ms() - w->begun_ms >= STEADY_MS;
+
+    return w->told && !lasts;
 }
 
 void kube_watch_start(struct kube_watch *w)

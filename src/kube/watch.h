@@ -26,6 +26,7 @@ struct kube_watch {
     char     version[64];               /* the newest that was seen */
     int      status;                    /* HTTP, of the last failure */
     unsigned failures;                  /* in a row */
+    char     why[240];                  /* the last of them, in words */
     uint64_t n_lists, n_events, n_failures, begun_ms;
 
     struct kube_call  call;
@@ -42,6 +43,9 @@ struct kube_watch {
 
 void kube_watch_start(struct kube_watch *w);
 void kube_watch_stop(struct kube_watch *w);
+
+/* on_trouble() was told of failures, and since then neither a list nor an event has come and no watch has lasted. */
+bool kube_watch_is_failing(const struct kube_watch *w);
 
 /* The time before try n (from 1): 100 ms doubled each time, at most 30 s, and up to as much again at random. */
 uint32_t kube_backoff_ms(unsigned n);

@@ -60,8 +60,6 @@ static const struct {
 } settings[SETTING_COUNT] = {
     [SETTING_MAX_USER_NAMESPACES] = { "user.max_user_namespaces", "/proc/sys/user/max_user_namespaces" },
     [SETTING_USERNS_CLONE] = { "kernel.unprivileged_userns_clone", "/proc/sys/kernel/unprivileged_userns_clone" },
-    [SETTING_APPARMOR_USERNS] = { "kernel.apparmor_restrict_unprivileged_userns",
-                                  "/proc/sys/kernel/apparmor_restrict_unprivileged_userns" },
     [SETTING_LEGACY_TIOCSTI] = { "dev.tty.legacy_tiocsti", "/proc/sys/dev/tty/legacy_tiocsti" },
     [SETTING_DMESG_RESTRICT] = { "kernel.dmesg_restrict", "/proc/sys/kernel/dmesg_restrict" },
     [SETTING_KPTR_RESTRICT] = { "kernel.kptr_restrict", "/proc/sys/kernel/kptr_restrict" },

@@ -32,7 +32,6 @@ enum feature {
 enum setting {
     SETTING_MAX_USER_NAMESPACES,
     SETTING_USERNS_CLONE,       /* Debian's switch */
-    SETTING_APPARMOR_USERNS,    /* 1: AppArmor takes the capabilities of unprivileged user namespaces away */
     SETTING_LEGACY_TIOCSTI,
     SETTING_DMESG_RESTRICT,
     SETTING_KPTR_RESTRICT,

@@ -113,9 +113,20 @@ static void test_the_fix_fits_the_cause(void **state)
 
     d = good_host();
     d->features.is_keeper_root = false;
-    d->features.error[FEATURE_MOUNT_NAMESPACE] = EPERM;
-    d->features.setting[SETTING_APPARMOR_USERNS] = 1;
-    assert_non_null(strstr(row_of(d, "mount namespace")->fix, "apparmor_restrict_unprivileged_userns=0"));
+    d->features.error[FEATURE_USER_NAMESPACE] = d->features.error[FEATURE_NO_NESTING] = EPERM;
+    assert_null(strstr(row_of(d, "user namespace")->fix, "AppArmor"));
+    snprintf(d->apparmor, sizeof d->apparmor, "%0*d doctor --apparmor | sudo sh", APPARMOR_COMMAND - 29, 0);
+    assert_non_null(strstr(row_of(d, "user namespace")->fix, d->apparmor));
+    assert_non_null(strstr(row_of(d, "no nested namespaces")->fix, d->apparmor));       /* not a second remedy */
+    d->features.is_keeper_root = true;
+    assert_null(strstr(row_of(d, "user namespace")->fix, "AppArmor"));
+
+    d = good_host();
+    d->features.error[FEATURE_USER_NAMESPACE] = EPERM;
+    d->features.setting[SETTING_USERNS_CLONE] = 0;
+    assert_null(strstr(row_of(d, "user namespace")->fix, "unprivileged_userns_clone"));
+    d->features.is_keeper_root = false;
+    assert_non_null(strstr(row_of(d, "user namespace")->fix, "kernel.unprivileged_userns_clone=1"));
 
     d = good_host();
     d->features.error[FEATURE_PROC] = EPERM;
@@ -135,6 +146,116 @@ static void test_the_fix_fits_the_cause(void **state)
     d = good_host();
     d->features.setting[SETTING_KPTR_RESTRICT] = 0;
     assert_string_equal(row_of(d, "kernel.kptr_restrict")->fix, "sysctl -w kernel.kptr_restrict=1");
+    (void)state;
+}
+
+/* A folder with what AppArmor says in /proc; NULL: that file is not there. */
+static void make_proc(const char *folder, const char *value, const char *label, const char *plain_label)
+{
+    const struct {
+        const char *path, *text;
+    } files[] = { { "sys/kernel/apparmor_restrict_unprivileged_userns", value },
+                  { "self/attr/apparmor/current", label },
+                  { "self/attr/current", plain_label } };
+    static const char *const folders[] = { "sys", "sys/kernel", "self", "self/attr", "self/attr/apparmor" };
+    char path[256];
+
+    for (size_t i = 0; i < 5; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, folders[i]);
+        assert_true(mkdir(path, 0700) == 0 || errno == EEXIST);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, files[i].path);
+        (void)unlink(path);
+        FD fd = files[i].text ? open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600) : -1;
+        if (files[i].text)
+            assert_int_equal(write(fd, files[i].text, strlen(files[i].text)), strlen(files[i].text));
+    }
+}
+
+static void remove_proc(const char *folder)
+{
+    static const char *const names[] = { "self/attr/apparmor", "self/attr", "self", "sys/kernel", "sys", "." };
+    char path[256];
+
+    make_proc(folder, NULL, NULL, NULL);
+    for (size_t i = 0; i < 6; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, strcmp(names[i], ".") == 0 ? "" : names[i]);
+        assert_return_code(rmdir(path), errno);
+    }
+}
+
+static void test_apparmor_is_to_blame_only_where_it_wants_a_profile(void **state)
+{
+    static const struct {
+        const char *value, *label, *plain_label;
+        bool        restricts;
+    } hosts[] = {
+        { NULL, NULL, NULL, false },                                    /* no AppArmor */
+        { NULL, "unconfined\n", NULL, false },                          /* Debian 12 */
+        { "0\n", "unconfined\n", NULL, false },                         /* switched off */
+        { "1\n", "unconfined\n", NULL, true },                          /* before the namespace is made */
+        { "1\n", "unprivileged_userns (enforce)\n", NULL, true },       /* after it */
+        { "1\n", "/usr/local/bin/carrel (unconfined)\n", NULL, false }, /* the profile is loaded */
+        { "1\n", "code (unconfined)\n", NULL, false },                  /* an editor's profile was inherited */
+        { "1\n", "docker-default (enforce)\n", NULL, false },           /* a container */
+        { "1\n", NULL, "unconfined\n", true },                          /* an older kernel */
+        { "1\n", NULL, "carrel (unconfined)\n", false },
+        { "1\n", NULL, NULL, true },                                    /* nothing tells that it is not */
+    };
+    char folder[] = "/tmp/carrel-proc-XXXXXX";
+
+    assert_non_null(mkdtemp(folder));
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
+        make_proc(folder, hosts[i].value, hosts[i].label, hosts[i].plain_label);
+        if (apparmor_restricts(folder) != hosts[i].restricts)
+            fail_msg("host %zu is taken for another", i);
+    }
+    remove_proc(folder);
+    (void)state;
+}
+
+static void test_the_script_writes_the_profile_of_the_package(void **state)
+{
+    char text[8192], packaged[2048], place[2048], *mark;
+
+    assert_true(fd_read_file(AT_FDCWD, "packaging/apparmor/carrel", packaged, sizeof packaged) > 0);
+    assert_non_null(mark = strstr(packaged, "@PROGRAM@"));
+    snprintf(place, sizeof place,
+             "cat >'/etc/apparmor.d/home.a b.bin.carrel' <<'END'\n%.*s/home/a b/bin/carrel%sEND\n",
+             (int)(mark - packaged), packaged, mark + strlen("@PROGRAM@"));
+    assert_int_equal(apparmor_script("/home/a b/bin/carrel", text, sizeof text), 0);
+    assert_non_null(strstr(text, place));
+
+    /* What a shell or AppArmor would read as something else; what would not be loaded at the next boot; too long. */
+    static const char *const refused[] = { "/a'b/carrel", "/a\nb/carrel", "/a*/carrel", "/a\"b/carrel", "/a{b}/carrel",
+                                           "/a[b]/carrel", "/a$b/carrel", "/a\\b/carrel", "/.venv/carrel", "carrel",
+                                           "" };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        assert_int_equal(apparmor_script(refused[i], text, sizeof text), -EINVAL);
+    char longest[258];
+    memset(longest, 'a', sizeof longest);
+    longest[0] = '/';
+    longest[257] = '\0';
+    assert_int_equal(apparmor_script(longest, text, sizeof text), -ENAMETOOLONG);
+    longest[256] = '\0';        /* its file's name has the 255 letters that a name may have */
+    assert_int_equal(apparmor_script(longest, text, sizeof text), 0);
+    assert_int_equal(apparmor_script("/usr/bin/carrel", text, 300), -ENAMETOOLONG);
+    (void)state;
+}
+
+static void test_the_command_names_this_program(void **state)
+{
+    char command[APPARMOR_COMMAND], program[4096], wanted[4200];
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+
+    assert_true(n > 0);
+    program[n] = '\0';
+    apparmor_command(command);
+    snprintf(wanted, sizeof wanted, "%s doctor --apparmor | sudo sh", program);
+    if (strlen(wanted) >= sizeof command)
+        snprintf(wanted, sizeof wanted, "carrel doctor --apparmor | sudo sh");
+    assert_string_equal(command, wanted);
     (void)state;
 }
 
@@ -258,6 +379,9 @@ int main(void)
         cmocka_unit_test(test_good_host_has_nothing_to_mend),
         cmocka_unit_test(test_every_missing_need_forbids_boxes_and_says_how_to_mend_it),
         cmocka_unit_test(test_the_fix_fits_the_cause),
+        cmocka_unit_test(test_apparmor_is_to_blame_only_where_it_wants_a_profile),
+        cmocka_unit_test(test_the_script_writes_the_profile_of_the_package),
+        cmocka_unit_test(test_the_command_names_this_program),
         cmocka_unit_test(test_doctor_agrees_with_this_host),
         cmocka_unit_test(test_wrong_arguments_are_refused),
     };

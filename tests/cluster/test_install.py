@@ -1,8 +1,8 @@
-"""Installing the controller, and removing it, as page 002 does it."""
+"""Installing the controller, and removing it, as page 002 does it and as docs/cluster.md says."""
 import json
 
 import pages
-from conftest import MANIFEST
+from conftest import MANIFEST, TREE
 from rig.api import wait_for
 
 NAMESPACE = "agent-sandbox-system"
@@ -41,22 +41,58 @@ def test_two_replicas_are_ready_and_one_acts(controller):
     controller("-n", NAMESPACE, "scale", "deployment/agent-sandbox-controller", "--replicas=1")
 
 
-def test_removing_it_as_the_page_does_leaves_nothing(controller, namespace):
-    """The page deletes the namespace and one definition; a Sandbox that still lives then goes with it."""
-    for name in ("first", "left"):
-        controller.apply({"apiVersion": "agents.x-k8s.io/v1beta1", "kind": "Sandbox", "metadata": {"name": name, "namespace": namespace},
-                          "spec": {"podTemplate": {"spec": {"terminationGracePeriodSeconds": 0, "containers": [
-                              {"name": "main", "image": "busybox:1.36", "command": ["sleep", "100000"]}]}}}})
-        controller("wait", "-n", namespace, "--for=condition=Ready", f"sandbox/{name}", "--timeout=60s")
+def make(controller, namespace, sandboxes, kernel):
+    spec = {"terminationGracePeriodSeconds": 0, "containers": [{"name": "main", "image": "busybox:1.36", "command": ["sleep", "100000"]}]}
+    objects = [{"apiVersion": "agents.x-k8s.io/v1beta1", "kind": "Sandbox", "metadata": {"name": name, "namespace": namespace},
+                "spec": {"podTemplate": {"spec": spec}}} for name in sandboxes]
+    objects.append({"apiVersion": "jupyter.org/v1", "kind": "Kernel", "metadata": {"name": kernel, "namespace": namespace},
+                    "spec": {"template": {"spec": spec}}})
+    controller.apply(*objects)
+    names = [f"sandbox/{name}" for name in sandboxes] + [f"kernel/{kernel}"]
+    controller("wait", "-n", namespace, "--for=condition=Ready", *names, "--timeout=60s")
     # Kubernetes' garbage collector looks for new kinds every 30 s. What is gone before it knew of it leaves its Pods behind, for ever.
-    controller("delete", "-n", namespace, "sandbox", "first")
-    wait_for("the Pod of a deleted Sandbox to go", 120, lambda: controller.api.find(f"/api/v1/namespaces/{namespace}/pods/first") is None)
-    for command in pages.commands(pages.between("002", "Remove Agent-Sandbox Controller", "Remove Kind Cluster")):
-        controller.shell(command)
-    api = controller.api
-    wait_for("the Pod to go", 60, lambda: api.find(f"/api/v1/namespaces/{namespace}/pods/left") is None)
-    for kind in ("clusterroles", "clusterrolebindings"):
-        wait_for(kind, 60, lambda: api.find(f"/apis/rbac.authorization.k8s.io/v1/{kind}/agent-sandbox-controller") is None)
+    controller("delete", "-n", namespace, "sandbox", sandboxes[0])
+    wait_for("the Pod of a deleted Sandbox to go", 120, lambda: controller.api.find(f"/api/v1/namespaces/{namespace}/pods/{sandboxes[0]}") is None)
+
+
+def is_role_there(api):
+    return any(api.find(f"/apis/rbac.authorization.k8s.io/v1/{kind}/agent-sandbox-controller") for kind in ("clusterroles", "clusterrolebindings"))
+
+
+def install_again(controller):
     controller("apply", "-f", str(MANIFEST))
     controller("-n", NAMESPACE, "rollout", "status", "deployment/agent-sandbox-controller", "--timeout=60s")
-    controller("wait", "--for=condition=Established", "crd/sandboxes.agents.x-k8s.io", "--timeout=30s")
+    controller("wait", "--for=condition=Established", "crd/sandboxes.agents.x-k8s.io", "crd/kernels.jupyter.org", "--timeout=30s")
+
+
+def test_removing_it_as_the_page_does_keeps_kernels(controller, namespace):
+    """The page deletes the namespace and the definition of Sandboxes. Those go, and Kernels, which it does not name, run on."""
+    make(controller, namespace, ["first", "left"], "kept")
+    api, pods = controller.api, f"/api/v1/namespaces/{namespace}/pods"
+    before = api.find(f"{pods}/kept")["metadata"]["uid"]
+    for command in pages.commands(pages.between("002", "Remove Agent-Sandbox Controller", "Remove Kind Cluster")):
+        controller.shell(command)
+    # The garbage collector that takes the Sandbox's Pod would take the definition, if it belonged to the namespace.
+    wait_for("the Pod to go", 60, lambda: api.find(f"{pods}/left") is None)
+    pod = api.find(f"{pods}/kept")
+    assert pod["metadata"]["uid"] == before and "deletionTimestamp" not in pod["metadata"]
+    assert controller.get("kernel", "kept", "-n", namespace)["metadata"].get("deletionTimestamp") is None
+    assert "ownerReferences" not in controller.get("crd", "kernels.jupyter.org")["metadata"]
+    assert is_role_there(api)
+    install_again(controller)
+
+
+def test_removing_it_as_the_documentation_says_leaves_nothing(controller, namespace):
+    make(controller, namespace, ["first", "second"], "third")
+    text = (TREE / "docs/cluster.md").read_text().split("\n## Remove\n")[1].split("\n## ")[0]
+    commands = [line.split(" # ")[0].strip() for line in text.splitlines() if line.startswith("kubectl delete ")]
+    assert [" ".join(command.split()[2:4]) for command in commands] == [
+        f"namespace {NAMESPACE}", "clusterrolebinding,clusterrole agent-sandbox-controller", "crd sandboxes.agents.x-k8s.io"]
+    api, pods = controller.api, f"/api/v1/namespaces/{namespace}/pods"
+    for command in commands[:2]:
+        controller.shell(command)
+    assert not is_role_there(api) and api.find(f"/api/v1/namespaces/{NAMESPACE}") is None
+    assert all("deletionTimestamp" not in api.find(f"{pods}/{name}")["metadata"] for name in ("second", "third"))
+    controller.shell(commands[2])
+    wait_for("the Pods to go", 60, lambda: not any(api.find(f"{pods}/{name}") for name in ("second", "third")))
+    install_again(controller)

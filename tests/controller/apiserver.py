@@ -17,7 +17,8 @@ CORE = {"pods": "Pod", "services": "Service", "persistentvolumeclaims": "Persist
         "namespaces": "Namespace"}
 GROUPS = {("agents.x-k8s.io", "v1beta1"): {"sandboxes": "Sandbox"}, ("jupyter.org", "v1"): {"kernels": "Kernel"},
           ("coordination.k8s.io", "v1"): {"leases": "Lease"},
-          ("rbac.authorization.k8s.io", "v1"): {"clusterroles": "ClusterRole", "clusterrolebindings": "ClusterRoleBinding"}}
+          ("rbac.authorization.k8s.io", "v1"): {"clusterroles": "ClusterRole", "clusterrolebindings": "ClusterRoleBinding"},
+          ("apiextensions.k8s.io", "v1"): {"customresourcedefinitions": "CustomResourceDefinition"}}
 HAS_STATUS = {"sandboxes", "kernels", "pods"}
 FAULTS = ["close", "close-after", "half", "409", "410", "410-inside", "429", "500", "late", "slow", "twice"]
 
@@ -215,7 +216,7 @@ class Server:
     def __init__(self, tls=None, token=None):
         self.store, self.fault, self.token, self.tls = Store(), None, token, tls
         self.requests, self.page_max, self.open_watches = [], None, 0
-        self.responses, self.absent = 0, set()
+        self.responses, self.absent, self.bookmarks = 0, set(), True
         self.loop = asyncio.new_event_loop()
         self.started = threading.Event()
         self.writers = set()
@@ -419,6 +420,8 @@ class Server:
                 try:
                     version, what, kind_of_event, obj = await asyncio.wait_for(events.get(), 1)
                 except asyncio.TimeoutError:
+                    if not self.bookmarks:
+                        continue
                     self.line(writer, {"type": "BOOKMARK", "object": {"kind": kind, "metadata": {
                         "resourceVersion": str(self.store.version)}}})
                     await writer.drain()

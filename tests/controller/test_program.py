@@ -23,6 +23,17 @@ def get(c, path):
         return r.read().decode()
 
 
+def probe(c, path):
+    """Status and text; no status while nobody listens yet."""
+    try:
+        with urllib.request.urlopen("http://127.0.0.1:%d%s" % (c.port, path), timeout=10) as r:
+            return r.status, r.read().decode()
+    except urllib.error.HTTPError as e:
+        return e.code, e.read().decode()
+    except urllib.error.URLError:
+        return None, ""
+
+
 def refusal(*args, env=None):
     done = subprocess.run([CONTROLLER, *args], capture_output=True, text=True, timeout=30, env=env)
     assert done.returncode in (1, 2) and done.stdout == ""
@@ -34,7 +45,8 @@ def test_one_of_two_acts_and_the_other_follows(server, start):
     wait_for(lambda: ": ours" in first.log(), "the first leads")
     second = start("--leader-elect")
     wait_for(lambda: "standing by" in second.log(), "the second waits")
-    assert get(second, "/readyz") == get(first, "/healthz") == "ok"
+    wait_for(lambda: probe(second, "/readyz") == (200, "ok"), "it is ready, too")
+    assert get(first, "/healthz") == "ok"
     server.apply("sandboxes", sandbox("one"))
     wait_for(lambda: is_ready(server, "one"), "Ready")
     lease = server.get("leases", LEASE, SYSTEM)["spec"]
@@ -203,6 +215,91 @@ def test_rights_that_are_missing_are_told(server, start):
     server.store.refuse["list", "pods"] = apiserver.Refusal(403, "Forbidden", 'pods is forbidden: User "x" cannot list resource "pods"')
     c = start()
     wait_for(lambda: 'cannot list resource "pods"' in c.log() and "ClusterRole lacks a verb" in c.log(), "told")
+
+
+def test_it_is_ready_only_once_it_can_watch(server, start):
+    server.store.refuse["list", "pods"] = apiserver.Refusal(403, "Forbidden", 'pods is forbidden: User "x" cannot list resource "pods"')
+    c = start()
+    wait_for(lambda: "ClusterRole lacks a verb" in c.log(), "told")
+    status, text = probe(c, "/readyz")
+    assert status == 503 and 'pods: cannot be watched: pods is forbidden: User "x" cannot list resource "pods" (the ClusterRole' in text
+    assert "sandboxes: not listed yet" in text and "services" not in text
+    assert probe(c, "/healthz") == (200, "ok")          # a restart would not help
+    del server.store.refuse["list", "pods"]
+    wait_for(lambda: probe(c, "/readyz") == (200, "ok"), "ready")
+
+
+def test_it_is_not_ready_while_the_server_is_away(server, start):
+    """Nor is a replica that stands by. Both are ready again when the server is back, though no object changes then."""
+    first = start("--leader-elect")
+    wait_for(lambda: ": ours" in first.log(), "the first leads")
+    second = start("--leader-elect")
+    wait_for(lambda: all(probe(c, "/readyz") == (200, "ok") for c in (first, second)), "ready")
+    assert "standing by" in second.log()
+    server.fault = lambda _, method, path, query: "500" if "/leases" not in path else None
+    server.cut()
+    for c in (first, second):
+        status, text = wait_for(lambda c=c: next((p for p in [probe(c, "/readyz")] if p[1].count("cannot be watched") == 5), None), "not ready")
+        assert status == 503 and "pods: cannot be watched: a fault of the tests\n" in text and probe(c, "/healthz") == (200, "ok")
+    server.fault = None
+    wait_for(lambda: all(probe(c, "/readyz") == (200, "ok") for c in (first, second)), "ready again")
+
+
+def test_a_watch_that_is_open_again_makes_it_ready_though_it_tells_nothing(server, start):
+    server.bookmarks = False
+    c = start()
+    wait_for(lambda: probe(c, "/readyz") == (200, "ok") and server.open_watches == 5, "ready")
+    failures = []
+
+    def three_times(_, method, path, query):
+        if path.endswith("/pods") and len(failures) < 3:
+            failures.append(query)
+            return "500"
+        return None
+    server.fault = three_times
+    server.cut()
+    wait_for(lambda: "pods: cannot be watched" in c.log(), "told")
+    wait_for(lambda: probe(c, "/readyz") == (200, "ok"), "ready again", deadline_s=20)
+    assert all(query.get("watch") for query in failures)
+    assert sum(path == "/api/v1/pods" and "limit" in query for _, path, query, _ in server.requests) == 1      # no new list
+
+
+def test_it_is_ready_without_kernels_but_not_without_sandboxes(server, start):
+    server.absent.update({"kernels", "sandboxes"})
+    c = start()
+    wait_for(lambda: "apply the CRD" in c.log() and "Kernels are not looked after" in c.log(), "told")
+    status, text = probe(c, "/readyz")
+    assert status == 503 and "sandboxes: cannot be watched: " in text and "(apply the CRD sandboxes.agents.x-k8s.io" in text
+    assert "kernels" not in text
+    server.absent.remove("sandboxes")
+    wait_for(lambda: probe(c, "/readyz") == (200, "ok"), "ready")
+
+
+def test_in_a_pod_it_leaves_its_own_installation_alone(tmp_path):
+    """Deleting its namespace must not delete definitions, and with them everybody's objects: nothing there gets an owner."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can show it a pod's files")
+    cert, key = make_certificate(tmp_path)
+    pod = """mount -t tmpfs none /run && d=/run/secrets/kubernetes.io/serviceaccount && mkdir -p $d && cp {0} $d/ca.crt && echo t >$d/token &&
+printf {1} >$d/namespace && unset KUBECONFIG && export KUBERNETES_SERVICE_HOST=127.0.0.1 KUBERNETES_SERVICE_PORT={2} && exec "$@" """
+    name = "agent-sandbox-controller"
+    with apiserver.Server(tls=(cert, key), token="t") as s:
+        s.apply("namespaces", {"kind": "Namespace", "metadata": {"name": SYSTEM}}, namespace="")
+        s.apply("clusterroles", {"kind": "ClusterRole", "metadata": {"name": name}}, namespace="")
+        s.apply("clusterrolebindings", {"kind": "ClusterRoleBinding", "metadata": {"name": name}}, namespace="")
+        crds = "customresourcedefinitions"
+        s.apply(crds, {"kind": "CustomResourceDefinition", "metadata": {"name": "kernels.jupyter.org"}}, namespace="")
+        c = Controller(s, tmp_path, "--kubeconfig=", before=("unshare", "-m", "sh", "-ec", pod.format(cert, SYSTEM, s.port), "sh"))
+        wait_for(lambda: "acting" in c.log(), "it acts")
+        for one in ("one", "two"):      # one after the other: what it does at its start is behind it then
+            s.apply("sandboxes", sandbox(one))
+            wait_for(lambda one=one: is_ready(s, one), "Ready")
+        assert {path.split("/")[-1] for method, path, query, _ in s.requests if query.get("watch")} == \
+            {"sandboxes", "kernels", "pods", "services", "persistentvolumeclaims"}
+        assert not [path for _, path, _, _ in s.requests if "rbac" in path or crds in path or path.startswith("/api/v1/namespaces/" + SYSTEM)]
+        assert c.stop() == 0
+        s.delete("namespaces", SYSTEM, namespace="")
+        assert s.get(crds, "kernels.jupyter.org", "") and s.get("clusterroles", name, "") and s.get("clusterrolebindings", name, "")
 
 
 def test_a_credential_plugin_is_run(tmp_path):

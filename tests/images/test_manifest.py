@@ -62,3 +62,5 @@ def test_the_controller_gets_no_secrets_and_no_wildcards():
     role = rules[rules.index("kind: ClusterRole\n"):rules.index("kind: ClusterRoleBinding")]
     assert "create" not in re.search(r"resources: \[sandboxes\]\n  verbs: (.*)", role)[1]
     assert "delete" not in re.search(r"resources: \[persistentvolumeclaims\]\n  verbs: (.*)", role)[1]
+    assert set(re.findall(r"apiGroups: \[(.*)\]", role)) == {"agents.x-k8s.io", "jupyter.org", '""'}     # no roles, no definitions
+    assert "namespaces" not in role

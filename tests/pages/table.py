@@ -59,7 +59,7 @@ CODING_002 = [
     ("002", 102, 102, "def __init__", "another model", "", f"{CLUSTER} test_4_switching_the_model_deletes_the_claim_first"),
     ("002", 104, 112, "# Delete PVC", "deploy again", "", f"{CLUSTER} test_4_switching_the_model_deletes_the_claim_first"),
     ("002", 115, 117, "kubectl delete sandbox", "remove the agent", "", f"{CLUSTER} test_7_clean_up_leaves_nothing_of_the_agent"),
-    ("002", 119, 120, "kubectl delete namespace", "remove the controller", "", f"{CLUSTER} test_removing_it_as_the_page_does_leaves_nothing"),
+    ("002", 119, 120, "kubectl delete namespace", "remove the controller", "", f"{CLUSTER} test_removing_it_as_the_page_does_keeps_kernels"),
     ("002", 122, 122, "kind delete", "remove the cluster", "", "[kind itself, which needs Docker; `make cluster-down` here]"),
     ("002", 127, 130, "kubectl logs", "look at logs", "the next item's words are on its line",
      f"{CLUSTER} test_6_the_commands_for_support_say_something"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 import atexit
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import socket
@@ -18,6 +19,7 @@ from typing import IO, Sequence
 
 from .errors import KernelUnavailable, Unavailable
 
+_COMPLAINTS = 3         # in a row, of programs that end as soon as they are started
 _MACHINE_PLACE = "/usr/local/lib/carrel/python"         # of root's `carrel setup`
 
 # The server is this shell, after exec. A child of it waits for the end of a pipe whose other end this process has: that comes even if this process
@@ -237,13 +239,18 @@ class PrivateServer:
 
     def _wait(self, seconds: float = 60) -> None:
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and self.alive:
+        while True:
+            is_over = time.monotonic() > deadline or not self.alive
+            with open(os.path.join(self.directory, "log"), "rb") as log:
+                said = log.read().decode("utf-8", "replace")
+            complaints = re.findall("^carrel: (.*)", said, re.MULTILINE)
+            # The server starts what ends again and again, but nobody waits for a keeper that cannot start here.
+            if is_over or len(complaints) >= _COMPLAINTS:
+                why = complaints[-1] if complaints else said[-2000:].strip()
+                raise Unavailable(f"the private server did not start: {why or 'it said nothing'}")
             if _ready(self.socket):
                 return
             time.sleep(0.005)
-        with open(os.path.join(self.directory, "log"), "rb") as log:
-            said = log.read()[-2000:].decode("utf-8", "replace").strip()
-        raise Unavailable(f"the private server did not start: {said or 'it said nothing'}")
 
     def close(self) -> None:
         """Ends the server and all its boxes. A forked child leaves its parent's server alone."""

@@ -10,12 +10,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "sys/apparmor.h"
 #include "sys/rights.h"
 
 struct range {
@@ -84,6 +86,29 @@ static _Noreturn void map_from_outside(int go, pid_t pid, uid_t uid, gid_t gid, 
     _exit(run_mapper("newgidmap", pid, gid, gids) < 0 || run_mapper("newuidmap", pid, uid, uids) < 0);
 }
 
+static bool is_apparmors(int code)
+{
+    return (code == EPERM || code == EACCES) && apparmor_restricts("/proc");
+}
+
+static int blame_apparmor(int code, struct err *e)
+{
+    char command[APPARMOR_COMMAND];
+
+    apparmor_command(command);
+    return err_set(e, code, STEP_USAGE, "AppArmor forbids user namespaces to this program; once: %s", command);
+}
+
+/* A namespace without capabilities is found out by asking for what is so already: "/" takes mounts from the host and
+ * gives it none. */
+static int check_rights(struct err *e)
+{
+    if (!apparmor_restricts("/proc") || mount(NULL, "/", NULL, MS_SLAVE, NULL) == 0)
+        return 0;
+    int code = errno;
+    return code == EPERM || code == EACCES ? blame_apparmor(code, e) : 0;
+}
+
 static int map_own_id(uid_t uid, gid_t gid, struct err *e)
 {
     char map[32];
@@ -94,6 +119,8 @@ static int map_own_id(uid_t uid, gid_t gid, struct err *e)
     snprintf(map, sizeof map, "0 %u 1\n", uid);
     if (r == 0)
         r = fd_write_file(AT_FDCWD, "/proc/self/uid_map", map);
+    if (r < 0 && is_apparmors(-r))
+        return blame_apparmor(-r, e);
     return r < 0 ? err_at(e, -r, STEP_IDMAP, 0, "the user's own id") : 0;
 }
 
@@ -121,6 +148,8 @@ int rootless_enter(uint32_t *ret_ids, struct err *e)
         fd_close(go[1]);
         while (mapper > 0 && waitpid(mapper, NULL, 0) < 0 && errno == EINTR)
             ;
+        if (is_apparmors(code))
+            return blame_apparmor(code, e);
         return err_set(e, code, STEP_CLONE, "user namespaces are closed to ordinary users here; see 'carrel doctor'");
     }
     if (mapper > 0) {
@@ -138,6 +167,9 @@ int rootless_enter(uint32_t *ret_ids, struct err *e)
         if (r < 0)
             return r;
     }
+    int r = check_rights(e);
+    if (r < 0)
+        return r;
     *ret_ids = mapped ? (uint32_t)uids.count + 1 : 1;
     return 0;
 }

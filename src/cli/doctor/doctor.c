@@ -4,6 +4,7 @@
 #include "cli/doctor/doctor.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,10 +22,13 @@ static const char *const mode_names[] = {
     [CGROUP_NONE] = "none", [CGROUP_V1] = "v1", [CGROUP_HYBRID] = "hybrid", [CGROUP_V2] = "v2",
 };
 
-static const char doctor_help[] = "usage: carrel doctor [--json]\n"
+static const char doctor_help[] = "usage: carrel doctor [--json | --apparmor]\n"
                                   "\n"
                                   "Says what this host gives to boxes, what is missing, what that costs and how to "
                                   "mend it. Everything is found out by trying.\n"
+                                  "--apparmor prints a script that gives this program the AppArmor profile which "
+                                  "Ubuntu wants for user namespaces:\n"
+                                  "carrel doctor --apparmor | sudo sh\n"
                                   "The exit status is 0 if boxes can be made here, 1 if not.\n";
 
 static bool use_colour(void)
@@ -153,6 +157,21 @@ static void look_at_devices(struct doctor_devices *v)
     devices_free(&devices);
 }
 
+static int print_apparmor(struct err *e)
+{
+    char program[PATH_MAX], text[8192];
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+
+    program[n > 0 ? n : 0] = '\0';
+    int r = apparmor_script(program, text, sizeof text);
+    if (r < 0)
+        return err_set(e, -r, STEP_USAGE, "AppArmor cannot be told of %.120s: %s; install carrel in another place",
+                       program, r == -EINVAL ? "it has special characters" : "it is too long");
+    if (fputs(text, stdout) < 0 || fflush(stdout) != 0)
+        return err_at(e, EIO, STEP_STDIO, 0, "standard output");
+    return 0;
+}
+
 int doctor_main(int argc, char **argv)
 {
     static struct doctor doctor; /* too large for the stack */
@@ -162,6 +181,11 @@ int doctor_main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0) {
             json = true;
+        } else if (strcmp(argv[i], "--apparmor") == 0) {
+            if (print_apparmor(&e) == 0)
+                return 0;
+            cli_complain(&e);
+            return EXIT_CARREL;
         } else if (strcmp(argv[i], "--help") == 0) {
             fputs(doctor_help, stdout);
             return 0;
@@ -175,6 +199,8 @@ int doctor_main(int argc, char **argv)
         cli_complain(&e);
         return EXIT_CARREL;
     }
+    if (apparmor_restricts("/proc"))
+        apparmor_command(doctor.apparmor);
     trial_run(doctor.trial, sizeof doctor.trial);
     look_at_kernels(&doctor.kernels);
     look_at_devices(&doctor.devices);

@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "base/guest.h"
+#include "sys/apparmor.h"
 #include "sys/cgroup.h"
 #include "sys/features.h"
 
@@ -16,7 +17,7 @@ struct doctor_row {
     const char       *group;
     const char       *name;
     enum doctor_state state;
-    char              found[160];
+    char              found[232];
     char              cost[200];    /* "" if there is nothing to say */
     char              fix[240];
 };
@@ -40,12 +41,13 @@ struct doctor {
     struct cgroup_host cgroups;
     struct doctor_kernels kernels;
     struct doctor_devices devices;
-    char               trial[160];  /* why no box could be made; "": one was */
+    char               trial[232];  /* why no box could be made; "": one was */
+    char               apparmor[APPARMOR_COMMAND];  /* gives this program a profile that it needs; "": it needs none */
     size_t             n_rows;
     struct doctor_row  row[DOCTOR_ROWS];
 };
 
-/* Draws the conclusions from features, cgroups and kernels. Pure. */
+/* Draws the conclusions from what else is in it. Pure. */
 void doctor_judge(struct doctor *doctor);
 
 /* Nothing that a box needs is missing. */

@@ -44,15 +44,16 @@ static void judge_kernel(struct doctor *d)
 }
 
 /* Why user namespaces, or what can be done in them, are refused. */
-static void explain_namespace(const struct features *f, struct doctor_row *row)
+static void explain_namespace(const struct doctor *d, struct doctor_row *row)
 {
+    const struct features *f = &d->features;
+
     if (f->setting[SETTING_MAX_USER_NAMESPACES] == 0)
         SAY(row->fix, "sysctl -w user.max_user_namespaces=15000");
     else if (!f->is_keeper_root && f->setting[SETTING_USERNS_CLONE] == 0)
         SAY(row->fix, "sysctl -w kernel.unprivileged_userns_clone=1, or run carrel as root");
-    else if (!f->is_keeper_root && f->setting[SETTING_APPARMOR_USERNS] == 1)
-        SAY(row->fix, "AppArmor forbids it to ordinary users: give carrel a profile with 'userns,', run it as root, or "
-                      "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0");
+    else if (!f->is_keeper_root && d->apparmor[0])
+        SAY(row->fix, "AppArmor wants a profile for this program; once: %s", d->apparmor);
     else
         SAY(row->fix,
             "inside a container: allow user namespaces there (seccomp, --privileged); else see the kernel's log");
@@ -81,8 +82,17 @@ static void judge_needed(struct doctor *d)
                 "parts of /proc are covered, as in most containers; start that container with an uncovered /proc "
                 "(docker: --security-opt systempaths=unconfined)");
         else
-            explain_namespace(f, row);
+            explain_namespace(d, row);
     }
+}
+
+/* What is tried in a user namespace and fails for want of one needs no remedy of its own. */
+static void explain_inside(const struct doctor *d, struct doctor_row *row, const char *fix)
+{
+    if (d->features.error[FEATURE_USER_NAMESPACE])
+        explain_namespace(d, row);
+    else
+        SAY(row->fix, "%s", fix);
 }
 
 static void judge_optional(struct doctor *d)
@@ -94,14 +104,14 @@ static void judge_optional(struct doctor *d)
     if (code) {
         SAY(row->found, "%s", strerror(code));
         SAY(row->cost, "'-t' is refused");
-        SAY(row->fix, "a kernel with CONFIG_UNIX98_PTYS, 4.7 or newer");
+        explain_inside(d, row, "a kernel with CONFIG_UNIX98_PTYS, 4.7 or newer");
     }
     code = f->error[FEATURE_OVERLAY];
     row = add(d, boxes, feature_name(FEATURE_OVERLAY), code ? DOCTOR_LIMITED : DOCTOR_OK);
     if (code) {
         SAY(row->found, "%s", strerror(code));
         SAY(row->cost, "'--writable-root' is refused");
-        SAY(row->fix, "modprobe overlay; inside user namespaces it needs Linux 5.11");
+        explain_inside(d, row, "modprobe overlay; inside user namespaces it needs Linux 5.11");
     }
     code = f->error[FEATURE_ID_MAPPED];
     row = add(d, boxes, feature_name(FEATURE_ID_MAPPED), code && f->is_keeper_root ? DOCTOR_LIMITED : DOCTOR_OK);
@@ -153,7 +163,7 @@ static void judge_limits(struct doctor *d)
     SAY(row->found, "%s", code ? strerror(code) : "tmpfs with a size, counted as memory");
     if (code) {
         SAY(row->cost, "no box can be made: all that it writes goes there");
-        SAY(row->fix, "a kernel with CONFIG_TMPFS; see also the row 'mount namespace'");
+        explain_inside(d, row, "a kernel with CONFIG_TMPFS; see also the row 'mount namespace'");
     }
 }
 
@@ -206,7 +216,8 @@ static void judge_walls(struct doctor *d)
     if (code) {
         SAY(row->found, "%s", strerror(code));
         SAY(row->cost, "no box can be made: user namespaces inside it could not be forbidden");
-        SAY(row->fix, "/proc/sys must be writable where carrel runs (in containers it is often mounted read-only)");
+        explain_inside(d, row,
+                       "/proc/sys must be writable where carrel runs (in containers it is often mounted read-only)");
     }
     row = add(d, walls, "Landlock", f->landlock_abi >= 3 ? DOCTOR_OK : DOCTOR_LIMITED);
     if (f->landlock_abi)

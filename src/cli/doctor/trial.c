@@ -41,10 +41,11 @@ void trial_run(char *ret_why, size_t size)
     text[n] = '\0';
     while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
         ;
+    const char *said = strncmp(text, "carrel: ", 8) == 0 ? text + 8 : text;
     /* Where there is no such program the box was there nevertheless. */
     int code = child > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     if (code == 0 || code == EXIT_CANNOT_RUN || code == EXIT_NOT_FOUND)
         ret_why[0] = '\0';
     else if (n > 0)
-        snprintf(ret_why, size, "%.*s", (int)strcspn(text, "\n"), strncmp(text, "carrel: ", 8) == 0 ? text + 8 : text);
+        snprintf(ret_why, size, "%.*s", (int)strcspn(said, "\n"), said);
 }
