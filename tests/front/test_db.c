@@ -484,6 +484,48 @@ static void test_services_go_with_their_boxes_and_grants_with_both(void **state)
     assert_int_equal(db_grant_delete(db, "g1", &e), -ENOENT);
 }
 
+static void test_a_service_has_its_name_alone(void **state)
+{
+    struct db_box box = { .id = "b1", .owner = "alice", .phase = "running", .body = "{}", .alive = true };
+
+    (void)state;
+    assert_int_equal(db_box_insert(db, &box, &e), 0);
+    assert_int_equal(db_service_put(db, &(struct db_service){ "v1", "alice", "tools", box.number, "{}" }, &e), 0);
+    assert_int_equal(db_service_put(db, &(struct db_service){ "v2", "alice", "tools", box.number, "{}" }, &e), -EEXIST);
+    assert_says(&e, "a service of this name");
+    assert_int_equal(db_service_put(db, &(struct db_service){ "v2", "bob", "tools", box.number, "{}" }, &e), 0);
+    assert_int_equal(db_service_delete(db, "v1", &e), 0);
+    assert_int_equal(db_service_put(db, &(struct db_service){ "v1", "alice", "tools", box.number, "{}" }, &e), 0);
+}
+
+/* What two fronts on one database could make, before there was a lock. */
+static void test_services_of_one_name_from_an_earlier_version_get_names_of_their_own(void **state)
+{
+    static const char earlier[] =
+        "DROP INDEX services_name; PRAGMA user_version = 3;"
+        "INSERT INTO boxes (number, id, owner, phase, body, created_ms, alive)"
+        " VALUES (1, 'b1', 'alice', 'running', '{}', 1, 1);"
+        "INSERT INTO services (number, id, owner, name, box, body) VALUES (1, 'vone', 'alice', 'tools', 1, '{}'),"
+        " (2, 'vtwo', 'alice', 'tools', 1, '{}'), (3, 'vthree', 'bob', 'tools', 1, '{}'),"
+        " (4, 'vfour', 'alice', 'tools', 1, '{}'), (5, 'vfive', 'alice', 'other', 1, '{}'),"
+        " (6, 'vsix', 'alice', 'long567890123456789012345678901234567890123456789012345678901234', 1, '{}'),"
+        " (7, 'vseven', 'alice', 'long567890123456789012345678901234567890123456789012345678901234', 1, '{}');"
+        "INSERT INTO grants (id, owner, service, body, used) VALUES ('g1', 'alice', 'vone', '{}', 0);";
+
+    assert_int_equal(sqlite3_exec(db->sqlite, earlier, NULL, NULL, NULL), SQLITE_OK);
+    reopen(state);
+    listed[0] = 0;
+    assert_int_equal(db_services(db, list_service, NULL, &e), 0);
+    /* The newest is the one that was found by its name. */
+    assert_string_equal(listed, "vone/alice/tools-vone/1/{} vtwo/alice/tools-vtwo/1/{} vthree/bob/tools/1/{} "
+                                "vfour/alice/tools/1/{} vfive/alice/other/1/{} "
+                                "vsix/alice/long567890123456789012345678901234567890123456789-vsix/1/{} "
+                                "vseven/alice/long567890123456789012345678901234567890123456789012345678901234/1/{}");
+    listed[0] = 0;
+    assert_int_equal(db_grants(db, list_grant, NULL, &e), 0);
+    assert_string_equal(listed, "g1/alice/vone/0/{}/0");
+}
+
 static void test_files_are_private(void **state)
 {
     static const char *const names[] = { "state.db", "state.db-wal", "state.db-shm" };
@@ -534,22 +576,22 @@ static void test_thousands_of_boxes_are_inserted(void **state)
 
 static void test_migration_goes_forward_step_by_step(void **state)
 {
-    static const char *const good[] = { "SELECT 1", "SELECT 1", "SELECT 1",
+    static const char *const good[] = { "SELECT 1", "SELECT 1", "SELECT 1", "SELECT 1",
                                         "CREATE TABLE second (a); INSERT INTO second VALUES (1)",
                                         "ALTER TABLE second ADD b" };
-    static const char *const bad[] = { good[0], good[1], good[2], good[3],
+    static const char *const bad[] = { good[0], good[1], good[2], good[3], good[4],
                                        "CREATE TABLE third (a); CREATE TABLE third (a)" };
 
-    assert_int_equal(db_migrate(db, good, 4, &e), 0);
-    assert_int_equal(db_migrate(db, good, 4, &e), 0);     /* does nothing again */
-    assert_int_equal(db_migrate(db, bad, 5, &e), -EINVAL);
-    assert_int_equal(sqlite3_exec(db->sqlite, "SELECT * FROM third", NULL, NULL, NULL), SQLITE_ERROR);
     assert_int_equal(db_migrate(db, good, 5, &e), 0);
+    assert_int_equal(db_migrate(db, good, 5, &e), 0);     /* does nothing again */
+    assert_int_equal(db_migrate(db, bad, 6, &e), -EINVAL);
+    assert_int_equal(sqlite3_exec(db->sqlite, "SELECT * FROM third", NULL, NULL, NULL), SQLITE_ERROR);
+    assert_int_equal(db_migrate(db, good, 6, &e), 0);
     assert_int_equal(sqlite3_exec(db->sqlite, "SELECT a, b FROM second", NULL, NULL, NULL), SQLITE_OK);
     db_close(db);
     db = NULL;
     assert_int_equal(db_open(((struct scratch *)*state)->path, &db, &e), -ENOTSUP);
-    assert_says(&e, "newer carrel (version 5; this one knows 3)");
+    assert_says(&e, "newer carrel (version 6; this one knows 4)");
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, open_db, close_db)
@@ -569,6 +611,8 @@ int main(void)
         TEST(test_sessions_of_a_database_from_before_doors_had_tables_are_found),
         TEST(test_a_doors_tables_have_versions_of_their_own),
         TEST(test_services_go_with_their_boxes_and_grants_with_both),
+        TEST(test_a_service_has_its_name_alone),
+        TEST(test_services_of_one_name_from_an_earlier_version_get_names_of_their_own),
         TEST(test_files_are_private),
         TEST(test_thousands_of_boxes_are_inserted),
         TEST(test_migration_goes_forward_step_by_step),
