@@ -173,3 +173,22 @@ def test_two_servers_of_one_user_have_their_own_boxes(make_server):
     two.process.wait(60)
     assert one.admin.post(first + "/exec", {"argv": ["true"]}).json["outcome"] == "ok"
     assert len(list((one.folder / "run").glob("keeper*"))) == 1
+
+
+def test_a_second_server_with_the_same_keeper_gets_none_of_its_boxes(make_server):
+    one = make_server()
+    box = make_box(one.admin)
+    two = make_server("--keeper", one.keeper_socket(), ready=False)
+    wait_for(lambda: "has another server" in two.log_text(), two.log_text)
+    assert two.admin.get("/readyz").status == 503
+    assert one.admin.post(box + "/exec", {"argv": ["true"]}).json["outcome"] == "ok"
+
+
+def test_a_second_keeper_does_not_take_the_place_of_the_first(make_server):
+    server = make_server()
+    box = make_box(server.admin)
+    refused = subprocess.run([server.place / "carrel", "keeper", "--listen", server.keeper_socket(), "--front-uid", "1"], capture_output=True, text=True,
+                             timeout=60, **as_user(server.user))
+    assert refused.returncode == 125 and "another keeper" in refused.stderr, refused.stderr
+    server.kill("front")        # which finds the first
+    assert server.admin.post(box + "/exec", {"argv": ["true"]}).json["outcome"] == "ok"
