@@ -310,7 +310,8 @@ static int prepare(struct supervisor *s, struct err *e)
 
 int serve_main(int argc, char **argv)
 {
-    static struct supervisor s = { .lock_fd = -1, .unix_fd = -1, .tcp_fd = -1, .door_fd = { [0 ... DOORS_MOST - 1] = -1 } };
+    static struct supervisor s = { .lock_fd = -1, .unix_fd = -1, .tcp_fd = -1,
+                                   .door_fd = { [0 ... DOORS_MOST - 1] = -1 } };
     static struct child children[] = {
         { .name = "keeper", .describe = describe_keeper, .death_signal = SIGTERM },
         { .name = "front", .describe = describe_front, .death_signal = SIGKILL },
