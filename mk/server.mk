@@ -36,7 +36,7 @@ $(BUILD)/server/obj/gen/%.o: $(BUILD)/gen/%.c | packages
 # --- units of the front that need no server: settings, database, who asks, and its state machines ---
 FRONT_OUT       := $(BUILD)/front
 # All of the server but its command line and what puts it together.
-FRONT_TESTED    := $(filter-out src/client/% src/server/%,$(SERVER_SOURCES)) src/server/children.c $(POLICY_GENERATED)
+FRONT_TESTED    := $(filter-out src/client/% src/server/%,$(SERVER_SOURCES)) src/server/children.c src/server/confine.c $(POLICY_GENERATED)
 FRONT_UNITS     := $(patsubst tests/front/%.c,$(FRONT_OUT)/%,$(wildcard tests/front/test_*.c))
 
 $(FRONT_OUT)/libfront.a: $(call asan_objects,$(FRONT_TESTED))
@@ -52,6 +52,7 @@ $(FRONT_PLAYED): $(call asan_objects,$(STAGE:%=tests/front/%.c))
 $(FRONT_OUT)/test_kernels: $(call asan_objects,tests/front/cells.c)
 $(FRONT_OUT)/test_services: $(call asan_objects,tests/front/calls.c)
 $(FRONT_PLAYED): FRONT_LINK := -Wl,--wrap=clock_gettime
+$(FRONT_OUT)/test_children: FRONT_LINK := -Wl,--wrap=prctl,--wrap=setgroups,--wrap=setresgid,--wrap=setresuid
 
 ## front: the server's settings, database and authentication; its boxes, kernels and services with a keeper that dies at every frame
 front: front-unit

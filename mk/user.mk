@@ -6,9 +6,9 @@ PROOF_TARGETS += user-proof
 AS_USER = CARREL_AS=carreltest CARREL_BUILD=$(abspath $(BUILD)) CARREL=$(abspath $(BUILD)/carrel) KERNEL_PYTHON=$(abspath $(KERNEL_PYTHON)) timeout 1800
 AS_USER_PYTEST = $(AS_USER) $(VENV)/bin/python -m pytest -q
 
-## user: ports and users through a server of an ordinary user
+## user: ports, users and kills of the supervisor, with a server of an ordinary user
 user: $(BUILD)/carrel-server $(BUILD)/carrel | $(VENV)/bin/pytest
-	@$(AS_USER_PYTEST) tests/api/test_ports.py tests/api/test_user.py
+	@$(AS_USER_PYTEST) tests/api/test_ports.py tests/api/test_user.py tests/api/test_supervisor.py
 	@$(AS_USER_PYTEST) tests/cli/test_forward.py
 
 # Skips are bounded here, too: SUITE-as-user in tests/skips.

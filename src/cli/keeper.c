@@ -21,17 +21,19 @@
 
 static const char usage[] =
     "usage: carrel keeper --fd N [--stores DIR] [--devices KINDS] [--root DIR]... [--template NAME=DIR:DIR...]...\n"
-    "       carrel keeper --listen PATH --front-uid UID [--stores DIR] [--root DIR]...\n"
+    "       carrel keeper --listen PATH --front-uid UID [--stores DIR] [--lock-fd N] [--root DIR]...\n"
     "                     [--template NAME=DIR:DIR...]...\n"
     "\n"
     "Makes and ends boxes for a front that speaks on an inherited socket (and ends with it), or connects to PATH.\n"
     "Roots and templates are named by their place on this command line, from 1.\n"
     "A template's directories are in its boxes at their own path, read-only.\n"
     "--devices KIND,KIND...: boxes may have devices of these kinds, as the host's CDI specifications describe them.\n"
-    "Files of boxes that outlive them are kept in the directory of --stores, which must be root's own.\n";
+    "Files of boxes that outlive them are kept in the directory of --stores, which must be root's own.\n"
+    "--lock-fd N: keeps an inherited descriptor, and with it its lock, until this process has ended.\n";
 
 struct keeper_options {
     int         fd;             /* -1: none */
+    int         lock_fd;        /* -1: none; held as long as this process lives */
     const char *path;           /* NULL: none */
     const char *stores;         /* NULL: none */
     uint32_t    front_uid;
@@ -52,6 +54,11 @@ static int read_options(int argc, char **argv, struct keeper *keeper, struct kee
             if (r < 0)
                 return r;
             o->fd = (int)number;
+        } else if (strcmp(argv[i], "--lock-fd") == 0) {
+            int r = parse_count("--lock-fd", value, 3, 1 << 20, &number, e);
+            if (r < 0)
+                return r;
+            o->lock_fd = (int)number;
         } else if (strcmp(argv[i], "--listen") == 0) {
             o->path = value;
         } else if (strcmp(argv[i], "--stores") == 0) {
@@ -83,6 +90,11 @@ static int listen_at(const char *path, uint32_t uid, int *ret, struct err *e)
     if (strlen(path) >= sizeof address.sun_path)
         return err_set(e, ENAMETOOLONG, STEP_USAGE, "keeper: --listen %s", path);
     memcpy(address.sun_path, path, strlen(path));
+    /* To take its place would leave its boxes where no front finds them. */
+    FD probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (probe >= 0 && (connect(probe, (struct sockaddr *)&address, sizeof address) == 0 || errno == EAGAIN))
+        return err_set(e, EADDRINUSE, STEP_USAGE, "another keeper listens at %s: end it, or give this one another path",
+                       path);
     FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (lstat(path, &there) == 0 && !S_ISSOCK(there.st_mode))
         return err_set(e, EEXIST, STEP_USAGE, "keeper: %s is there already, and is no socket", path);
@@ -97,7 +109,7 @@ static int listen_at(const char *path, uint32_t uid, int *ret, struct err *e)
 int keeper_main(int argc, char **argv)
 {
     static struct keeper keeper = { .stores.dir = -1 };
-    struct keeper_options o = { .fd = -1, .front_uid = getuid() };
+    struct keeper_options o = { .fd = -1, .lock_fd = -1, .front_uid = getuid() };
     struct err e = { 0 };
     FD listener = -1;
 
@@ -108,6 +120,8 @@ int keeper_main(int argc, char **argv)
     int r = read_options(argc, argv, &keeper, &o, &e);
     if (r == 0 && o.fd >= 0 && fcntl(o.fd, F_SETFD, FD_CLOEXEC) < 0)
         r = err_set(&e, errno, STEP_USAGE, "keeper: --fd %d", o.fd);
+    if (r == 0 && o.lock_fd >= 0 && fcntl(o.lock_fd, F_SETFD, FD_CLOEXEC) < 0)
+        r = err_set(&e, errno, STEP_USAGE, "keeper: --lock-fd %d", o.lock_fd);
     if (r == 0 && o.path)
         cgroup_settle();
     if (r == 0)

@@ -42,7 +42,8 @@ struct keeper_link {
     bool                   asked;       /* the helper was */
     uid_t                  owner;       /* who runs the server */
     struct loop_fd         socket;
-    bool                   synced, told_foreign;
+    bool                   greeted, synced;
+    bool                   told_foreign, told_refused;     /* in the log; once */
     bool                   telling;     /* a handler of on_event runs: it knows what it asks for, even before sync */
     struct loop_timer      retry;
     struct loop_task       fail;        /* answers what cannot be sent */
@@ -105,7 +106,7 @@ static void disconnect(struct keeper_link *link)
 {
     loop_fd_remove(link->loop, &link->socket);
     link->socket.fd = fd_close(link->socket.fd);
-    link->synced = false;
+    link->greeted = link->synced = false;
     while (link->queue) {
         struct outgoing *o = link->queue;
         link->queue = o->next;
@@ -183,6 +184,8 @@ static void answer_pending(struct keeper_link *link, const struct event *event, 
 static void take_event(struct keeper_link *link, const struct event *event, int *fds, size_t n)
 {
     if (event->type == EVENT_HELLO) {
+        link->greeted = true;
+        link->told_refused = false;
         if (event->result != KEEPER_VERSION)
             disconnect(link);
         else
@@ -213,6 +216,11 @@ static bool receive_one(struct keeper_link *link)
     if (good)
         take_event(link, &event, passed.fd, passed.n);
     (void)!fdpass_take(&passed, NULL, 0);
+    if (!good && !link->greeted && !link->told_refused) {
+        front_log("warning", "the keeper hangs up without a word: it has another server, or is about to end", "socket",
+                  link->path, NULL);
+        link->told_refused = true;
+    }
     if (!good)
         disconnect(link);
     return good && link->socket.fd >= 0;

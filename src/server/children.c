@@ -59,11 +59,13 @@ void child_keep(struct child_command *c, int fd)
         c->argc = CHILD_WORDS + 1;
 }
 
-static _Noreturn void become(const struct child_command *c)
+static _Noreturn void become(const struct child_command *c, int death_signal, pid_t supervisor)
 {
     sigset_t none;
 
-    prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
+    /* If the supervisor was killed before this call, the signal never comes. */
+    if (prctl(PR_SET_PDEATHSIG, death_signal, 0, 0, 0) < 0 || getppid() != supervisor)
+        _exit(127);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     for (size_t i = 0; i < c->n_keep; i++)
@@ -81,9 +83,9 @@ static void start(struct child *child, const void *owner, uint64_t now_us)
 
     command = (struct child_command){ 0 };
     child->describe(owner, &command);
-    pid_t pid = fork();
+    pid_t self = getpid(), pid = fork();
     if (pid == 0)
-        become(&command);
+        become(&command, child->death_signal, self);
     child->started_us = now_us;
     child->pid = pid < 0 ? 0 : pid;
     if (pid < 0) {

@@ -28,6 +28,7 @@ struct child {
     const char *name;               /* for the log: "keeper" */
     /* How to start it; asked anew each time. */
     void (*describe)(const void *owner, struct child_command *c);
+    int         death_signal;       /* what it gets if this process dies */
     /* Of children.c: */
     pid_t       pid;                /* 0: it does not run */
     unsigned    early_deaths;       /* in a row */
@@ -35,7 +36,7 @@ struct child {
 };
 
 /* Starts them in their order and starts again who ends, the later the more often one ended at once. Returns when a
- * signal asks for the end. Children get SIGTERM if this process dies. */
+ * signal asks for the end. */
 void children_run(struct child *child, size_t n, const void *owner);
 /* Ends them, the last first, and waits for each. */
 void children_end(struct child *child, size_t n);

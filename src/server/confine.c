@@ -10,7 +10,6 @@
 #include <limits.h>
 #include <linux/seccomp.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -64,13 +63,16 @@ int confine_user(uid_t uid, gid_t gid, struct err *e)
 {
     if (geteuid() == uid)
         return 0;
+    pid_t parent = getppid();
+    int death_signal = 0;
+    if (prctl(PR_GET_PDEATHSIG, &death_signal, 0, 0, 0) < 0)
+        return err_set(e, errno, STEP_RIGHTS, "the death signal");
     if (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
         return err_set(e, errno, STEP_RIGHTS, "becoming uid %u", uid);
-    /* The kernel forgets this when the user changes. Without it a front whose supervisor was killed would sit on the
-     * sockets for ever. */
-    if (prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0) < 0)
-        return err_set(e, errno, STEP_RIGHTS, "the end of the parent");
-    return 0;
+    /* The kernel disarms the death signal when the user changes. If the parent died meanwhile, it was not sent. */
+    if (prctl(PR_SET_PDEATHSIG, death_signal, 0, 0, 0) < 0)
+        return err_set(e, errno, STEP_RIGHTS, "the death signal");
+    return death_signal && getppid() != parent ? err_set(e, ESRCH, STEP_RIGHTS, "the supervisor is gone") : 0;
 }
 
 int confine_process(const char *who, const char *state, const struct policy_filter *filter, struct err *e)

@@ -10,7 +10,7 @@
 /* An empty network namespace; before the rights for it are given up. An ordinary user's child stays where it is. */
 MUST_CHECK int confine_network(const char *who, struct err *e);
 
-/* For good, with no other groups. */
+/* For good, with no other groups. The death signal stays armed; -ESRCH: the parent died meanwhile. */
 MUST_CHECK int confine_user(uid_t uid, gid_t gid, struct err *e);
 
 /* From here on this process can connect nowhere, open nothing outside the directory `state`, and make only the system

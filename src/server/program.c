@@ -47,6 +47,7 @@ enum {
 
 struct front_options {
     const char *keeper, *config, *python;      /* python: of templates that name none */
+    uint32_t    lock_fd;                /* held as long as this process lives; 0: none */
     uint32_t    uid, gid;
     uid_t       owner_uid;              /* who runs the server: an admin */
     size_t      n_listeners;
@@ -116,6 +117,8 @@ static int read_options(int argc, char **argv, struct front_options *o, struct c
             r = config_set_line(config, value, e);
         } else if (strcmp(name, "--listen-fd") == 0) {
             r = read_listener(o, value, e);
+        } else if (strcmp(name, "--lock-fd") == 0) {
+            r = parse_count(name, value, 3, 1 << 20, &o->lock_fd, e);
         } else if (strcmp(name, "--uid") == 0) {
             r = parse_count(name, value, 0, UINT32_MAX - 1, &o->uid, e);
         } else if (strcmp(name, "--gid") == 0) {
@@ -348,8 +351,10 @@ int front_main(int argc, char **argv)
         r = read_options(argc, argv, &o, &server.front.config, true, &e);
     if (r == 0)
         r = read_options(argc, argv, &o, &server.front.config, false, &e);
-    if (r == 0 && !o.keeper)
-        r = err_set(&e, EINVAL, STEP_USAGE, "carrel-server front: --keeper is missing");
+    if (r == 0 && (!o.keeper || !o.lock_fd))
+        r = err_set(&e, EINVAL, STEP_USAGE, "carrel-server front: --%s is missing", o.keeper ? "lock-fd" : "keeper");
+    if (r == 0 && fcntl((int)o.lock_fd, F_SETFD, FD_CLOEXEC) < 0)
+        r = err_set(&e, errno, STEP_USAGE, "--lock-fd %u", o.lock_fd);
     if (r == 0)
         r = open_all(&server, &o, &e);
     if (r == 0 && (r = loop_run(server.front.loop)) < 0)

@@ -1,18 +1,24 @@
 /* The supervisor reads the settings, opens the listeners and keeps its children running: the keeper (privileged) and
  * the front (which drops its rights and confines itself). If the front dies it is started again with the same
  * listeners, so that no client is refused meanwhile; if the keeper dies its boxes are gone, and a new one is started.
+ * If the supervisor is killed, both end: the front at once, because its successor may be on its way; the keeper when it
+ * has ended its boxes. Another server on the same state waits for that (state_lock.c).
+ *
  * Another child is a line in serve_main()'s table and a function that describes how it is started. */
 #define _GNU_SOURCE
 #include "server/supervise.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/guest.h"
 #include "front/config/layers.h"
@@ -21,15 +27,19 @@
 #include "server/doors.h"
 #include "server/listen.h"
 #include "server/serve_options.h"
+#include "server/state_lock.h"
 
-_Static_assert(16 + 2 * CONFIG_ROOTS + 2 * CONFIG_TEMPLATES <= CHILD_WORDS, "the keeper's command line");
-_Static_assert(2 + DOORS_MOST <= CHILD_FDS, "the front's listeners");
+_Static_assert(18 + 2 * CONFIG_ROOTS + 2 * CONFIG_TEMPLATES <= CHILD_WORDS, "the keeper's command line");
+_Static_assert(3 + DOORS_MOST <= CHILD_FDS, "the front's listeners, and the lock");
+
+enum { LISTEN_AGAIN_MS = 5000, LISTEN_POLL_MS = 5 };
 
 struct supervisor {
     struct serve_options options;
     char                 keeper_socket[300], program[4096], engine[4096];
     uid_t                uid;               /* the front's */
     gid_t                gid;
+    int                  lock_fd;           /* of the state */
     int                  unix_fd, tcp_fd;
     int                  door_fd[DOORS_MOST];   /* of doors that listen by themselves, by their place in the list */
     char                 layers[CONFIG_TEMPLATES][4096];        /* NAME=DIR:DIR... */
@@ -155,6 +165,13 @@ static int find_layers(struct supervisor *s, struct err *e)
     return r;
 }
 
+static void give_lock(const struct supervisor *s, struct child_command *c)
+{
+    child_keep(c, s->lock_fd);
+    child_word(c, "--lock-fd");
+    child_format(c, "%d", s->lock_fd);
+}
+
 static void describe_keeper(const void *owner, struct child_command *c)
 {
     const struct supervisor *s = owner;
@@ -170,6 +187,7 @@ static void describe_keeper(const void *owner, struct child_command *c)
     /* Beside the database that says whose they are; but the keeper's own, and closed to the front. */
     child_word(c, "--stores");
     child_format(c, "%s/stores", config->state);
+    give_lock(s, c);
     if (config->device_kinds[0]) {
         child_word(c, "--devices");
         child_word(c, config->device_kinds);
@@ -191,15 +209,31 @@ static int listen_local(const struct supervisor *s, const char *path, int *ret, 
     return listen_unix(path, geteuid() == 0 && !s->options.config.owner_only ? 0666 : 0600, ret, e);
 }
 
-static int listen_for_doors(struct supervisor *s, struct err *e)
+/* again_ms: for how long an address may still be closing. */
+static int listen_at(const struct supervisor *s, const char *address, uint64_t again_ms, int *ret, struct err *e)
 {
-    int r = 0;
+    uint64_t end_us = clock_monotonic_us() + again_ms * 1000;
+    const struct timespec pause = { .tv_nsec = LISTEN_POLL_MS * 1000000L };
 
+    for (;;) {
+        int r = address[0] == '/' ? listen_local(s, address, ret, e) : listen_tcp(address, ret, e);
+        if (r != -EADDRINUSE || clock_monotonic_us() >= end_us)
+            return r;
+        nanosleep(&pause, NULL);
+    }
+}
+
+static int listen_at_all(struct supervisor *s, uint64_t again_ms, struct err *e)
+{
+    const struct config *config = &s->options.config;
+    int r = listen_at(s, config->socket, again_ms, &s->unix_fd, e);
+
+    if (r == 0 && config->listen[0])
+        r = listen_at(s, config->listen, again_ms, &s->tcp_fd, e);
     for (size_t i = 0; server_doors[i] && r == 0; i++) {
-        const char *address = door_address(server_doors[i], &s->options.config);
+        const char *address = door_address(server_doors[i], config);
         if (address[0])
-            r = address[0] == '/' ? listen_local(s, address, &s->door_fd[i], e)
-                                  : listen_tcp(address, &s->door_fd[i], e);
+            r = listen_at(s, address, again_ms, &s->door_fd[i], e);
     }
     return r;
 }
@@ -227,6 +261,7 @@ static void describe_front(const void *owner, struct child_command *c)
     child_format(c, "%u", s->gid);
     child_word(c, "--owner-uid");
     child_format(c, "%u", geteuid());
+    give_lock(s, c);
     give_listener(c, s->unix_fd, "unix", NULL);
     give_listener(c, s->tcp_fd, "tcp", NULL);
     for (size_t i = 0; server_doors[i]; i++)
@@ -258,11 +293,30 @@ static void greet(const struct config *c)
         fputs("  JupyterLab   needs a port: carrel serve --listen 127.0.0.1:7070\n", stderr);
 }
 
+/* Named after the state: servers of one user share the folder, and one that is started again finds its own. */
+static int name_keeper(struct supervisor *s, struct err *e)
+{
+    const struct config *config = &s->options.config;
+    struct stat status;
+
+    if (s->options.keeper_path) {
+        snprintf(s->keeper_socket, sizeof s->keeper_socket, "%s", s->options.keeper_path);
+        return 0;
+    }
+    if (stat(config->state, &status) < 0)
+        return err_set(e, errno, STEP_HOST, "%s", config->state);
+    /* Mixed, because inodes of one file system and small numbers of devices are alike. */
+    uint64_t identity = (status.st_ino ^ status.st_dev << 40) * 0x9e3779b97f4a7c15ull;
+    snprintf(s->keeper_socket, sizeof s->keeper_socket, "%s/keeper-%08x.sock", config->run, (unsigned)(identity >> 32));
+    return 0;
+}
+
 /* Everything that can fail, before anything is started. */
 static int prepare(struct supervisor *s, struct err *e)
 {
     const struct config *config = &s->options.config;
     FD run = -1;
+    bool left = false;
     int r = find_programs(s, e);
 
     if (r == 0)
@@ -278,24 +332,19 @@ static int prepare(struct supervisor *s, struct err *e)
     if (r == 0)
         r = make_directory(config->state, 0700, s->uid, s->gid, e);
     if (r == 0)
-        r = listen_local(s, config->socket, &s->unix_fd, e);
-    if (r == 0 && config->listen[0])
-        r = listen_tcp(config->listen, &s->tcp_fd, e);
+        r = state_lock(config->state, &s->lock_fd, &left, e);
     if (r == 0)
-        r = listen_for_doors(s, e);
-    if (s->options.keeper_path)
-        snprintf(s->keeper_socket, sizeof s->keeper_socket, "%s", s->options.keeper_path);
-    else
-        snprintf(s->keeper_socket, sizeof s->keeper_socket, "%s/keeper.sock", config->run);
-    return r;
+        r = name_keeper(s, e);
+    return r < 0 ? r : listen_at_all(s, left ? LISTEN_AGAIN_MS : 0, e);
 }
 
 int serve_main(int argc, char **argv)
 {
-    static struct supervisor s = { .unix_fd = -1, .tcp_fd = -1, .door_fd = { [0 ... DOORS_MOST - 1] = -1 } };
+    static struct supervisor s = { .lock_fd = -1, .unix_fd = -1, .tcp_fd = -1,
+                                   .door_fd = { [0 ... DOORS_MOST - 1] = -1 } };
     static struct child children[] = {
-        { .name = "keeper", .describe = describe_keeper },
-        { .name = "front", .describe = describe_front },
+        { .name = "keeper", .describe = describe_keeper, .death_signal = SIGTERM },
+        { .name = "front", .describe = describe_front, .death_signal = SIGKILL },
     };
     const struct config *config = &s.options.config;
     struct err e = { 0 };
@@ -319,6 +368,8 @@ int serve_main(int argc, char **argv)
     children_run(children + others, sizeof children / sizeof *children - others, &s);
     children_end(children + others, sizeof children / sizeof *children - others);
     (void)unlink(config->socket);
+    if (!s.options.keeper_path)
+        (void)unlink(s.keeper_socket);
     for (size_t i = 0; server_doors[i]; i++)
         if (s.door_fd[i] >= 0 && door_address(server_doors[i], &s.options.config)[0] == '/')
             (void)unlink(door_address(server_doors[i], &s.options.config));

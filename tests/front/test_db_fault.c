@@ -221,7 +221,7 @@ static void test_newer_version_is_refused_and_left_alone(void **state)
     assert_int_equal(sqlite3_exec(db, "PRAGMA user_version = 99", NULL, NULL, NULL), SQLITE_OK);
     assert_int_equal(db_open(dir(state), &s, &e), -ENOTSUP);
     assert_says(&e, "newer carrel");
-    assert_int_equal(sqlite3_exec(db, "PRAGMA user_version = 3", NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "PRAGMA user_version = 4", NULL, NULL, NULL), SQLITE_OK);
     sqlite3_close(db);
     assert_int_equal(db_open(dir(state), &s, &e), 0);
     assert_int_equal(count(s), 1);

@@ -100,7 +100,7 @@ def test_not_even_its_own_user_can_look_into_the_front(server):
 
 
 def test_only_the_front_may_speak_to_the_keeper(server):
-    path = str(server.folder / "run" / "keeper.sock")
+    path = server.keeper_socket()
 
     def connect():
         s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -126,7 +126,7 @@ def test_a_box_cannot_reach_the_server(server, alice, new_box):
              "  except OSError as e: print('refused')\n"
              "for p in [%r,%r]:\n"
              "  try: socket.socket(socket.AF_UNIX).connect(p); print('reached')\n"
-             "  except OSError as e: print('refused')\n" % (server.port, server.socket, str(server.folder / "run" / "keeper.sock")))
+             "  except OSError as e: print('refused')\n" % (server.port, server.socket, server.keeper_socket()))
     answer = alice.post(box + "/exec", {"argv": ["python3", "-c", probe]}).json
     assert answer["stdout"].split() == ["refused"] * 3, answer
 
@@ -168,7 +168,7 @@ def test_a_front_that_is_taken_over_reaches_nothing_but_its_state(victim):
         "write to /tmp": ([OPEN, "/tmp/carrel-taken-over", O_RDWR | O_CREAT, 0o666], errno.EACCES),
         "its own memory from outside": ([OPEN, f"/proc/{keeper}/mem", O_RDWR, 0], errno.EACCES),
         "the keeper's environment": ([OPEN, f"/proc/{keeper}/environ", 0, 0], errno.EACCES),
-        "the run folder": ([UNLINK, str(victim.folder / "run" / "keeper.sock")], errno.EACCES),
+        "the run folder": ([UNLINK, victim.keeper_socket()], errno.EACCES),
         "out of its state": ([RENAME, state + "/state.db", "/tmp/carrel-taken-over"], errno.EACCES),
         "a device": ([MKNOD, state + "/device", 0o20666, 0x101], errno.EACCES),
         # Other programs and processes. The pair of flags would be invalid if the call were let through.
@@ -184,7 +184,7 @@ def test_a_front_that_is_taken_over_reaches_nothing_but_its_state(victim):
         "pidfd_getfd": ([438, 0, 0, 0], errno.EPERM),
         "setuid": ([SETUID, 0], errno.EPERM),
         # Sockets that others have in the file system, with a connection or without.
-        "connect": ([CONNECT, -1, {"bytes": (b"\1\0" + str(victim.folder / "run" / "keeper.sock").encode()).ljust(110, b"\0").hex()}, 110], errno.EPERM),
+        "connect": ([CONNECT, -1, {"bytes": (b"\1\0" + victim.keeper_socket().encode()).ljust(110, b"\0").hex()}, 110], errno.EPERM),
         **{f"unix socket of type {kind}": ([SOCKET, socket.AF_UNIX, kind, 0], errno.EPERM) for kind in (1, 2, 3, 5, 2 | socket.SOCK_CLOEXEC)},
         **{f"pair of type {kind}": ([SOCKETPAIR, socket.AF_UNIX, kind, 0, {"bytes": "00" * 8}], errno.EPERM) for kind in (2, 3, 2 | socket.SOCK_CLOEXEC, 1 << 32 | 2)},
         "pair of another family": ([SOCKETPAIR, 30, 1, 0, {"bytes": "00" * 8}], errno.EPERM),

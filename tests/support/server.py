@@ -105,6 +105,11 @@ class Server:
     def keeper_pid(self):
         return wait_for(lambda: self.child("keeper"), self.log_text)
 
+    def keeper_socket(self):
+        """Of this server's state; others may have theirs in the same folder."""
+        (path,) = (self.folder / "run").glob("keeper-*.sock")
+        return str(path)
+
     def front_bytes(self):
         return resident_bytes(self.front_pid())
 

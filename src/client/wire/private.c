@@ -46,7 +46,7 @@ static int remove_one(const char *path, const struct stat *status, int type, str
     return 0;
 }
 
-static _Noreturn void serve(char *folder, char *const *settings)
+static _Noreturn void serve(char *folder, char *const *settings, pid_t parent)
 {
     char log[128];
     /* Without the file of settings, which is for the server that everybody uses: what that listens to is taken. */
@@ -59,8 +59,10 @@ static _Noreturn void serve(char *folder, char *const *settings)
         argv[n++] = *settings;
     }
     int null = open("/dev/null", O_RDONLY), out = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
-    if (prctl(PR_SET_PDEATHSIG, SIGTERM) < 0 || null < 0 || out < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0 ||
-        dup2(out, 2) < 0)
+    /* If the guardian was killed before that, the signal never comes. */
+    if (prctl(PR_SET_PDEATHSIG, SIGTERM) < 0 || getppid() != parent)
+        _exit(125);
+    if (null < 0 || out < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0)
         _exit(125);
     execv("/proc/self/exe", argv);
     _exit(125);
@@ -90,9 +92,7 @@ static _Noreturn void guard(char *const *settings, int alive, int told)
     if (pid == 0) {
         sigemptyset(&none);
         sigprocmask(SIG_SETMASK, &none, NULL);
-        if (getppid() != parent)
-            _exit(125);
-        serve(folder, settings);
+        serve(folder, settings, parent);
     }
     int pidfd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
     struct pollfd ends[2] = { { .fd = alive, .events = POLLIN }, { .fd = pidfd, .events = POLLIN } };

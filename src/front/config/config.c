@@ -516,7 +516,7 @@ static int check_bounds(const struct config *c, struct err *e)
 
 int config_check(const struct config *c, struct err *e)
 {
-    enum { NAME_ROOM = 16 };    /* for a socket's name behind the directory, within the 108 bytes of a sockaddr_un */
+    enum { NAME_ROOM = 22 };    /* for a socket's name behind the directory, within the 108 bytes of a sockaddr_un */
     const char *const paths[][2] = { { "socket", c->socket }, { "state", c->state }, { "run", c->run } };
     struct host host;
     int r;

@@ -61,7 +61,14 @@ static const char schema_3[] =
     "CREATE INDEX grants_service ON grants (service);"
     "CREATE INDEX grants_box ON grants (box);";
 
-static const char *const scripts[] = { schema_1, schema_2, schema_3 };
+/* Two fronts on one database could make services of one name; the newest was found by it, and keeps it. 63 characters
+ * are the longest name, 14 of them a dash and an id. */
+static const char schema_4[] =
+    "UPDATE services SET name = substr(name, 1, 49) || '-' || id WHERE EXISTS (SELECT 1 FROM services AS newer"
+    " WHERE newer.owner = services.owner AND newer.name = services.name AND newer.number > services.number);"
+    "CREATE UNIQUE INDEX services_name ON services (owner, name);";
+
+static const char *const scripts[] = { schema_1, schema_2, schema_3, schema_4 };
 
 #define BOX_COLUMNS "number, id, owner, name, key, phase, body, created_ms, alive"
 #define TOKEN_COLUMNS "id, hash, identity, scopes, created_ms, expires_ms, used_ms, revoked"
@@ -125,6 +132,8 @@ static int fail_constraint(struct db *db, int code, struct err *e)
         return err_set(e, EINVAL, STEP_USAGE, "the database refuses this: %s", message);
     if (strstr(message, "boxes.name"))
         return err_set(e, EEXIST, STEP_USAGE, "a living box of this name exists");
+    if (strstr(message, "services.name"))
+        return err_set(e, EEXIST, STEP_USAGE, "there is a service of this name already");
     if (strstr(message, "boxes.key"))
         return err_set(e, EEXIST, STEP_USAGE, "a box was already made with this idempotency key");
     return err_set(e, EEXIST, STEP_USAGE, "this id exists already");

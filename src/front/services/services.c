@@ -125,19 +125,26 @@ json_t *service_json(const struct service *s)
 
 /* ---- storing ---- */
 
-void service_save(struct service *s)
+static int store(struct service *s, struct err *e)
 {
-    struct err e;
     json_t *body = json_pack("{s:O,s:b,s:b,s:I,s:i,s:I}", "spec", s->spec, "own_box", s->own_box, "has_secrets",
                              s->has_secrets, "load_timeout_ms", (json_int_t)s->load_timeout_ms, "restarts",
                              (int)s->restarts, "created_ms", (json_int_t)s->created_ms);
     char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
     struct db_service row = { .id = s->id, .owner = s->owner, .name = s->name, .box = s->box->number, .body = text };
 
-    if (!text || db_service_put(s->front->db, &row, &e) < 0)
-        front_log("error", "cannot store a service", "service", s->id, NULL);
+    int r = text ? db_service_put(s->front->db, &row, e) : err_at(e, ENOMEM, STEP_MEMORY, 0, "service");
     free(text);
     json_decref(body);
+    return r;
+}
+
+void service_save(struct service *s)
+{
+    struct err e;
+
+    if (store(s, &e) < 0)
+        front_log("error", "cannot store a service", "service", s->id, NULL);
 }
 
 /* ---- making and forgetting ---- */
@@ -261,6 +268,14 @@ bool service_keep(struct service *s, size_t described_bytes)
     return true;
 }
 
+static void remove_row(struct service *s)
+{
+    struct err e;
+
+    if (db_service_delete(s->front->db, s->id, &e) < 0)
+        front_log("error", "cannot remove a service from the database", "service", s->id, NULL);
+}
+
 int service_create(struct box *box, const struct service_options *o, struct service **ret, struct err *e)
 {
     unsigned in_box = 0, of_owner = 0;
@@ -282,23 +297,16 @@ int service_create(struct box *box, const struct service_options *o, struct serv
     if (old)
         service_delete(old, "the box has ended");
     struct service *s = make(box, NULL, o);
-    int r = service_keep(s, s->private->described_bytes) ? service_launch(s, e)
-                                                         : err_set(e, EDQUOT, STEP_USAGE, SHARE_FULL);
+    /* Before there is a worker: the database has the last word about names. */
+    int r = service_keep(s, s->private->described_bytes) ? store(s, e) : err_set(e, EDQUOT, STEP_USAGE, SHARE_FULL);
+    if (r == 0 && (r = service_launch(s, e)) < 0)
+        remove_row(s);
     if (r < 0) {
         service_forget(s);
         return r;
     }
-    service_save(s);
     *ret = s;
     return 0;
-}
-
-static void remove_row(struct service *s)
-{
-    struct err e;
-
-    if (db_service_delete(s->front->db, s->id, &e) < 0)
-        front_log("error", "cannot remove a service from the database", "service", s->id, NULL);
 }
 
 void service_delete(struct service *s, const char *reason)
