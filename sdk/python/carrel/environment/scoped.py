@@ -16,6 +16,7 @@ from ..transport import segment
 from .config import SandboxConfig
 from .models import without_names
 from .sandbox import PACKAGES, Sandbox
+from .server import PROGRAM, check_program
 from .siblings import sibling_files
 from .stub import make_prompt, make_stub, stub_functions
 
@@ -46,9 +47,11 @@ class Service:
 
 
 class ScopedSandbox(Sandbox):
+    _template = PROGRAM         # the agent does not run here
+
     def __init__(self, config: SandboxConfig):
         super().__init__(config)
-        self._mode = None           # the agent does not run here
+        self._mode = None
         self.services: List[Service] = []
         self._grants = ""
 
@@ -57,6 +60,7 @@ class ScopedSandbox(Sandbox):
         """Makes it. The libraries of a workspace can be imported by interface files, not by the agent."""
         if isinstance(workspace, str):      # start(name), as of a Sandbox
             name, workspace = workspace, None
+        check_program()
         super().start(name, snapshot_image)
         for library in workspace.libraries if workspace is not None else ():
             for path, text in library.files.items():
