@@ -86,3 +86,31 @@ def test_an_environment_in_another_closed_directory_serves(tmp_path):
 
 def test_debians_interpreter_serves(tmp_path):
     assert serve("/usr/bin/python3", tmp_path).stdout.split() == ["/usr", "/usr"]
+
+
+def test_an_interpreter_that_lacks_something_in_a_box_is_blamed_and_not_the_interface(interpreter, home, tmp_path):
+    """It runs here; a part of its library is behind a link that leads to where a box has nothing."""
+    library = next((interpreter.parents[1] / "lib").iterdir())
+    usual = pathlib.Path(os.readlink(library))
+    library.unlink()
+    library.mkdir()
+    for path in usual.iterdir():
+        (library / path.name).symlink_to(path)
+    (home / "elsewhere").symlink_to(usual / "encodings")
+    (library / "encodings").unlink()
+    (library / "encodings").symlink_to(home / "elsewhere")
+    done = serve(interpreter, tmp_path)
+    said = done.stderr[done.stderr.index("InterpreterUnavailable"):]
+    assert f"the interpreter {interpreter} ended with status 1" in said and "below its prefix" in said and "interface.py" not in said, done.stderr
+
+
+@pytest.mark.parametrize("closed", [".", "bin", "bin/" + os.path.basename(DEBIAN)])
+def test_an_interpreter_that_is_closed_itself_is_told_with_the_fix(interpreter, tmp_path, closed):
+    """To root, whose boxes have another user; an ordinary user's boxes have that user."""
+    prefix = interpreter.parents[1]
+    (prefix / closed).chmod(0o700)
+    if os.geteuid() == 0:
+        done = serve(interpreter, tmp_path)
+        assert "InterpreterUnavailable" in done.stderr and f"chmod -R go+rX {prefix}" in done.stderr, done.stderr
+        subprocess.run(["chmod", "-R", "go+rX", prefix], check=True)
+    assert_serves(interpreter, tmp_path)

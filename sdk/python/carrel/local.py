@@ -168,8 +168,8 @@ def closed_prefix() -> str | None:
     """Why the user of root's boxes cannot read this interpreter's own directories, and the fix. Those above may be closed: a box has its own."""
     if os.geteuid() != 0:
         return None
-    inner = {sys.prefix: [os.path.dirname(sys.executable)], sys.base_prefix: [os.path.realpath(sys.executable), os.path.dirname(os.__file__)]}
-    for prefix, paths in inner.items():
+    real = os.path.realpath(sys.executable)
+    for prefix, paths in ((sys.prefix, [os.path.dirname(sys.executable)]), (sys.base_prefix, [os.path.dirname(real), real, os.path.dirname(os.__file__)])):
         for path in (prefix, *paths):
             if not _open_to_all(path):
                 return f"whose user is not root, and {path} is closed to others; the fix: chmod -R go+rX {prefix}"
