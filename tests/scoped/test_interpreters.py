@@ -78,6 +78,15 @@ def test_an_environment_below_a_closed_directory_serves(interpreter, home, tmp_p
     assert_serves(home / "env/bin/python", tmp_path)
 
 
+def test_a_link_in_a_directory_of_programs_leads_to_the_interpreter(interpreter, home, tmp_path):
+    """As uv's in ~/.local/bin; ~/.local itself, which pip fills, too, is not shown for it."""
+    (home / "local/bin").mkdir(parents=True)
+    (home / "local/lib/python3.11/site-packages").mkdir(parents=True)
+    (home / "local/bin/python3").symlink_to(interpreter)
+    done = serve(home / "local/bin/python3", tmp_path)
+    assert done.stdout.split() == 2 * [str(interpreter.parents[1])], done.stderr
+
+
 def test_an_environment_in_another_closed_directory_serves(tmp_path):
     with tempfile.TemporaryDirectory() as place:
         subprocess.run([DEBIAN, "-m", "venv", "--without-pip", f"{place}/env"], check=True, timeout=120)

@@ -176,22 +176,28 @@ def closed_prefix() -> str | None:
     return None
 
 
+def _links(python: str) -> List[str]:
+    """An interpreter, and what each link on the way to it names."""
+    found = [python]
+    while os.path.islink(found[-1]) and len(found) < 9:
+        found.append(os.path.join(os.path.dirname(found[-1]), os.readlink(found[-1])))
+    return [path for path in (*found, os.path.realpath(python)) if "/.." not in path]
+
+
 def interpreter_folders(python: str) -> List[str]:
     """What a box sees of an interpreter: the prefix of every link on the way to it, as the server finds them (front/config/layers.c)."""
-    found, path = [], python
-    for _ in range(8):
-        found.append(path)
-        if not os.path.islink(path):
-            break
-        path = os.path.join(os.path.dirname(path), os.readlink(path))
-    prefixes = [os.path.dirname(os.path.dirname(path)) for path in (*found, os.path.realpath(python))]
-    return [p for p in prefixes if "/.." not in p and (os.path.exists(os.path.join(p, "pyvenv.cfg")) or os.path.isdir(os.path.join(p, "lib")))]
+    prefixes = [os.path.dirname(os.path.dirname(path)) for path in _links(python)]
+    return [p for p in prefixes if os.path.exists(os.path.join(p, "pyvenv.cfg")) or os.path.isdir(os.path.join(p, "lib"))]
 
 
 def own_interpreter() -> Dict[str, str]:
-    """The settings of a template whose interpreter is this one. An environment that was made with copies has no link that leads the server to what
-    it was made from."""
-    python = os.path.abspath(sys.executable)
+    """The settings of a template whose interpreter is this one.
+
+    A link in a directory of programs (~/.local/bin/python3.12) belongs to no interpreter, and a box does not have it: what it leads to is meant. An
+    environment that was made with copies has no link that leads the server to what it was made from."""
+    marks = "pyvenv.cfg", os.path.join("lib", os.path.basename(os.path.dirname(os.__file__)), "os.py")
+    paths = _links(os.path.abspath(sys.executable))
+    python = next((path for path in paths if any(os.path.exists(os.path.join(os.path.dirname(os.path.dirname(path)), mark)) for mark in marks)), paths[0])
     base = sys.base_prefix
     return {"python": python, **({} if base in ("/", "/usr", *interpreter_folders(python)) else {"layers": base})}
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, List, Literal, Optional, Union
 
 from ..errors import CarrelError, Conflict, InvalidRequest, from_response
-from ..local import find_binary
+from ..local import find_binary, own_interpreter
 from ..transport import segment
 from .config import SandboxConfig
 from .models import without_names
@@ -116,7 +116,7 @@ class ScopedSandbox(Sandbox):
             box.files.write(target, data)
         body: Raw = {"name": name, "box": box.id, "code": code, "filename": os.path.basename(path),
                      "path": [place, *([PACKAGES] if self._has_packages else []), "/root", "/workspace"], "models": self._models.paths,
-                     "load_timeout": self.config.wait_timeout, "python": os.path.abspath(sys.executable)}
+                     "load_timeout": self.config.wait_timeout, "python": own_interpreter()["python"]}
         if self.config.env:
             body["env"] = {k: v for k, v in self.config.env.items() if k != "PYTHONPATH"}
             body["path"] += [p for p in self.config.env.get("PYTHONPATH", "").split(":") if p]
