@@ -156,7 +156,8 @@ class Environment:
 
     def install(self, options):
         named = [name_of(p) for p in options.packages]
-        kept = [] if options.upgrade or options.fresh else [(n, v) for n, v, _ in packages_in(self.site) if n not in named]
+        there = [] if options.upgrade or options.fresh else packages_in(self.site)
+        kept = [(n, v) for n, v, _ in there if n not in named]
         shutil.rmtree(self.new, ignore_errors=True)
         os.makedirs(os.path.join(self.new, "tmp"))
         pip = self.find_pip(options.pip == "own")
@@ -164,8 +165,9 @@ class Environment:
         with open(constraints, "w", encoding="utf-8") as file:
             file.writelines("%s==%s\n" % (n, v) for n, v in kept if re.match(r"[0-9A-Za-z.!]+$", v))
         unpacked = os.path.join(self.new, "site")
-        # What is there stays as it is; if what is new does not go with that, all of it may change.
-        tries = [["--constraint", constraints, *options.packages]] if kept else []
+        # What is there stays as it is; if what is new does not go with that, all of it may change. What only adds cannot break the rest.
+        changes = PACKAGES if len(kept) < len(there) else []
+        tries = [["--constraint", constraints, *changes, *options.packages]] if kept else []
         for words in [*tries, [*PACKAGES, *options.packages]]:
             is_last = words[0] != "--constraint"
             status, said = self.run_pip([pip, "-I", os.path.join(HERE, "carrel_pip.py"), "install", "--disable-pip-version-check", "--no-input", "--no-user",
@@ -177,6 +179,8 @@ class Environment:
                 fail("the packages could not be installed (pip left with status %d; it says why above). What is there is kept: 'carrel setup' goes on" % status)
             shutil.rmtree(unpacked, ignore_errors=True)
         say("installing")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(self.place, MARK))       # until it was tried
         self.take(unpacked, pip)
 
     def run_pip(self, command, is_shown):
