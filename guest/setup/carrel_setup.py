@@ -247,5 +247,5 @@ if __name__ == "__main__":
         main()
     except KeyboardInterrupt:
         sys.exit(130)
-    except (OSError, subprocess.SubprocessError) as e:
+    except (OSError, ValueError, csv.Error, subprocess.SubprocessError) as e:
         fail(str(e))

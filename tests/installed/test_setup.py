@@ -165,8 +165,10 @@ def test_nothing_of_a_package_runs_outside_of_a_box(someone, prefix, names_only)
         someone.run(carrel, *words, **ask)
         assert not mark.exists(), words
     inside = someone.owns(someone.home / "itself")
-    done = someone.run(carrel, "setup", "--python", f"{place}/bin/python", other, **{**ask, "PATH": f"{place}/bin:{someone.environment['PATH']}"})
-    assert done.returncode == 125 and "of the environment itself" in done.stderr and not mark.exists(), done.stderr
+    (inside / "link").symlink_to(place)
+    for python, where in ((f"{place}/bin/python", place + "/"), ("python3", place), (f"{inside}/link/bin/python", place)):
+        done = someone.run(carrel, "setup", "--python", python, other, **{**ask, "CARREL_ENVIRONMENT": where, "PATH": f"{place}/bin:{someone.environment['PATH']}"})
+        assert done.returncode == 125 and "of the environment itself" in done.stderr and not mark.exists(), done.stderr
     someone.run(carrel, "kernelspec", "install", "--prefix", inside, **ask)
     assert not mark.exists()
     assert list(pathlib.Path(place).rglob("other.py"))

@@ -108,10 +108,17 @@ static int finish(pid_t pid, FILE *from)
     return pid < 0 ? 127 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static bool is_below(const char *path, const char *top)
+/* Whether an interpreter is the environment's: it lies there, whatever its links lead to. */
+static bool is_own(const struct setup *s, const char *python)
 {
-    size_t length = strlen(top);
-    return strncmp(path, top, length) == 0 && path[length] == '/';
+    char folder[PATH_MAX], real[PATH_MAX], place[PATH_MAX];
+
+    snprintf(folder, sizeof folder, "%s", python);
+    guest_cut(folder, 1);
+    if (!realpath(folder, real) || !realpath(s->place, place))
+        return false;
+    size_t length = strlen(place);
+    return strncmp(real, place, length) == 0 && (real[length] == '/' || real[length] == '\0');
 }
 
 /* With -S, so that no .pth file is run before it is known whose interpreter this is. */
@@ -147,7 +154,7 @@ static bool try_base(struct setup *s, const char *python, const char **ret_why)
         *ret_why = "it does not run";
     else if (strcmp(s->pip, "old") == 0)
         *ret_why = "it is older than 3.9";
-    else if (is_below(s->base, s->place))
+    else if (is_own(s, s->base))
         *ret_why = "it is of the environment itself";
     else if (strcmp(s->pip, "none") == 0 || (strcmp(s->pip, "base") == 0 && !has_pip(s->base)))
         *ret_why = "it can make no environments: it has neither ensurepip nor pip";
@@ -163,7 +170,7 @@ static int find_base(struct setup *s, bool is_there, const char *python)
     const char *const candidates[] = { "/usr/bin/python3", "python3" };
     char real[PATH_MAX];
 
-    if (!s->python && is_there && realpath(python, real) && !is_below(real, s->place) && try_base(s, real, &why))
+    if (!s->python && is_there && realpath(python, real) && !is_own(s, real) && try_base(s, real, &why))
         return 0;
     if (s->python) {
         if (try_base(s, s->python, &why))
