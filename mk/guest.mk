@@ -19,10 +19,11 @@ GUEST           := $(BUILD)/guest
 GUEST_SOURCES   := $(wildcard guest/kernel/carrel_kernel/*.py)
 GUEST_PACKAGE   := $(GUEST_SOURCES:guest/kernel/%=$(GUEST)/%) $(GUEST)/carrel_kernel/proto.py
 SERVICE_PACKAGE := $(patsubst guest/service/%,$(GUEST)/%,$(wildcard guest/service/carrel_service/*.py)) $(GUEST)/carrel_service/proto.py
+SETUP_FILES     := $(patsubst guest/setup/%,$(GUEST)/%,$(wildcard guest/setup/*.py))
 GUEST_LIBRARY   := $(GUEST)/libcarrel-zygote.so
 # mk/zmtp.mk makes it.
 GUEST_BRIDGE    := $(GUEST)/carrel-bridge
-GUEST_FILES     := $(GUEST_PACKAGE) $(SERVICE_PACKAGE) $(GUEST_LIBRARY) $(GUEST_BRIDGE)
+GUEST_FILES     := $(GUEST_PACKAGE) $(SERVICE_PACKAGE) $(SETUP_FILES) $(GUEST_LIBRARY) $(GUEST_BRIDGE)
 all: $(GUEST_FILES)
 
 $(GUEST)/%.py: guest/kernel/%.py
@@ -30,6 +31,10 @@ $(GUEST)/%.py: guest/kernel/%.py
 	$(call say,copy,$@)install -m 644 $< $@
 
 $(GUEST)/%.py: guest/service/%.py
+	@mkdir -p $(@D)
+	$(call say,copy,$@)install -m 644 $< $@
+
+$(GUEST)/%.py: guest/setup/%.py
 	@mkdir -p $(@D)
 	$(call say,copy,$@)install -m 644 $< $@
 
@@ -53,6 +58,7 @@ install-guest: $(GUEST_FILES)
 	install -d $(DESTDIR)$(PREFIX)/lib/carrel/guest/carrel_kernel $(DESTDIR)$(PREFIX)/lib/carrel/guest/carrel_service
 	install -m 644 $(GUEST_PACKAGE) $(DESTDIR)$(PREFIX)/lib/carrel/guest/carrel_kernel/
 	install -m 644 $(SERVICE_PACKAGE) $(DESTDIR)$(PREFIX)/lib/carrel/guest/carrel_service/
+	install -m 644 $(SETUP_FILES) $(DESTDIR)$(PREFIX)/lib/carrel/guest/
 	install -m 755 $(GUEST_LIBRARY) $(GUEST_BRIDGE) $(DESTDIR)$(PREFIX)/lib/carrel/guest/
 
 # --- the suite ---

@@ -11,6 +11,9 @@ enum { GUEST_PATH = 256 };
  * its prefix, or in a wheel; "" if there is none. */
 void guest_find_files(char *ret, size_t size);
 
+/* The program that people call: beside this one, or in bin when this one is in libexec; else "carrel". */
+void guest_find_program(char *ret, size_t size);
+
 /* The environment that 'carrel setup' makes: $CARREL_ENVIRONMENT; else the machine's, if root asks, or the user's. ""
  * if the user has no home. */
 void guest_setup_place(char *ret, size_t size);

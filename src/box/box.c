@@ -356,7 +356,7 @@ int box_create(struct box_host *host, const struct plan *plan, const struct star
                                          .link = link[1],
                                          .gate = gate[1],
                                          .keeper = host->self,
-                                         .wait_maps = host->rootless || plan->writable_root,
+                                         .wait_maps = host->rootless || plan->needs_ids,
                                          .can_setgroups = host->can_setgroups,
                                          .one_id = box->ids.size == 1,
                                          .quiet = start != NULL });

@@ -9,9 +9,11 @@
 #define _GNU_SOURCE
 #include "box/init.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -49,6 +51,25 @@ static int mount_overlay(const struct plan_mount *mount, const struct trees *tre
     return r < 0 ? r : mountfd_attach(tree, top, "");
 }
 
+/* Only "." and ".." are in it. The directory is its caller's: one that cannot be listed is not empty. */
+static bool is_empty(int point)
+{
+    char entries[1024];
+    FD dir = openat(point, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    long n = 0, at = 0;
+
+    while (dir >= 0 && (n = syscall(SYS_getdents64, dir, entries, sizeof entries)) > 0)
+        for (at = 0; at < n;) {
+            const char *entry = entries + at, *name = entry + offsetof(struct dirent, d_name);
+            unsigned short size;
+            if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0)
+                return false;
+            memcpy(&size, entry + offsetof(struct dirent, d_reclen), sizeof size);
+            at += size;
+        }
+    return dir >= 0 && n == 0;
+}
+
 static int attach(const struct plan *plan, const struct trees *trees, size_t i)
 {
     const struct plan_mount *mount = &plan->mount[i];
@@ -57,7 +78,9 @@ static int attach(const struct plan *plan, const struct trees *trees, size_t i)
 
     FD point = mountfd_open_plain(trees->root, mount->target);
     if (point < 0)
-        return point == -ENOENT && mount->optional ? 0 : point;
+        return (point == -ENOENT && mount->optional) || mount->fills_gap ? 0 : point;
+    if (mount->fills_gap && !is_empty(point))
+        return 0;
 
     switch (mount->source) {
     case FROM_HOST:

@@ -396,13 +396,14 @@ static void plan_foreign(struct maker *m, const struct mount_spec *mount)
     bool is_layer = mount->kind == MOUNT_LAYER, writable = mount->writable && !is_layer;
 
     if (lies_in_foreign_tree(m->plan, target))
-        ;
+        m->plan->needs_ids = true;
     else if ((rest = scratch_part(target, &folder)) != NULL)
         mount_point(m, keep(m, "%s/%s", folder, rest), mount->is_file, true);
     else
         mount_point(m, target, mount->is_file, false);
     add_mount(m, (struct plan_mount){ .source = is_layer ? FROM_LAYER : FROM_CALLER, .fd = mount->fd,
                                       .path = mount->source, .target = target, .recursive = true,
+                                      .fills_gap = mount->fills_gap,
                                       .flags = TREE_NOSUID | TREE_NODEV | (writable ? 0 : TREE_READONLY) });
     if (writable)
         add_rule(m, mount->target, LANDLOCK_WRITE);
@@ -469,6 +470,7 @@ int plan_make(const struct box_spec *spec, const struct host_facts *facts, struc
     p->on_store = store;
     p->store = store ? store->fd : -1;
     p->landlock_abi = facts->landlock_abi;
+    p->needs_ids = p->writable_root;
     p->n_entries = p->n_mounts = p->n_rules = p->text_used = 0;
 
     /* A copy: init blanks the arguments that it was started with. */

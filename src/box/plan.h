@@ -84,6 +84,7 @@ struct plan_mount {
     int              fd;        /* borrowed; of FROM_CALLER, FROM_LAYER and FROM_NODE */
     bool             recursive;
     bool             optional;  /* a target or source that does not exist, or no terminals, is no error */
+    bool             fills_gap; /* left out unless the target is an empty directory */
 };
 
 struct plan_rule {
@@ -99,6 +100,7 @@ struct plan {
     uid_t             uid;
     gid_t             gid;
     bool              writable_root, terminal, no_proc;
+    bool              needs_ids;    /* init looks for mount points in trees whose owners it knows by id maps alone */
     bool              on_store;
     int               store;        /* borrowed: the mounted tree of store.h; -1: none, or not yet there */
     int               landlock_abi;

@@ -18,6 +18,7 @@ struct mount_spec {
     enum mount_kind kind;
     bool            writable;
     bool            is_file;    /* found when the source was opened */
+    bool            fills_gap;  /* of a LAYER: only if the tree that it lies in has an empty directory there */
     const char     *source;     /* a host path as the caller wrote it; of a ROOT the directory, NULL the host's /usr */
     const char     *target;     /* absolute path in the box; of a HOST, a LAYER and a DEVICE */
     int             fd;         /* borrowed; but of a ROOT. Of a STORE the mounted tree. -1: not yet there */

@@ -10,6 +10,7 @@
 
 #include "base/buf.h"
 #include "base/jsonout.h"
+#include "http/wsframe.h"
 
 const uint32_t histogram_bound_us[HISTOGRAM_BOUNDS] = { 100,    250,    500,     1000,    2500,    5000,
                                                         10000,  25000,  50000,   100000,  250000,  500000,
@@ -143,4 +144,17 @@ void front_log(const char *level, const char *message, ...)
     storage[line.length] = '\n';
     if (r == 0)
         (void)!write(STDERR_FILENO, storage, line.length + 1);
+}
+
+void front_make_utf8(char *text)
+{
+    for (size_t n = 1; *text; text += n) {
+        size_t left = strnlen(text, 4);
+        for (n = 1; n <= left && !wsframe_is_utf8(text, n); n++)
+            ;
+        if (n > left) {
+            *text = '?';
+            n = 1;
+        }
+    }
 }

@@ -90,6 +90,9 @@ void    front_time_text(int64_t ms, char text[32]);
 json_t *front_time_json(int64_t ms);
 int64_t front_time_parse(const char *text);     /* 0 if it is none */
 
+/* What a process printed, or what was cut, as JSON can tell it: bytes that are no UTF-8 become '?'. */
+void    front_make_utf8(char *text);
+
 /* "b" or "x" followed by 12 random characters of a-z2-7. */
 void    front_make_id(char prefix, char id[16]);
 

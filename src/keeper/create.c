@@ -66,6 +66,30 @@ static int read_device(const struct keeper *keeper, const struct frame_mount *m,
     return device_add(spec, &keeper->host.facts, &given->devices, m->target, &given->files, e);
 }
 
+static bool is_covered(const struct box_spec *spec, const char *path)
+{
+    for (size_t i = 0; i < spec->n_mounts; i++) {
+        size_t length = spec->mount[i].kind == MOUNT_HOST ? strlen(spec->mount[i].target) : 0;
+        if (length && strncmp(path, spec->mount[i].target, length) == 0 && path[length] == '/')
+            return true;
+    }
+    return false;
+}
+
+/* A template's directory below what the caller mounts, root's home for example, would be hidden by it. It comes after
+ * it, and is seen if the caller has left an empty directory for it; what the caller has there himself stays. */
+static void uncover_layers(struct box_spec *spec)
+{
+    for (size_t i = spec->n_mounts; i-- > 0;) {
+        struct mount_spec layer = spec->mount[i];
+        if (layer.kind != MOUNT_LAYER || !is_covered(spec, layer.target))
+            continue;
+        layer.fills_gap = true;
+        memmove(&spec->mount[i], &spec->mount[i + 1], (spec->n_mounts - i - 1) * sizeof layer);
+        spec->mount[spec->n_mounts - 1] = layer;
+    }
+}
+
 /* The frame's list becomes the spec's: numbers become what the keeper's configuration names by them, the descriptors
  * are those that came with the host mounts. store: the mounted tree, or -1. */
 static int read_mounts(const struct keeper *keeper, const struct request_create *q, const int *fds, int store,
@@ -109,6 +133,7 @@ static int read_mounts(const struct keeper *keeper, const struct request_create 
             return err_at(e, EINVAL, STEP_PROTOCOL, i, "kind of mount");
         }
     }
+    uncover_layers(spec);
     /* Last, because they are as many entries as they like: for all others there is room. */
     for (size_t i = 0; i < q->n_mounts && r == 0; i++)
         if (q->mount[i].kind == MOUNT_DEVICE)

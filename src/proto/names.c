@@ -73,6 +73,7 @@ static const char *const service_messages[SERVICE_MESSAGES] = {
     [SERVICE_CHECK] = "check",
     [SERVICE_CANCEL] = "cancel",
     [SERVICE_DESCRIBE] = "describe",
+    [SERVICE_STARTED] = "started",
     [SERVICE_LOADED] = "loaded",
     [SERVICE_FAILED] = "failed",
     [SERVICE_PRINT] = "print",

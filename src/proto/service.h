@@ -19,6 +19,7 @@ enum service_message {
     SERVICE_CANCEL,         /* ID: nobody waits for it any more */
     SERVICE_DESCRIBE,       /* by another front: drop what you are at, and say LOADED again */
     /* From it: */
+    SERVICE_STARTED,        /* first: whatever ends it from now on is the interface's doing, not the interpreter's */
     SERVICE_LOADED,         /* FUNCTIONS: what the API shows of them, an array of objects */
     SERVICE_FAILED,         /* FAILURE: an object, why it cannot be loaded; the worker ends */
     SERVICE_PRINT,          /* ID, STREAM, VALUE: a text that the call printed */

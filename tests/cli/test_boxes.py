@@ -122,6 +122,26 @@ def test_mount_is_read_only_unless_asked(server, tmp_path):
 
 
 @on_disk
+def test_a_templates_directory_below_a_mount_fills_the_gap_that_is_left_for_it(make_server, tmp_path):
+    """What somebody mounts over root's home would hide an interpreter below it. What is there in the mount itself is not covered."""
+    layer = tmp_path / "home/python"
+    layer.mkdir(parents=True)
+    (layer / "of").write_text("the template")
+    tmp_path.chmod(0o755)
+    server = make_server("--set", f"templates.python.layers={layer}", "--set", "templates.python.pool=off")
+    mounted = {"gap": lambda place: place.mkdir(), "full": lambda place: (place.mkdir(), (place / "of").write_text("the caller")),
+               "nothing": lambda place: None, "link": lambda place: place.symlink_to("/tmp"), "file": lambda place: place.write_text("")}
+    for name, make in mounted.items():
+        (tmp_path / name).mkdir()
+        make(tmp_path / name / "python")
+        (tmp_path / name).chmod(0o700)
+        made = server.carrel("create", "--name", name, "--template", "python", "--mount", f"{tmp_path}/{name}:{layer.parent}:rw")
+        assert made.returncode == 0, made.stderr
+    seen = {name: server.carrel("exec", name, "cat", f"{layer}/of").stdout for name in mounted}
+    assert seen == {"gap": "the template", "full": "the caller", "nothing": "", "link": "", "file": ""}
+    assert "Read-only" in server.carrel("exec", "gap", "touch", f"{layer}/mine").stderr
+
+
 def test_start_hands_the_mounts_over_again(server, tmp_path):
     for name in "ab":
         (tmp_path / name).mkdir()

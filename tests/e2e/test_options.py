@@ -18,6 +18,16 @@ def environment_in_box(caller, *options, **more):
     return dict(entry.split("=", 1) for entry in result.text.split("\0") if entry)
 
 
+def test_a_mount_inside_a_closed_directory_of_the_callers(caller):
+    """Ten times: whether init knows the directory's owner when it looks for the mount point was a matter of luck."""
+    place, inner = caller.folder("closed"), caller.folder("inner")
+    caller.folder("closed/at")
+    caller.file(inner / "f", "data")
+    place.chmod(0o700)
+    said = [caller.run("--mount", f"{place}:/x", "--mount", f"{inner}:/x/at", ["cat", "/x/at/f"]) for _ in range(10)]
+    assert [result.text for result in said] == 10 * ["data"], said
+
+
 def test_the_environment_is_only_the_default(caller):
     assert environment_in_box(caller) == DEFAULT_ENVIRONMENT
 

@@ -12,7 +12,7 @@ struct cell {
     bool               asks;            /* it has asked for input */
     enum outcome       outcome;
     unsigned           restarts;
-    char               reason[200], text[8192];     /* text: all that it printed */
+    char               reason[480], text[8192];     /* text: all that it printed */
 };
 
 struct cell_options {

@@ -46,6 +46,7 @@ static void tell_functions(struct fake_guest *g)
 
 static void load(struct fake_guest *g, const char *code)
 {
+    tell(g, json_pack("{s:s}", "type", "started"));
     tell(g, json_pack("{s:s,s:s,s:s}", "type", "print", "stream", "stdout", "value", "loading"));
     if (strcmp(code, "good") == 0)
         tell_functions(g);

@@ -81,13 +81,20 @@ def names_only():
 
 def stand_in(place, name, modules, needs=None):
     """A wheel of empty modules."""
-    files = {f"{name}/{module}.py": "" for module in modules}
-    files[f"{name}-99.0.dist-info/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: 99.0\n" + (f"Requires-Dist: {needs}\n" if needs else "")
-    files[f"{name}-99.0.dist-info/WHEEL"] = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    files[f"{name}-99.0.dist-info/RECORD"] = "".join(f"{path},,\n" for path in files)
-    with zipfile.ZipFile(place / f"{name}-99.0-py3-none-any.whl", "w") as wheel:
-        for path, text in files.items():
-            wheel.writestr(path, text)
+    return make_wheel(place, name, {f"{name}/{module}.py": "" for module in modules}, needs)
+
+
+def make_wheel(place, name, files, needs=None, version="99.0"):
+    info = f"{name}-{version}.dist-info"
+    files = {**files, f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n" + (f"Requires-Dist: {needs}\n" if needs else ""),
+             f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
+    files[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in (*files, f"{info}/RECORD"))
+    path = place / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        for inner, text in files.items():
+            wheel.writestr(inner, text)
+    path.chmod(0o644)
+    return path
 
 
 def pytest_generate_tests(metafunc):

@@ -9,7 +9,7 @@ import tarfile
 import time
 
 import pytest
-from conftest import DEBIAN, WAIT
+from conftest import DEBIAN, WAIT, make_wheel
 from support import REPOSITORY
 from support.processes import children
 from support.waiting import wait_for
@@ -143,6 +143,104 @@ def test_only_wheels_are_installed(someone, prefix, made, wheelhouse):
     done = someone.run(prefix / "bin/carrel", "setup", "nasty", PIP_FIND_LINKS=f"{wheelhouse} {folder}")
     assert done.returncode == 125 and not mark.exists()
     assert someone.do(prefix / "bin/carrel", "py", "-c", "print(6 * 7)") == "42\n"
+
+
+# ---- what packages bring ----
+
+def run_at_start(mark):
+    """What an interpreter runs when it starts: a .pth file writes a file."""
+    return {"nasty.pth": f"import os; open({str(mark)!r}, 'a').write(str(os.getuid()) + '\\n')\n"}
+
+
+def test_nothing_of_a_package_runs_outside_of_a_box(someone, prefix, names_only):
+    """Neither when it is set up nor ever after, whoever looks at the environment."""
+    folder, place, carrel = someone.owns(someone.home / "nasty"), elsewhere(someone, "hostile"), prefix / "bin/carrel"
+    mark = folder / "has-run"
+    wheel = make_wheel(folder, "nasty", {"nasty.py": "", **run_at_start(mark)})
+    other = make_wheel(folder, "other", {"other.py": ""})
+    ask = {"CARREL_ENVIRONMENT": place, **names_only}
+    someone.do(carrel, "setup", wheel, **ask)
+    assert list(pathlib.Path(place).rglob("nasty.pth"))
+    for words in (["setup", wheel], ["setup", "--upgrade", other], ["setup"], ["doctor"], ["py", "-c", "1"]):
+        someone.run(carrel, *words, **ask)
+        assert not mark.exists(), words
+    inside = someone.owns(someone.home / "itself")
+    (inside / "link").symlink_to(place)
+    for python, where in ((f"{place}/bin/python", place + "/"), ("python3", place), (f"{inside}/link/bin/python", place)):
+        done = someone.run(carrel, "setup", "--python", python, other, **{**ask, "CARREL_ENVIRONMENT": where, "PATH": f"{place}/bin:{someone.environment['PATH']}"})
+        assert done.returncode == 125 and "of the environment itself" in done.stderr and not mark.exists(), done.stderr
+    someone.run(carrel, "kernelspec", "install", "--prefix", inside, **ask)
+    assert not mark.exists()
+    assert list(pathlib.Path(place).rglob("other.py"))
+    # It does run where it may: in a box, which cannot write there.
+    tried = someone.run(carrel, "run", "--mount", f"{place}:{place}", "--", f"{place}/bin/python", "-c", "1")
+    assert "nasty.pth" in tried.stderr and not mark.exists(), tried.stderr
+
+
+def test_what_cannot_be_imported_is_told(someone, prefix, names_only):
+    folder, place = someone.owns(someone.home / "broken"), elsewhere(someone, "broken-one")
+    wheel = make_wheel(folder, "pandas", {"pandas/__init__.py": "import a_library_that_is_not_there\n"}, version="100.0")
+    done = someone.run(prefix / "bin/carrel", "setup", wheel, CARREL_ENVIRONMENT=place, **names_only)
+    assert done.returncode == 125 and "No module named 'a_library_that_is_not_there'" in done.stderr and "cannot be imported" in done.stderr, done.stderr
+    assert not pathlib.Path(place, "carrel-setup").exists()
+    someone.do(prefix / "bin/carrel", "setup", CARREL_ENVIRONMENT=place, **names_only)
+    assert someone.run(prefix / "bin/carrel", "setup", wheel, CARREL_ENVIRONMENT=place, **names_only).returncode == 125
+    assert not pathlib.Path(place, "carrel-setup").exists()
+
+
+@pytest.mark.parametrize("what", ["a folder", "a source", "a wheel that wants one", "a link"])
+def test_nothing_is_built_outside_of_a_box(someone, prefix, names_only, what):
+    """Only what is looked for in an index is a wheel because pip is told so."""
+    folder = someone.owns(someone.home / what.replace(" ", "-"))
+    mark = folder / "has-run"
+    source = someone.owns(folder / "nasty-1.0")
+    (source / "setup.py").write_text(f"open({str(mark)!r}, 'w')\nfrom setuptools import setup\nsetup(name='nasty', version='1.0')\n")
+    with tarfile.open(folder / "nasty-1.0.tar.gz", "w:gz") as archive:
+        archive.add(source, "nasty-1.0")
+    wants = {"a folder": source, "a source": folder / "nasty-1.0.tar.gz", "a link": f"nasty @ file://{folder}/nasty-1.0.tar.gz",
+             "a wheel that wants one": make_wheel(folder, "wants", {"wants.py": ""}, f"nasty @ file://{folder}/nasty-1.0.tar.gz")}[what]
+    done = someone.run(prefix / "bin/carrel", "setup", wants, CARREL_ENVIRONMENT=elsewhere(someone, f"built-{what.replace(' ', '-')}"), **names_only)
+    assert done.returncode == 125 and not mark.exists(), done.stderr
+    assert ("nothing is built" if "wants" in what else "nor a wheel") in done.stderr, done.stderr
+
+
+def test_packages_are_added_and_replaced(someone, prefix, names_only):
+    """Another version takes the place of one; scripts are the environment's; what makes it an environment stays."""
+    folder, place, carrel = someone.owns(someone.home / "parts"), elsewhere(someone, "parts-of"), prefix / "bin/carrel"
+    ask = {"CARREL_ENVIRONMENT": place, **names_only}
+    script = {"part-1.0.dist-info/entry_points.txt": "[console_scripts]\npart = part:main\n", "part-1.0.data/data/share/part.txt": "data",
+              "part-1.0.data/scripts/python3": "#!/bin/false\n", "part-1.0.data/data/pyvenv.cfg": "home = /nowhere\n"}
+    main = "import sys\ndef main(): print(sys.prefix)\n"
+    someone.do(carrel, "setup", make_wheel(folder, "part", {"part.py": main, "part_old.py": "", **script}, version="1.0"), **ask)
+    at = pathlib.Path(place)
+    site = next(at.glob("lib/python3*/site-packages"))
+    assert (at / "share/part.txt").read_text() == "data" and (site / "part_old.py").exists()
+    assert (at / "bin/python3").is_symlink() and "/nowhere" not in (at / "pyvenv.cfg").read_text()
+    assert someone.do(carrel, "run", "--mount", f"{place}:{place}", "--", f"{place}/bin/part") == f"{place}\n"
+    before = {p.name for p in site.glob("*.dist-info")}
+    someone.do(carrel, "setup", make_wheel(folder, "part", {"part.py": ""}, version="2.0"), **ask)
+    assert {p.name for p in site.glob("*.dist-info")} == before - {"part-1.0.dist-info"} | {"part-2.0.dist-info"}
+    assert not (site / "part_old.py").exists() and not (at / "bin/part").exists() and not (at / "share/part.txt").exists() and not (at / ".new").exists()
+    assert (site / "part.py").read_text() == "" and (site / "numpy/__init__.py").exists()
+
+
+def test_what_is_there_changes_only_if_it_must(someone, prefix, names_only):
+    folder, place, carrel = someone.owns(someone.home / "newer"), elsewhere(someone, "kept"), prefix / "bin/carrel"
+    ask = {"CARREL_ENVIRONMENT": place, **names_only, "PIP_FIND_LINKS": names_only["PIP_FIND_LINKS"] + f" {folder}"}
+    someone.do(carrel, "setup", **ask)
+    site = next(pathlib.Path(place).glob("lib/python3*/site-packages"))
+    make_wheel(folder, "numpy", {"numpy/__init__.py": ""}, version="100.0")
+    content = make_wheel(folder, "content", {"content.py": ""}, "numpy")
+    someone.do(carrel, "setup", content, **ask)
+    assert (site / "numpy-99.0.dist-info").exists() and (site / "content.py").exists()
+    make_wheel(folder, "pandas", {"pandas/__init__.py": ""}, "numpy<100", version="98.0")
+    make_wheel(folder, "pandas", {"pandas/__init__.py": ""}, "numpy>=100", version="101.0")
+    someone.do(carrel, "setup", "pandas>100", **ask)        # numpy is not named, and must change with it
+    assert (site / "numpy-100.0.dist-info").exists() and (site / "pandas-101.0.dist-info").exists()
+    someone.do(carrel, "setup", "numpy<100", **ask)         # nor is pandas, which must go back
+    assert (site / "numpy-99.0.dist-info").exists() and (site / "pandas-99.0.dist-info").exists() and (site / "content.py").exists()
+    someone.do(carrel, "setup", make_wheel(folder, "greedy", {"greedy.py": ""}, "numpy>99"), **ask)
+    assert [p.name for p in site.glob("numpy-*")] == ["numpy-100.0.dist-info"] and (site / "greedy.py").exists() and (site / "content.py").exists()
 
 
 def test_a_folder_with_other_things_in_it_is_left_alone(someone, prefix):

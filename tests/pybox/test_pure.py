@@ -95,7 +95,7 @@ def test_a_closed_prefix_is_one_clear_error(monkeypatch, tmp_path):
     tmp_path.chmod(0o700)
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    with pytest.raises(carrel.KernelUnavailable, match=f"chmod 755 {tmp_path}"):
+    with pytest.raises(carrel.KernelUnavailable, match=f"chmod -R go.rX {tmp_path}"):
         pybox.LocalPyBoxManager().start()
 
 

@@ -157,6 +157,10 @@ def test_only_wheels_are_installed(index, tmp_path):
     with pytest.raises(PackagesUnavailable, match="carrel_evil.*only wheels"):
         provide_packages(["carrel_evil"])
     assert not (tmp_path / "ran").exists()
+    wheel(index, "carrel_test_wants", needs=[f"carrel_evil @ file://{index}/carrel_evil-1.0.tar.gz"])
+    with pytest.raises(PackagesUnavailable, match="carrel_test_wants.*nothing is built"):
+        provide_packages(["carrel_test_wants"])
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("name", ["git+https://example.org/x", "./here", "-r requirements.txt", "--index-url=x", "x @ file:///y"])

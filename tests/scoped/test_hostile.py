@@ -73,6 +73,10 @@ def test_the_programs_own_environment_is_not_the_agents(tmp_path, monkeypatch):
     monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path / "other/venv/lib/site-packages")])
     with pytest.raises(UnsafePlace, match="a link"):
         users_own(str(tmp_path / "other"))
+    # What an environment elsewhere was made from is run as often as that is.
+    (tmp_path / "home/.pyenv/versions/3").mkdir(parents=True)
+    monkeypatch.setattr("sys.base_prefix", str(tmp_path / "home/.pyenv/versions/3"))
+    assert users_own(str(tmp_path / "home")) == [".pyenv"]
 
 
 def test_a_notebook_in_the_workspace_is_not_the_agents(tmp_path):

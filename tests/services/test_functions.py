@@ -1,8 +1,10 @@
 """What an interface may be, what its functions take and give, and what is said when it is wrong."""
 import json
+import subprocess
 
 import pytest
 
+from support import BUILD
 from support.waiting import wait_for
 
 KINDS = """
@@ -239,6 +241,27 @@ def failed(create, code, **body):
     answer = create(code, status=422, **body)
     assert answer["error"]["code"] == "load_failed"
     return answer["error"]
+
+
+@pytest.mark.parametrize("python,words", [
+    ("/no/such/python", "cannot be started: it is not in the box"), ("/etc/passwd", "cannot be started: the box's user may not run it"),
+    ("/usr/bin/false", "ended with status 1 before it came to the interface"), ("/usr/bin/ldd", "ended with status 1"),
+])
+def test_an_interpreter_that_cannot_serve_is_blamed_and_not_the_interface(create, alice, python, words):
+    boxes = len(alice.get("/v1/boxes").json["boxes"])
+    error = create("@expose\ndef f(): pass\n", status=422, python=python)["error"]
+    assert error["code"] == "interpreter_failed" and error["details"]["type"] == "InterpreterFailed", error
+    assert f"the interpreter {python} {words}" in error["message"] and "interface could not be loaded" not in error["message"], error
+    wait_for(lambda: len(alice.get("/v1/boxes").json["boxes"]) == boxes, "its box is gone")
+
+
+@pytest.mark.parametrize("kind", ["service", "kernel"])
+def test_an_interpreter_that_is_too_old_says_so_itself(kind):
+    """Before it meets anything that it does not understand."""
+    code = f"import sys, runpy\nsys.version_info = (3, 6)\nsys.argv = ['x']\nrunpy.run_path({str(BUILD / 'guest' / ('carrel_' + kind))!r}, run_name='__main__')"
+    done = subprocess.run(["/usr/bin/python3", "-c", code], capture_output=True, text=True, timeout=60)
+    said = json.loads(done.stderr.splitlines()[-1])
+    assert done.returncode == 78 and said == {"error": f"/usr/bin/python3 is Python 3.6, which is too old for a {kind}", "hint": "use 3.9 or newer"}
 
 
 def test_an_interface_that_cannot_be_loaded_says_why_and_leaves_nothing(create, alice):

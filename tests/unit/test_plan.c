@@ -280,6 +280,23 @@ static void test_one_list_holds_root_layers_store_and_host_mounts_in_any_order(v
     assert_int_equal(plan.store, -1);
 }
 
+/* Its owner may be the only one who can search that tree, and who that is in the box is known from the maps alone. */
+static void test_a_mount_point_in_a_tree_of_the_caller_s_waits_for_id_maps(void **state)
+{
+    struct box_spec spec = plain();
+    (void)state;
+
+    spec.n_mounts = 2;
+    spec.mount[0] = (struct mount_spec){ .source = "/data", .target = "/root", .fd = 11 };
+    spec.mount[1] = (struct mount_spec){ .kind = MOUNT_LAYER, .source = "/root/p", .target = "/root/p", .fd = 12,
+                                         .fills_gap = true };
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
+    assert_true(plan.needs_ids && mount_at("root/p")->fills_gap);
+    spec.mount[0].target = "/home/other";
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
+    assert_false(plan.needs_ids);
+}
+
 static void test_a_device_is_a_node_of_the_box_s_own_or_the_host_s_bound(void **state)
 {
     struct host_facts rootless = host;
@@ -369,6 +386,7 @@ int main(void)
         cmocka_unit_test(test_the_host_s_configuration_is_bound_copied_or_linked),
         cmocka_unit_test(test_a_writable_root_is_an_overlay_of_the_box_s_own),
         cmocka_unit_test(test_one_list_holds_root_layers_store_and_host_mounts_in_any_order),
+        cmocka_unit_test(test_a_mount_point_in_a_tree_of_the_caller_s_waits_for_id_maps),
         cmocka_unit_test(test_a_device_is_a_node_of_the_box_s_own_or_the_host_s_bound),
         cmocka_unit_test(test_a_plan_prints_its_steps_in_order),
         cmocka_unit_test(test_too_many_mounts_are_told),

@@ -19,7 +19,20 @@ def load_package():
     spec.loader.exec_module(package)
 
 
+def give_up():
+    """Before anything that such an interpreter does not understand."""
+    import json
+
+    import proto            # this directory is still in sys.path
+
+    said = {proto.ERROR_KEY: "%s is Python %d.%d, which is too old for a kernel" % ((sys.executable,) + sys.version_info[:2]), proto.HINT_KEY: "use 3.9 or newer"}
+    sys.stderr.write(json.dumps(said) + "\n")
+    return proto.UNFIT
+
+
 def main():
+    if sys.version_info < (3, 8):
+        return give_up()
     load_package()
     from carrel_kernel import command
 

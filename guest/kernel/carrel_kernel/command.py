@@ -26,8 +26,6 @@ def how_to_install():
 
 def check_packages():
     """Ends with the reason if this interpreter cannot be a kernel."""
-    if sys.version_info < (3, 8):
-        give_up("Python %d.%d is too old for a kernel" % sys.version_info[:2], "use Python 3.9 or newer")
     install = how_to_install()
     try:
         import ipykernel

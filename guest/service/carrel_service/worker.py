@@ -35,6 +35,7 @@ def form(kind, members):
 # The words of src/proto/service.h.
 ANSWER = {kind: form(kind, {ID_KEY: "%d", proto.VALUE_KEY: "%s"}) for kind in (proto.RESULT, proto.ERROR, proto.INVALID)}
 PRINT = form(proto.PRINT, {ID_KEY: "%d", proto.STREAM_KEY: '"%s"', proto.VALUE_KEY: "%s"})
+STARTED = form(proto.STARTED, {})
 LOADED = form(proto.LOADED, {proto.FUNCTIONS_KEY: "%s"})
 FAILED = form(proto.FAILED, {proto.FAILURE_KEY: "%s"})
 
@@ -343,9 +344,6 @@ def run_module(path):
 
 
 def main():
-    if sys.version_info < (3, 8):
-        sys.stderr.write("Python %d.%d is too old for a service; use Python 3.9 or newer\n" % sys.version_info[:2])
-        return proto.UNFIT
     link = Link(proto.LINK)
     worker = Worker(link)
     output.install(worker)
@@ -354,6 +352,7 @@ def main():
         message = json.loads(link.receive(wait=True))
         while message.get(TYPE_KEY) != proto.LOAD:
             message = json.loads(link.receive(wait=True))
+        link.send(STARTED)
         if not worker.load(message):
             return 1
         worker.serve()

@@ -190,7 +190,7 @@ def checked(result: Result) -> Result:
         if ("ipykernel" in said and "pip install" in said) or "carrel setup" in said:
             raise KernelUnavailable(said, code="no_ipykernel")
         if said.startswith("exec: ") and said.endswith("Permission denied"):
-            raise KernelUnavailable(f"{said}; the directory of the interpreter is closed to the user of the box: chmod 755 it", code="closed_prefix")
+            raise KernelUnavailable(f"{said}; the directory of the interpreter is closed to the user of the box: chmod -R go+rX it", code="closed_prefix")
         raise KernelDied(f"the kernel died: {said or result.outcome}", result.outcome, result)
     return result
 

@@ -87,11 +87,16 @@ class KernelDied(CarrelError, RuntimeError):
         self.result = result
 
 
+class InterpreterUnavailable(Unavailable):
+    """An interpreter cannot run in a box. The message says which, why, and the fix."""
+
+
 class KernelUnavailable(Unavailable):
     """There can be no kernel: its interpreter lacks something. The message says what, and the fix."""
 
 
-_BY_CODE: dict[str, type[CarrelError]] = {"quota_exceeded": QuotaExceeded, "host_full": HostFull, "disk_full": NoSpace}
+_BY_CODE: dict[str, type[CarrelError]] = {"quota_exceeded": QuotaExceeded, "host_full": HostFull, "disk_full": NoSpace,
+                                        "interpreter_failed": InterpreterUnavailable}
 _BY_STATUS: dict[int, type[CarrelError]] = {
     400: InvalidRequest, 401: Unauthorized, 403: Forbidden, 404: NotFound, 409: Conflict, 410: NotFound, 413: InvalidRequest,
     416: InvalidRequest, 422: InvalidRequest, 429: QuotaExceeded, 501: Unsupported, 502: Unavailable, 503: Unavailable, 504: Unavailable,

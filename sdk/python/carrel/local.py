@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from typing import IO, Sequence
+from typing import IO, Dict, List, Sequence
 
 from .errors import KernelUnavailable, Unavailable
 
@@ -104,11 +104,13 @@ def any_server() -> str:
 
 
 def find_guest() -> str | None:
-    """What kernels need in a box: CARREL_GUEST, or in this package. None: the server knows better."""
+    """What kernels need in a box: CARREL_GUEST, in this package, or where it lies from the program. None: the server knows better."""
     if os.environ.get("CARREL_GUEST"):
         return os.environ["CARREL_GUEST"]
-    packaged = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_guest")
-    return packaged if os.path.isdir(packaged) else None
+    program = os.path.dirname(os.path.realpath(find_binary()))
+    places = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "_guest"), os.path.join(program, "guest"),
+              os.path.join(os.path.dirname(program), "lib", "carrel", "guest")]
+    return next((place for place in places if os.path.isdir(place)), None)
 
 
 def setup_place() -> str:
@@ -159,10 +161,47 @@ def require_kernel() -> None:
         other = "" if _is_managed() else f"; or: {python} -m pip install ipykernel"
         raise KernelUnavailable(f"a kernel is this interpreter in a box, and ipykernel is not installed for it; the fix: carrel setup (in Python: "
                                 f"carrel.setup()), which makes an environment for kernels, once{other}", code="no_ipykernel")
-    for prefix in {sys.prefix, sys.base_prefix} if os.geteuid() == 0 else ():
-        if not _open_to_all(prefix):
-            raise KernelUnavailable(f"a kernel is this interpreter in a box, whose user is not root, and {prefix} is closed to others; the fix: "
-                                    f"chmod 755 {prefix}", code="closed_prefix")
+    closed = closed_prefix()
+    if closed:
+        raise KernelUnavailable(f"a kernel is this interpreter in a box, {closed}", code="closed_prefix")
+
+
+def closed_prefix() -> str | None:
+    """Why the user of root's boxes cannot read this interpreter's own directories, and the fix. Those above may be closed: a box has its own."""
+    if os.geteuid() != 0:
+        return None
+    real = os.path.realpath(sys.executable)
+    for prefix, paths in ((sys.prefix, [os.path.dirname(sys.executable)]), (sys.base_prefix, [os.path.dirname(real), real, os.path.dirname(os.__file__)])):
+        for path in (prefix, *paths):
+            if not _open_to_all(path):
+                return f"whose user is not root, and {path} is closed to others; the fix: chmod -R go+rX {prefix}"
+    return None
+
+
+def _links(python: str) -> List[str]:
+    """An interpreter, and what each link on the way to it names."""
+    found = [python]
+    while os.path.islink(found[-1]) and len(found) < 9:
+        found.append(os.path.join(os.path.dirname(found[-1]), os.readlink(found[-1])))
+    return [path for path in (*found, os.path.realpath(python)) if "/.." not in path]
+
+
+def interpreter_folders(python: str) -> List[str]:
+    """What a box sees of an interpreter: the prefix of every link on the way to it, as the server finds them (front/config/layers.c)."""
+    prefixes = [os.path.dirname(os.path.dirname(path)) for path in _links(python)]
+    return [p for p in prefixes if os.path.exists(os.path.join(p, "pyvenv.cfg")) or os.path.isdir(os.path.join(p, "lib"))]
+
+
+def own_interpreter() -> Dict[str, str]:
+    """The settings of a template whose interpreter is this one.
+
+    A link in a directory of programs (~/.local/bin/python3.12) belongs to no interpreter, and a box does not have it: what it leads to is meant. An
+    environment that was made with copies has no link that leads the server to what it was made from."""
+    marks = "pyvenv.cfg", os.path.join("lib", os.path.basename(os.path.dirname(os.__file__)), "os.py")
+    paths = _links(os.path.abspath(sys.executable))
+    python = next((path for path in paths if any(os.path.exists(os.path.join(os.path.dirname(os.path.dirname(path)), mark)) for mark in marks)), paths[0])
+    base = sys.base_prefix
+    return {"python": python, **({} if base in ("/", "/usr", *interpreter_folders(python)) else {"layers": base})}
 
 
 def kernel_settings(startup: str | None = None, early: bool = False) -> tuple[str, ...]:
@@ -170,7 +209,7 @@ def kernel_settings(startup: str | None = None, early: bool = False) -> tuple[st
     settings = {} if early else {"zygote": "late"}
     # Else the server finds the one of `carrel setup`, or says that there is none.
     if sys.executable and _own_kernel():
-        settings["python"] = os.path.abspath(sys.executable)
+        settings.update(own_interpreter())
     if startup:
         settings["startup"] = startup
     return tuple(word for name, value in settings.items() for word in ("--set", f"templates.python.{name}={value}"))

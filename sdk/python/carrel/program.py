@@ -11,16 +11,15 @@ from .errors import Unavailable
 
 
 def main() -> NoReturn:
-    guest = local.find_guest()
-    if guest:
-        os.environ.setdefault("CARREL_GUEST", guest)
     # Kernels are of the environment that this package is installed in, if it has what they need.
     if sys.executable and importlib.util.find_spec("ipykernel"):
         os.environ.setdefault("CARREL_PYTHON", os.path.abspath(sys.executable))
     try:
-        program = local.find_binary()
+        program, guest = local.find_binary(), local.find_guest()
     except Unavailable as e:
         sys.exit(f"carrel: {e}")
+    if guest:
+        os.environ.setdefault("CARREL_GUEST", guest)
     os.execv(program, ["carrel", *sys.argv[1:]])
 
 

@@ -113,29 +113,12 @@ static int place_of(const struct spec *s, char path[4096])
     return path[0] == '/' && n < 4000 ? 0 : -1;
 }
 
-/* The program that people call: beside this one, or in bin when this one is in libexec. */
-static void own_name(char program[4096])
-{
-    static const char *const places[] = { "/carrel", "/bin/carrel" };
-    char self[4000];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-
-    self[n > 0 ? n : 0] = '\0';
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        guest_cut(self, 1);
-        snprintf(program, 4096, "%s%s", self, places[i]);
-        if (self[0] && access(program, X_OK) == 0)
-            return;
-    }
-    snprintf(program, 4096, "carrel");
-}
-
 static json_t *make_spec(const struct spec *s)
 {
     char program[4096];
     json_t *argv;
 
-    own_name(program);
+    guest_find_program(program, sizeof program);
     argv = json_pack("[s,s,s,s]", program, "kernel", "--spec", "{resource_dir}");
     const char *const options[][2] = { { "--python", s->python }, { "--memory", s->memory }, { "--cpus", s->cpus } };
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)

@@ -3,7 +3,10 @@
  * Debian's interpreter may not be given packages (it is "externally managed"), and a user's own may lack them; so
  * kernels get an environment that belongs to nobody else. It is filled in place and marked when it is whole: a server
  * that runs already shows the same folder to its boxes. Two that set up at once wait for each other, and the second
- * finds it done. */
+ * finds it done.
+ *
+ * Here is who makes it, of which interpreter and where; guest/setup/carrel_setup.py does it. The environment's own
+ * interpreter is started nowhere but in a box: it would run what its packages want to be run (.pth files). */
 #define _GNU_SOURCE
 #include "client/kernel/setup.h"
 
@@ -24,16 +27,15 @@
 #include "base/parse.h"
 #include "client/commands.h"
 
-/* What the default template imports (front/config/config_template.c), and what makes a kernel of an interpreter. */
-#define PACKAGES "ipykernel>=6.17", "numpy", "pandas", "matplotlib"
-enum { PACKAGES_MOST = 64, CHECK_IMPORTS = 512 };
+enum { PACKAGES_MOST = 64 };
 
 static const char usage[] =
     "usage: carrel setup [OPTIONS] [PACKAGE...]\n"
     "\n"
     "Makes a Python environment for kernels, once: ipykernel, numpy, pandas and matplotlib, and the packages that are\n"
-    "named. Only wheels are installed, so nothing is compiled and no package runs a program. 'carrel py',\n"
-    "'carrel serve' and kernelspecs use it wherever no other interpreter was chosen; no other Python is changed.\n"
+    "named (a name, with or without versions, or a wheel). Only wheels are installed, so nothing is compiled; whether\n"
+    "they can be imported is tried in a box, and nothing of them runs elsewhere. 'carrel py', 'carrel serve' and\n"
+    "kernelspecs use it wherever no other interpreter was chosen; no other Python is changed.\n"
     "\n"
     "  --python PROGRAM        the interpreter that it is made from [/usr/bin/python3, then python3 on PATH]\n"
     "  --upgrade               install the newest versions of what is there\n"
@@ -47,7 +49,7 @@ struct setup {
     bool          upgrade;
     char          place[GUEST_PATH - 32];
     char          base[PATH_MAX];   /* the interpreter that it is made from */
-    bool          has_ensurepip;    /* else the base's own pip installs */
+    char          pip[8];           /* whose installs: "own" of ensurepip, or the base's */
 };
 
 static int set_python(void *into, const char *value, struct err *e)
@@ -67,24 +69,26 @@ static int set_upgrade(void *into, const char *value, struct err *e)
 
 /* ---- other programs ---- */
 
-/* Its standard output comes to us; quiet: nobody sees what it complains about. -1: it could not be started. */
-static pid_t start(const char *const *argv, bool quiet, FILE **ret)
+/* ret: its standard output comes to us, and nobody sees what it complains about; NULL: it has ours. -1: it could not be
+ * started. */
+static pid_t start(const char *const *argv, FILE **ret)
 {
-    int ends[2];
+    int ends[2] = { -1, -1 };
 
-    *ret = NULL;
-    if (pipe2(ends, O_CLOEXEC) < 0)
+    if (ret && pipe2(ends, O_CLOEXEC) < 0)
         return -1;
     fflush(NULL);
     pid_t pid = fork();
     if (pid == 0) {
         int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-        if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(ends[1], STDOUT_FILENO) < 0 ||
-            (quiet && dup2(null, STDERR_FILENO) < 0))
+        if (null < 0 || dup2(null, STDIN_FILENO) < 0 ||
+            (ret && (dup2(ends[1], STDOUT_FILENO) < 0 || dup2(null, STDERR_FILENO) < 0)))
             _exit(127);
         execvp(argv[0], (char **)(uintptr_t)argv);
         _exit(127);
     }
+    if (!ret)
+        return pid;
     fd_close(ends[1]);
     *ret = pid > 0 ? fdopen(ends[0], "re") : NULL;
     if (!*ret)
@@ -104,46 +108,70 @@ static int finish(pid_t pid, FILE *from)
     return pid < 0 ? 127 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/* Whether an interpreter is the environment's: it lies there, whatever its links lead to. */
+static bool is_own(const struct setup *s, const char *python)
+{
+    char folder[PATH_MAX], real[PATH_MAX], place[PATH_MAX];
+
+    snprintf(folder, sizeof folder, "%s", python);
+    guest_cut(folder, 1);
+    if (!realpath(folder, real) || !realpath(s->place, place))
+        return false;
+    size_t length = strlen(place);
+    return strncmp(real, place, length) == 0 && (real[length] == '/' || real[length] == '\0');
+}
+
+/* With -S, so that no .pth file is run before it is known whose interpreter this is. */
 static const char probe[] =
     "import sys\n"
     "from importlib.util import find_spec\n"
-    "def has(name):\n"
-    "    found = find_spec(name)\n"
-    "    return bool(found and found.origin)\n"
-    "way = 'old' if sys.version_info < (3, 9) else 'venv' if has('venv') and has('ensurepip') else "
-    "'pip' if has('venv') and has('pip') else 'none'\n"
+    "way = 'old' if sys.version_info < (3, 9) else 'none' if not find_spec('venv') else "
+    "'own' if find_spec('ensurepip') and find_spec('ensurepip').origin else 'base'\n"
     "print(sys.executable, way, sep='\\n')\n";
+static const char probe_pip[] = "from importlib.util import find_spec\nexit(not find_spec('pip.__main__'))\n";
+
+static bool has_pip(const char *python)
+{
+    const char *argv[] = { python, "-I", "-c", probe_pip, NULL };
+    FILE *from = NULL;
+    pid_t pid = start(argv, &from);
+
+    return finish(pid, from) == 0;
+}
 
 /* Whether an environment can be made from this interpreter; why not, in words. */
 static bool try_base(struct setup *s, const char *python, const char **ret_why)
 {
-    const char *argv[] = { python, "-I", "-c", probe, NULL };
-    char way[16] = "";
-    FILE *from;
+    const char *argv[] = { python, "-I", "-S", "-c", probe, NULL };
+    FILE *from = NULL;
 
-    pid_t pid = start(argv, true, &from);
-    bool told = from && fgets(s->base, sizeof s->base, from) && fgets(way, sizeof way, from);
+    pid_t pid = start(argv, &from);
+    bool told = from && fgets(s->base, sizeof s->base, from) && fgets(s->pip, sizeof s->pip, from);
     int status = finish(pid, from);
     s->base[strcspn(s->base, "\n")] = '\0';
-    way[strcspn(way, "\n")] = '\0';
+    s->pip[strcspn(s->pip, "\n")] = '\0';
     if (status != 0 || !told)
         *ret_why = "it does not run";
-    else if (strcmp(way, "old") == 0)
+    else if (strcmp(s->pip, "old") == 0)
         *ret_why = "it is older than 3.9";
-    else if (strcmp(way, "none") == 0)
+    else if (is_own(s, s->base))
+        *ret_why = "it is of the environment itself";
+    else if (strcmp(s->pip, "none") == 0 || (strcmp(s->pip, "base") == 0 && !has_pip(s->base)))
         *ret_why = "it can make no environments: it has neither ensurepip nor pip";
-    else {
-        s->has_ensurepip = strcmp(way, "venv") == 0;
+    else
         return true;
-    }
     return false;
 }
 
-static int find_base(struct setup *s)
+/* is_there: of which it was made is told by a link, which no package can have replaced. */
+static int find_base(struct setup *s, bool is_there, const char *python)
 {
     const char *why = NULL, *first = NULL;
     const char *const candidates[] = { "/usr/bin/python3", "python3" };
+    char real[PATH_MAX];
 
+    if (!s->python && is_there && realpath(python, real) && !is_own(s, real) && try_base(s, real, &why))
+        return 0;
     if (s->python) {
         if (try_base(s, s->python, &why))
             return 0;
@@ -159,65 +187,6 @@ static int find_base(struct setup *s)
             "carrel: setup: no environment can be made from /usr/bin/python3 (%s), nor from python3 on PATH (%s); on "
             "Debian this helps: sudo apt-get install python3-venv\n", first, why);
     return EXIT_CLIENT;
-}
-
-/* ---- progress ---- */
-
-/* One line on a terminal, which is written anew; else one line each. */
-static void say(const char *format, ...) PRINTF_LIKE(1, 2);
-
-static void say(const char *format, ...)
-{
-    bool talks = isatty(STDERR_FILENO);
-    va_list args;
-
-    fputs(talks ? "\r\033[K  " : "  ", stderr);
-    va_start(args, format);
-    vfprintf(stderr, format, args);
-    va_end(args);
-    fputs(talks ? "" : "\n", stderr);
-    fflush(stderr);
-}
-
-static void say_end(void)
-{
-    if (isatty(STDERR_FILENO))
-        fputs("\r\033[K", stderr);
-}
-
-/* "  Downloading numpy-2.4.0-cp311-…whl (16.9 MB)", "Installing collected packages: a, b" */
-static void show_line(const char *line, unsigned *count)
-{
-    const char *at = line + strspn(line, " "), *size = strrchr(at, '(');
-
-    if (strncmp(at, "Downloading ", 12) == 0 || strncmp(at, "Using cached ", 13) == 0) {
-        const char *name = at + (at[0] == 'D' ? 12 : 13), *dash = strchr(name, '-');
-        if (!dash || strstr(name, ".metadata"))
-            return;
-        size_t length = (size_t)(dash - name) + 1;
-        length += strcspn(name + length, "- (\n");
-        say("%u: %s %s", ++*count, show_text(show_format("%.*s", (int)length, name)), size ? size : "");
-    } else if (strncmp(at, "Installing collected", 20) == 0) {
-        say("installing");
-    }
-}
-
-static int run_shown(const char *const *argv)
-{
-    char *line = NULL;
-    size_t room = 0;
-    unsigned count = 0;
-    FILE *from;
-    pid_t pid = start(argv, false, &from);
-
-    for (ssize_t n; from && (n = getline(&line, &room, from)) >= 0;) {
-        line[strcspn(line, "\n")] = '\0';
-        show_line(line, &count);
-    }
-    free(line);
-    int status = finish(pid, from);
-    say_end();
-    return status;
 }
 
 /* ---- the environment ---- */
@@ -254,76 +223,28 @@ static bool may_empty(const char *place)
     return n <= 2;
 }
 
-static int make_environment(const struct setup *s)
+/* guest/setup does the rest, with that interpreter. */
+static int fill(const struct setup *s, const char *guest, bool is_there, char *const *more, size_t n_more)
 {
-    const char *argv[8] = { s->base, "-I", "-m", "venv", "--clear" };
-    size_t n = 5;
+    char script[GUEST_PATH + 32], carrel[PATH_MAX];
+    const char *argv[PACKAGES_MOST + 16] = { s->base, "-I", script };
+    size_t n = 3;
 
-    if (!may_empty(s->place)) {
-        fprintf(stderr, "carrel: setup: %s is there and is no environment; it is left as it is\n", s->place);
-        return EXIT_CLIENT;
-    }
-    say("an environment of %s", s->base);
-    if (!s->has_ensurepip)
-        argv[n++] = "--without-pip";
-    argv[n++] = s->place;
-    int status = run_shown(argv);
-    if (status != 0)
-        fprintf(stderr, "carrel: setup: %s -m venv %s failed (status %d)\n", s->base, s->place, status);
-    return status ? EXIT_CLIENT : 0;
-}
-
-static int install(const struct setup *s, const char *python, char *const *more, size_t n_more)
-{
-    static const char *const options[] = { "install", "--disable-pip-version-check", "--no-input", "--no-user",
-                                           "--progress-bar", "off", "--only-binary", ":all:" };
-    static const char *const packages[] = { PACKAGES };
-    const char *argv[PACKAGES_MOST + 32];
-    size_t n = 0;
-
-    argv[n++] = s->has_ensurepip ? python : s->base;
-    argv[n++] = "-I";
-    argv[n++] = "-m";
-    argv[n++] = "pip";
-    if (!s->has_ensurepip) {
-        argv[n++] = "--python";
-        argv[n++] = python;
-    }
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-        argv[n++] = options[i];
+    snprintf(script, sizeof script, "%s/carrel_setup.py", guest);
+    guest_find_program(carrel, sizeof carrel);
+    argv[n++] = "--pip";
+    argv[n++] = s->pip;
+    if (!is_there)
+        argv[n++] = "--fresh";
     if (s->upgrade)
         argv[n++] = "--upgrade";
     argv[n++] = "--";
-    for (size_t i = 0; i < sizeof packages / sizeof *packages; i++)
-        argv[n++] = packages[i];
+    argv[n++] = s->place;
+    argv[n++] = carrel;
     for (size_t i = 0; i < n_more; i++)
         argv[n++] = more[i];
     argv[n] = NULL;
-    int status = run_shown(argv);
-    if (status != 0)
-        fprintf(stderr,
-                "carrel: setup: the packages could not be installed (pip left with status %d; it says why above). What "
-                "is there is kept: 'carrel setup' goes on\n", status);
-    return status ? EXIT_CLIENT : 0;
-}
-
-static int check_and_mark(const struct setup *s, const char *python)
-{
-    const char *argv[] = { python, "-I", "-c", "import ipykernel, IPython, numpy, pandas, matplotlib.pyplot", NULL };
-    char path[PATH_MAX];
-
-    say("trying it");
-    int status = run_shown(argv);
-    if (status != 0) {
-        fprintf(stderr, "carrel: setup: what was installed in %s cannot be imported (status %d)\n", s->place, status);
-        return EXIT_CLIENT;
-    }
-    snprintf(path, sizeof path, "%s/carrel-setup", s->place);
-    FD mark = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (mark >= 0)
-        return 0;
-    fprintf(stderr, "carrel: setup: %s: %s\n", path, strerror(errno));
-    return EXIT_CLIENT;
+    return finish(start(argv, NULL), NULL) == 0 ? 0 : EXIT_CLIENT;
 }
 
 /* Nobody else sets up here while the descriptor is open. */
@@ -332,7 +253,8 @@ static int lock(const struct setup *s)
     char path[PATH_MAX];
 
     snprintf(path, sizeof path, "%s.lock", s->place);
-    FD fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    /* Inherited: what we start goes on if we are killed. */
+    FD fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
     if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
@@ -347,7 +269,7 @@ static int lock(const struct setup *s)
 /* Tells everything itself. */
 static int set_up(struct setup *s, char *const *more, size_t n_more)
 {
-    char python[PATH_MAX];
+    char python[PATH_MAX], guest[GUEST_PATH];
 
     umask(022);     /* a box has a user of its own */
     guest_setup_place(s->place, sizeof s->place);
@@ -365,17 +287,22 @@ static int set_up(struct setup *s, char *const *more, size_t n_more)
     bool is_there = guest_is_set_up(s->place) && guest_has_ipykernel(python);
     if (is_there && n_more == 0 && !s->upgrade)
         return 0;
+    guest_find_files(guest, sizeof guest);
+    if (!guest[0]) {
+        fputs("carrel: setup: its files are not installed: neither beside carrel-server nor in "
+              "/usr/local/lib/carrel/guest; $CARREL_GUEST can name them\n", stderr);
+        return EXIT_CLIENT;
+    }
     fprintf(stderr, "carrel: setting up a Python for kernels in %s\n", s->place);
-    if ((r = find_base(s)) != 0)
+    if ((r = find_base(s, is_there, python)) != 0)
         return r;
-    if (!is_there)
-        r = make_environment(s);
-    if (r == 0)
-        r = install(s, python, more, n_more);
-    if (r == 0)
-        r = check_and_mark(s, python);
+    if (!is_there && !may_empty(s->place)) {
+        fprintf(stderr, "carrel: setup: %s is there and is no environment; it is left as it is\n", s->place);
+        return EXIT_CLIENT;
+    }
+    r = fill(s, guest, is_there, more, n_more);
     if (r == 0 && !is_there && strncmp(s->base, "/usr/", 5) != 0)
-        fprintf(stderr, "carrel: setup: %s is not below /usr: start a server that runs already anew\n", s->base);
+        fprintf(stderr, "carrel: setup: %s is not below /usr: restart any running server\n", s->base);
     return r;
 }
 

@@ -11,7 +11,6 @@
 #include "front/execs/exec_private.h"
 #include "front/front.h"
 #include "front/kernels/kernel_private.h"
-#include "http/wsframe.h"
 
 /* The last line of stderr that is not empty. */
 static struct jsonslice last_line(const struct kernel_private *p)
@@ -30,29 +29,15 @@ static struct jsonslice last_line(const struct kernel_private *p)
 static void add_last_words(const struct kernel *k, const struct exec *x, char *text, size_t size)
 {
     struct jsonslice line = last_line(kernel_private(k));
-    char error[96], hint[96];
+    char error[256], hint[160];
 
     if (x->end.code == LINK_UNFIT && jsonscan_is_object(line.data, line.size) &&
         jsonscan_text(jsonscan_find(line, LINK_ERROR), error, sizeof error)) {
         bool has_hint = jsonscan_text(jsonscan_find(line, LINK_HINT), hint, sizeof hint);
         snprintf(text, size, "%s%s%s", error, has_hint ? "; " : "", has_hint ? hint : "");
-    } else if (line.size > 0 && line.size < 120) {
+    } else if (line.size > 0 && line.size < 256) {
         size_t n = strlen(text);
         snprintf(text + n, size - n, ": %.*s", (int)line.size, line.data);
-    }
-}
-
-/* What a process printed, and names that did not fit: all of it is told as JSON later. */
-static void make_utf8(char *text)
-{
-    for (size_t n = 1; *text; text += n) {
-        size_t left = strnlen(text, 4);
-        for (n = 1; n <= left && !wsframe_is_utf8(text, n); n++)
-            ;
-        if (n > left) {
-            *text = '?';
-            n = 1;
-        }
     }
 }
 
@@ -82,7 +67,7 @@ static void say_why(struct kernel *k, const struct exec *x)
         if (starting)
             add_last_words(k, x, k->reason, sizeof k->reason);
     }
-    make_utf8(k->reason);
+    front_make_utf8(k->reason);
 }
 
 static void start_anew(struct kernel *k)
@@ -98,7 +83,7 @@ static void start_anew(struct kernel *k)
     if (kernel_launch(k, &e) < 0) {
         k->outcome = OUTCOME_ERROR;
         err_text(&e, k->reason, sizeof k->reason);
-        make_utf8(k->reason);
+        front_make_utf8(k->reason);
         kernel_set_state(k, KERNEL_DEAD);
         return;
     }

@@ -128,7 +128,7 @@ static void end_of_dead(struct kernel_run *run)
 {
     const struct kernel *k = run->kernel;
     enum outcome outcome = k->outcome ? k->outcome : OUTCOME_ERROR;
-    char reason[200];
+    char reason[480];
 
     snprintf(reason, sizeof reason, "%s", k->reason);
     if (!run->sent)

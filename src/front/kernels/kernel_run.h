@@ -40,7 +40,7 @@ struct kernel_run {
     char                      status[16], ename[48];
     /* What there is to tell in the end: */
     enum outcome              outcome;
-    char                      reason[200];
+    char                      reason[480];
     uint64_t                  execution_count;      /* 0: not known */
     uint64_t                  wall_us, cpu_us, peak_bytes;
     char                      kernel_id[132], context[132];

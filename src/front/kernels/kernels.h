@@ -78,7 +78,7 @@ struct kernel {
     unsigned              restarts;
     bool                  is_adopted;           /* an earlier front has started it */
     enum outcome          outcome;              /* of a dead one */
-    char                  reason[200];          /* in words */
+    char                  reason[480];          /* in words */
     int64_t               started_ms, activity_ms;
     unsigned              n_clients, connections;       /* connections: counted by the doors */
     struct kernel_client *clients;

@@ -197,6 +197,9 @@ static const char *take_message(struct service *s, const struct kernel_message *
         if (!number || c)
             print(s, c, is_error ? SERVICE_STDERR : SERVICE_STDOUT, value);
         return NULL;
+    case SERVICE_STARTED:
+        s->private->started = true;
+        return NULL;
     case SERVICE_LOADED:
         on_loaded(s, m);
         return NULL;
@@ -254,7 +257,8 @@ static void on_load_timer(struct loop_timer *t)
     struct service_private *p = container_of(t, struct service_private, load_timer);
 
     if (p->load_cancelled) {
-        service_condemn(p->service, OUTCOME_TIMEOUT, "the interface took too long to load");
+        service_condemn(p->service, OUTCOME_TIMEOUT,
+                        p->started ? "the interface took too long to load" : "the interpreter took too long to start");
         return;
     }
     p->load_cancelled = true;

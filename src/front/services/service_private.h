@@ -42,6 +42,7 @@ struct service_private {
     struct loop_task        free_task, pump_task, box_task;
     bool                    wants_box;              /* its own has ended, and box_task asks for another */
     bool                    gone, load_cancelled, restart_wanted, ended_by_us;
+    bool                    started;                /* the worker has come to the interface */
     enum outcome            end_outcome;            /* why we ended it ourselves; OUTCOME_NONE: we did not */
     char                    end_reason[160];
     unsigned                n_recent;               /* replacements since recent_ms */
@@ -78,6 +79,9 @@ void service_rebox(struct service *s, const char *reason);
 
 /* --- service_start.c: the command of the worker --- */
 MUST_CHECK int service_launch(struct service *s, struct err *e);
+/* Of a worker that never came to the interface: which interpreter it is, why it did not, what to do. False: it is not
+ * the interpreter's doing. */
+bool           service_blame_interpreter(const struct service *s, const struct exec *x, char *ret, size_t size);
 /* Asks a worker that was started by an earlier front what it is, and to drop what it is at. */
 void service_ask_again(struct service *s);
 

@@ -67,19 +67,32 @@ static void arm_load_timer(struct service *s)
     loop_timer_set(s->front->loop, &s->private->load_timer, s->load_timeout_ms ? s->load_timeout_ms : LOAD_MS);
 }
 
+static const struct config_template *template_of(const struct service *s)
+{
+    return config_template(&s->front->config, s->box->settings.template ? s->box->settings.template : 1);
+}
+
+/* NULL: there is none. */
+static const char *python_of(const struct service *s)
+{
+    const char *own = json_string_value(json_object_get(s->spec, "python"));
+    const struct config_template *template = template_of(s);
+
+    return own ? own : template ? template->python : NULL;
+}
+
 int service_launch(struct service *s, struct err *e)
 {
     struct service_private *p = s->private;
     const struct config *config = &s->front->config;
-    const struct config_template *template =
-        config_template(config, s->box->settings.template ? s->box->settings.template : 1);
-    const char *own = json_string_value(json_object_get(s->spec, "python"));
+    const struct config_template *template = template_of(s);
+    const char *chosen = python_of(s);
     char python[4096], program[320];
     char *argv[] = { python, program, NULL };
 
-    if (!own && !template)
+    if (!chosen)
         return err_set(e, EINVAL, STEP_USAGE, "this server has no template, so \"python\" must name an interpreter");
-    snprintf(python, sizeof python, "%s", own ? own : template->python);
+    snprintf(python, sizeof python, "%s", chosen);
     snprintf(program, sizeof program, "%s/" SERVICE_PROGRAM, config->guest);
     int r = check_place(s, template, python, e);
     if (r < 0)
@@ -96,7 +109,8 @@ int service_launch(struct service *s, struct err *e)
     }
     s->exec->service = s;
     p->end_outcome = OUTCOME_NONE;
-    p->load_cancelled = false;
+    s->interpreter_failed = false;
+    p->load_cancelled = p->started = false;
     p->tail_size = 0;
     r = kernel_link_open(&p->link, s->exec->link, false);
     if (r < 0)
@@ -110,7 +124,70 @@ void service_ask_again(struct service *s)
 {
     char text[64];
 
+    s->private->started = true;
     arm_load_timer(s);
     snprintf(text, sizeof text, "{\"" SERVICE_KEY_TYPE "\":\"%s\"}", service_message_name(SERVICE_DESCRIBE));
     service_say(s, text);
+}
+
+/* ---- one that did not come up ---- */
+
+/* What it said last, without blanks at its ends; a line of JSON (LINK_UNFIT) is told in its own words. */
+static void last_words(const struct service_private *p, int code, char *ret, size_t size)
+{
+    size_t end = p->tail_size, start;
+    char error[256], hint[128];
+
+    while (end > 0 && (unsigned char)p->tail[end - 1] <= ' ')
+        end--;
+    for (start = end; start > 0 && p->tail[start - 1] != '\n';)
+        start--;
+    struct jsonslice line = { .data = p->tail + start, .size = end - start };
+    if (code == LINK_UNFIT && jsonscan_is_object(line.data, line.size) &&
+        jsonscan_text(jsonscan_find(line, LINK_ERROR), error, sizeof error) &&
+        jsonscan_text(jsonscan_find(line, LINK_HINT), hint, sizeof hint))
+        snprintf(ret, size, "%s; %s", error, hint);
+    else
+        snprintf(ret, size, "%.*s", (int)line.size, line.data ? line.data : "");
+}
+
+static const char *why_not_executed(int code)
+{
+    switch (code) {
+    case ENOENT:
+        return "it is not in the box, or the loader that it names is not; a box has what is below its prefix, unless a "
+               "mount covers that, and /usr";
+    case EACCES:
+        return "the box's user may not run it; 'chmod -R go+rX' its prefix";
+    case ENOEXEC:
+        return "it is no program for this machine; choose another one";
+    default:
+        return strerror(code);
+    }
+}
+
+bool service_blame_interpreter(const struct service *s, const struct exec *x, char *ret, size_t size)
+{
+    const char *python = python_of(s);
+    char words[400];
+
+    if (s->private->started || s->private->end_outcome || s->outcome == OUTCOME_OOM ||
+        (x->failure.code && x->failure.step != STEP_EXEC))
+        return false;
+    last_words(s->private, x->end.code, words, sizeof words);
+    if (!json_object_get(s->spec, "python") &&
+        config_awaits_setup(&s->front->config, s->box->settings.template, &x->failure))
+        snprintf(ret, size, "there is no Python for services on this machine yet; 'carrel setup' makes one, once");
+    else if (x->failure.code)
+        snprintf(ret, size, "the interpreter %s cannot be started: %s", python, why_not_executed(x->failure.code));
+    else if (x->end.signal)
+        snprintf(ret, size, "the interpreter %s was killed by signal %d while it started; try it outside of a box",
+                 python, x->end.signal);
+    else if (x->end.code == LINK_UNFIT)
+        snprintf(ret, size, "%s", words);
+    else
+        snprintf(ret, size, "the interpreter %s ended with status %d before it came to the interface: %s; what it "
+                 "loads must be below its prefix or /usr, or in the template's \"layers\"", python, x->end.code, words);
+    front_make_utf8(ret);
+    return true;
 }

@@ -350,12 +350,11 @@ static void say_why(struct service *s, const struct exec *x)
     const struct service_private *p = s->private;
 
     s->outcome = p->end_outcome ? p->end_outcome : x->outcome ? x->outcome : OUTCOME_ERROR;
+    s->interpreter_failed = service_blame_interpreter(s, x, s->reason, sizeof s->reason);
+    if (s->interpreter_failed)
+        return;
     if (p->end_outcome)
         snprintf(s->reason, sizeof s->reason, "%s", p->end_reason);
-    else if (!json_object_get(s->spec, "python") &&
-             config_awaits_setup(&s->front->config, s->box->settings.template, &x->failure))
-        snprintf(s->reason, sizeof s->reason,
-                 "there is no Python for services on this machine yet; 'carrel setup' makes one, once");
     else if (x->failure.code)
         err_text(&x->failure, s->reason, sizeof s->reason);
     else if (s->outcome == OUTCOME_OOM)
@@ -367,22 +366,28 @@ static void say_why(struct service *s, const struct exec *x)
         snprintf(s->reason, sizeof s->reason, "the worker's process exited with status %d", x->end.code);
 }
 
+static const char *error_type(const struct service *s)
+{
+    return s->interpreter_failed ? "InterpreterFailed" : "WorkerDied";
+}
+
 /* What a worker that did not come up printed to its standard error is the best that can be said. */
 static void add_tail(struct service *s)
 {
     const struct service_private *p = s->private;
 
-    if (s->error || !p->tail_size)
+    bool is_told = s->interpreter_failed && memchr(p->tail, '\n', p->tail_size) == p->tail + p->tail_size - 1;
+    if (s->error || !p->tail_size || is_told)
         return;
     json_t *text = json_stringn(p->tail, p->tail_size);
     if (text)
-        s->error = json_pack("{s:s,s:s,s:o}", "type", "WorkerDied", "message", s->reason, "traceback", text);
+        s->error = json_pack("{s:s,s:s,s:o}", "type", error_type(s), "message", s->reason, "traceback", text);
 }
 
 void service_die(struct service *s)
 {
     if (!s->error)
-        s->error = json_pack("{s:s,s:s}", "type", "WorkerDied", "message", s->reason);
+        s->error = json_pack("{s:s,s:s}", "type", error_type(s), "message", s->reason);
     service_set_state(s, SERVICE_DEAD);
 }
 

@@ -62,7 +62,8 @@ struct service {
     enum service_state  state;
     unsigned            restarts;
     enum outcome        outcome;            /* of the last death */
-    char                reason[240];        /* in words; "" */
+    char                reason[480];        /* in words; "" */
+    bool                interpreter_failed; /* it died of that: the interface was not even looked at */
     json_t             *error;              /* owned: why it could not be loaded; NULL */
     json_t             *functions;          /* owned: array of objects, as GET shows them */
     int64_t             created_ms;

@@ -1,6 +1,7 @@
 """Sandboxes: where code, models and functions are."""
 from __future__ import annotations
 
+from ..errors import InterpreterUnavailable
 from .config import ConfigError, ExecutionMode, ModelConfig, ModelHandle, RepoConfig, RepoHandle, SandboxConfig
 from .gpu import GpuUnavailable
 from .hub import ModelUnavailable
@@ -8,5 +9,5 @@ from .packages import PackagesUnavailable
 from .sandbox import CommandFailed, Sandbox
 from .scoped import InterfaceError, ScopedSandbox
 
-__all__ = ["CommandFailed", "ConfigError", "ExecutionMode", "GpuUnavailable", "InterfaceError", "ModelConfig", "ModelHandle", "ModelUnavailable",
-           "PackagesUnavailable", "RepoConfig", "RepoHandle", "Sandbox", "SandboxConfig", "ScopedSandbox"]
+__all__ = ["CommandFailed", "ConfigError", "ExecutionMode", "GpuUnavailable", "InterfaceError", "InterpreterUnavailable", "ModelConfig", "ModelHandle",
+           "ModelUnavailable", "PackagesUnavailable", "RepoConfig", "RepoHandle", "Sandbox", "SandboxConfig", "ScopedSandbox"]

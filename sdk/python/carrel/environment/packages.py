@@ -1,6 +1,7 @@
 """Python packages of a sandbox: what the program's interpreter has is used as it is; the rest is installed once, into a directory of its own.
 
-Only wheels are installed: the making of others runs code of theirs, and that would run outside of a box."""
+Only wheels are installed: the making of others runs code of theirs, and that would run outside of a box. So pip may start no program
+(guest/setup/carrel_pip.py): a wheel can want such a source, too."""
 from __future__ import annotations
 
 import hashlib
@@ -15,6 +16,7 @@ import urllib.request
 from importlib import metadata
 from typing import Any, List, Sequence
 
+from ..local import find_guest
 from .cache import cache_dir, human, locked
 from .config import ConfigError
 
@@ -68,7 +70,10 @@ def _installer() -> List[str]:
         import pip  # noqa: F401
     except ImportError:
         raise PackagesUnavailable(f"{sys.executable} has no pip, nor is uv on PATH; the fix: {sys.executable} -m ensurepip") from None
-    return [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+    guest = find_guest()
+    if guest is None:
+        raise PackagesUnavailable("the files of Carrel beside its program are not installed; CARREL_GUEST can name them")
+    return [sys.executable, os.path.join(guest, "carrel_pip.py"), "install", "--disable-pip-version-check", "--no-input"]
 
 
 def _needed(requirements: Sequence[str], constraints: str) -> tuple[List[str], List[str]]:

@@ -15,7 +15,7 @@ from .gpu import settle_gpu
 from .models import Models, provide_models
 from .packages import provide_packages
 from .secrets import environment, find_secrets
-from .server import connect, private_folder, scoped_server
+from .server import connect, make_room, private_folder, scoped_server
 
 PACKAGES = "/opt/carrel/packages"
 _PIDS = 4096        # a numeric library has threads for every processor
@@ -33,6 +33,8 @@ class CommandFailed(RuntimeError):
 
 class Sandbox:
     """As a context manager it is started at the beginning and terminated at the end."""
+
+    _template = "python"        # whose interpreter can be a kernel
 
     def __init__(self, config: SandboxConfig):
         check_config(config)
@@ -91,8 +93,10 @@ class Sandbox:
             mounts.append({"source": packages, "target": PACKAGES, "writable": False})
         for target in ("/root", "/workspace"):
             if not any(m["target"] == target for m in mounts):
-                mounts.insert(0, {"source": self._folder(target.strip("/")), "target": target, "writable": True})
-        options: Dict[str, Any] = {"mounts": mounts, "env": {**self.config.env, "PYTHONPATH": self._python_path(packages)}, "template": "python"}
+                folder = self._folder(target.strip("/"))
+                make_room(folder, target)
+                mounts.insert(0, {"source": folder, "target": target, "writable": True})
+        options: Dict[str, Any] = {"mounts": mounts, "env": {**self.config.env, "PYTHONPATH": self._python_path(packages)}, "template": self._template}
         if self.config.timeout != SandboxConfig().timeout:
             options["ttl"] = self.config.timeout
         # Limits are for root and whoever has cgroups; a limit that was asked for must hold, else the box is refused.
@@ -164,8 +168,8 @@ class Sandbox:
         return result.stdout
 
     def exec_python(self, code: str, timeout: int | None = None) -> str:
-        import sys
-        result = self.box.exec([os.path.abspath(sys.executable), "-c", code], timeout=timeout, env=self._secrets or None)
+        python = next(t["python"] for t in self._connect().info()["templates"] if t["name"] == self._template)
+        result = self.box.exec([python, "-c", code], timeout=timeout, env=self._secrets or None)
         if not result.ok:
             raise CommandFailed(result)
         return result.stdout

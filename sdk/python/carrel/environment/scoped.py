@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, List, Literal, Optional, Union
 
 from ..errors import CarrelError, Conflict, InvalidRequest, from_response
-from ..local import find_binary
+from ..local import find_binary, own_interpreter
 from ..transport import segment
 from .config import SandboxConfig
 from .models import without_names
 from .sandbox import PACKAGES, Sandbox
+from .server import PROGRAM, check_program
 from .siblings import sibling_files
 from .stub import make_prompt, make_stub, stub_functions
 
@@ -46,9 +47,11 @@ class Service:
 
 
 class ScopedSandbox(Sandbox):
+    _template = PROGRAM         # the agent does not run here
+
     def __init__(self, config: SandboxConfig):
         super().__init__(config)
-        self._mode = None           # the agent does not run here
+        self._mode = None
         self.services: List[Service] = []
         self._grants = ""
 
@@ -57,6 +60,7 @@ class ScopedSandbox(Sandbox):
         """Makes it. The libraries of a workspace can be imported by interface files, not by the agent."""
         if isinstance(workspace, str):      # start(name), as of a Sandbox
             name, workspace = workspace, None
+        check_program()
         super().start(name, snapshot_image)
         for library in workspace.libraries if workspace is not None else ():
             for path, text in library.files.items():
@@ -112,7 +116,7 @@ class ScopedSandbox(Sandbox):
             box.files.write(target, data)
         body: Raw = {"name": name, "box": box.id, "code": code, "filename": os.path.basename(path),
                      "path": [place, *([PACKAGES] if self._has_packages else []), "/root", "/workspace"], "models": self._models.paths,
-                     "load_timeout": self.config.wait_timeout, "python": os.path.abspath(sys.executable)}
+                     "load_timeout": self.config.wait_timeout, "python": own_interpreter()["python"]}
         if self.config.env:
             body["env"] = {k: v for k, v in self.config.env.items() if k != "PYTHONPATH"}
             body["path"] += [p for p in self.config.env.get("PYTHONPATH", "").split(":") if p]

@@ -3,11 +3,16 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 import tempfile
 from typing import List
 
 from ..client import Carrel
-from ..local import PrivateServer, private_server, require_kernel, usual_socket
+from ..errors import InterpreterUnavailable
+from ..local import (PrivateServer, closed_prefix, find_guest, interpreter_folders, own_interpreter, private_server, require_kernel, setup_place,
+                     usual_socket)
+
+PROGRAM = "program"         # the template of boxes in which this program's own interpreter runs; it need not be able to be a kernel
 
 
 def host_memory() -> int:
@@ -16,7 +21,27 @@ def host_memory() -> int:
 
 def _settings() -> tuple[str, ...]:
     """A box may have what the machine has, memory and GPUs: a model does not fit into what is meant for strangers' code."""
-    return (f"limits.memory={host_memory()}", "devices.allow=*/gpu")
+    template = {**own_interpreter(), "pool": "off"} if sys.executable else {}
+    return (f"limits.memory={host_memory()}", "devices.allow=*/gpu", *(f"templates.{PROGRAM}.{name}={value}" for name, value in template.items()))
+
+
+def check_program() -> None:
+    """InterpreterUnavailable if a box cannot run this program's interpreter."""
+    if not sys.executable:
+        raise InterpreterUnavailable("this program's interpreter does not say where it is (sys.executable is empty), so no box can run it; start the "
+                                     "program with python3", code="interpreter_failed")
+    closed = closed_prefix()
+    if closed:
+        raise InterpreterUnavailable(f"a sandbox runs this program's interpreter in a box, {closed}", code="closed_prefix")
+
+
+def make_room(folder: str, target: str) -> None:
+    """Makes an empty directory in what is mounted at `target` for each directory of an interpreter that lies below it: the server shows it there."""
+    places = [*interpreter_folders(os.path.abspath(sys.executable)), sys.base_prefix, *interpreter_folders(os.path.join(setup_place(), "bin", "python")),
+              find_guest() or target]
+    for place in places:
+        if place.startswith(target + "/") and not any(place.startswith(other + "/") for other in places if other != target):
+            os.makedirs(folder + place[len(target):], exist_ok=True)
 
 
 def scoped_server(kernels: bool = False) -> PrivateServer:

@@ -55,7 +55,7 @@ def users_own(place: str, others: Sequence[str] = ()) -> List[str]:
     """The names in `place` of directories that the agent must not write to, though they are there: the program's own Python environment, which
     the user will run again, and `others`. The names are at the top of `place`: a directory further down could be moved away."""
     found = set()
-    for path in {sys.prefix, *site.getsitepackages(), site.getusersitepackages(), *others}:
+    for path in {sys.prefix, sys.base_prefix, *site.getsitepackages(), site.getusersitepackages(), *others}:
         path = os.path.abspath(path)
         inner = os.path.relpath(os.path.realpath(path), os.path.realpath(place))
         if inner == ".":

@@ -263,6 +263,11 @@ static void on_print(struct service_watcher *watcher, const char *stream, struct
         lines_print(&w->lines, stream, text);
 }
 
+static const char *failure_code(const struct service *s)
+{
+    return s->interpreter_failed ? "interpreter_failed" : "load_failed";
+}
+
 static void on_state(struct service_watcher *watcher, struct service *s)
 {
     struct creating *w = container_of(watcher, struct creating, watcher);
@@ -271,17 +276,21 @@ static void on_state(struct service_watcher *watcher, struct service *s)
     if (s->state == SERVICE_LOADING)
         return;
     if (s->state == SERVICE_DEAD) {
-        char text[512];
+        char text[640];
         const char *said = json_string_value(json_object_get(s->error, "message"));
         const char *type = json_string_value(json_object_get(s->error, "type"));
-        snprintf(text, sizeof text, "the interface could not be loaded: %s%s%s", type ? type : "", type ? ": " : "",
-                 said ? said : s->reason);
+        if (s->interpreter_failed)
+            snprintf(text, sizeof text, "%s", s->reason);
+        else
+            snprintf(text, sizeof text, "the interface could not be loaded: %s%s%s", type ? type : "",
+                     type ? ": " : "", said ? said : s->reason);
+        const char *code = failure_code(s);
         json_t *details = json_incref(s->error);
         if (s->outcome && json_is_object(details))
             json_object_set_new(details, "outcome", json_string(outcome_name(s->outcome)));
         service_unwatch(watcher);
         service_delete(s, "it could not be loaded");
-        fail(w, 422, "load_failed", text, details);
+        fail(w, 422, code, text, details);
         return;
     }
     json_t *shown = service_json(s);
@@ -461,7 +470,7 @@ static void restart_on_state(struct service_watcher *watcher, struct service *s)
     if (s->state == SERVICE_READY)
         reply_json(a, 200, service_json(s));
     else
-        error_reply(a->r, 422, "load_failed", s->reason, json_incref(s->error));
+        error_reply(a->r, 422, failure_code(s), s->reason, json_incref(s->error));
 }
 
 void ask_service_restart(struct ask *a)
@@ -482,7 +491,7 @@ void ask_service_restart(struct ask *a)
         return;
     }
     if (s->state == SERVICE_DEAD) {     /* it could not even be begun */
-        error_reply(a->r, 422, "load_failed", s->reason, json_incref(s->error));
+        error_reply(a->r, 422, failure_code(s), s->reason, json_incref(s->error));
         return;
     }
     a->work = w;
