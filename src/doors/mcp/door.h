@@ -117,8 +117,8 @@ extern const struct mcp_tool mcp_test_tools[] __attribute__((weak));
 
 /* --- box.c --- */
 /* The box that the argument `box` names; without it the session's own, or a new one, which is the session's from then
- * on and is deleted when it was idle for a while. then may come before this returns; not if the call ends before, or was
- * answered with an error. */
+ * on and is deleted when it was idle for a while. then may come before this returns; not if the call ends before, or
+ * was answered with an error. */
 void mcp_with_box(struct mcp_call *c, json_t *arguments, void (*then)(struct mcp_call *c, struct box *box));
 /* The same for a tool that makes none. NULL: there is none, and that was answered. */
 struct box *mcp_find_box(struct mcp_call *c, json_t *arguments);

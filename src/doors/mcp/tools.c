@@ -8,7 +8,7 @@
 #include "doors/mcp/door.h"
 
 #define BOX_ARGUMENT                                                                                                   \
-    "\"box\":{\"type\":\"string\",\"description\":\"Name or id of a box. Without it: the box of your earlier "          \
+    "\"box\":{\"type\":\"string\",\"description\":\"Name or id of a box. Without it: the box of your earlier "        \
     "calls, or a new one.\"}"
 #define OLD_BOX                                                                                                        \
     "\"box\":{\"type\":\"string\",\"description\":\"Name or id of a box. Without it: the box of your earlier calls.\"}"
