@@ -125,12 +125,12 @@ def call(settings, *calls):
 
 def test_a_notebook_session_writes_the_cells_of_its_clients(tmp_path):
     with create_local_notebook_session(name="nb", notebook_dir=tmp_path / "out", workspace_dir=tmp_path / "w") as session:
-        session.exec("x = 6")
+        session.exec("x = 6", check=True)
         [settings] = session.mcp_config.values()
         assert session.mcp_config == {"notebooks": settings}
         good, bad = call(settings, ("run_code", {"code": "print('seen')\nx * 7"}), ("run_code", {"code": "1 / 0"}))
         assert good.content[0].text == "[stdout]\nseen\n[value]\n42" and bad.is_error
-        session.exec("x = 7", hidden=True)
+        session.exec("x = 7", hidden=True, check=True)
 
         def cells():
             return session.notebook.read()["cells"]
