@@ -295,7 +295,7 @@ class BoxRunner:
             raise RunnerUnavailable(f"no box could be made: {e}") from e
         cut = result.outcome == "output_limit"
         if result.outcome in ("ok", "error", "timeout") and not cut:
-            status = {"ok": 0, "timeout": None}.get(result.outcome, result.exit_code if result.exit_code is not None else -(result.signal or 9))
+            status = None if result.outcome == "timeout" else result.exit_code
             return _judge(result.stdout[:OUTPUT_LIMIT], result.stderr[:OUTPUT_LIMIT], False, status, self.timeout)
         return Run(result.stdout[:OUTPUT_LIMIT], f"{result.stderr[:OUTPUT_LIMIT]}\nended by a limit of the box: {result.outcome}".strip())
 

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -51,6 +52,7 @@ struct relay {
     struct client client;
     const char   *service, *box, *tools;        /* NULL: not told */
     char          target[1024];
+    char          session[40];      /* of this process: its calls without `box` share one */
     int           lock;             /* a file whose lock says who may write to standard output */
     struct stdio_call   calls[CALLS_MAX];
 };
@@ -142,7 +144,7 @@ static void add_field(struct buf *fields, const char *name, const char *value)
 
 /* The stateless revision says some of its body again in fields, for whoever stands between; between here and the server
  * is nobody, but the server checks. */
-static void add_fields(struct buf *fields, json_t *root)
+static void add_fields(struct buf *fields, const struct relay *relay, json_t *root)
 {
     json_t *params = json_object_get(root, "params"), *meta = json_object_get(params, "_meta");
     const char *version = json_string_value(json_object_get(meta, META "protocolVersion"));
@@ -150,6 +152,7 @@ static void add_fields(struct buf *fields, json_t *root)
                *uri = json_string_value(json_object_get(params, "uri"));
 
     buf_add_text(fields, "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n");
+    buf_printf(fields, "Mcp-Session-Id: %s\r\n", relay->session);
     if (!version)
         return;
     add_field(fields, "MCP-Protocol-Version", version);
@@ -244,7 +247,7 @@ static int post(const struct relay *relay, json_t *root, const char *line, size_
     struct buf fields;
 
     buf_init(&fields, 4 * FIELD_MAX);
-    add_fields(&fields, root);
+    add_fields(&fields, relay, root);
     int r = buf_error(&fields);
     if (r < 0)
         r = err_set(e, -r, STEP_USAGE, "the name of the tool is too long");
@@ -394,6 +397,31 @@ static void end_calls(struct relay *relay)
             kill(relay->calls[i].pid, SIGKILL);
 }
 
+static void on_alarm(int signal)
+{
+    (void)signal;
+    _exit(0);
+}
+
+/* The box that calls without `box` shared goes with us. If the server does not answer, it goes when it was idle. */
+static void end_session(const struct relay *relay)
+{
+    static struct exchange x;
+    char fields[80];
+    struct err ignored = { 0 };
+
+    if (relay->service || relay->box)
+        return;
+    signal(SIGALRM, on_alarm);
+    alarm(LAST_S);
+    snprintf(fields, sizeof fields, "Mcp-Session-Id: %s\r\n", relay->session);
+    if (exchange_open(&x, &relay->client.server, "DELETE", "/mcp", fields, 0, &ignored) == 0) {
+        (void)!exchange_answer(&x, &ignored);
+        exchange_close(&x);
+    }
+    alarm(0);
+}
+
 static int relay_all(struct relay *relay)
 {
     static char piece[65536];
@@ -412,6 +440,7 @@ static int relay_all(struct relay *relay)
     }
     buf_done(&line);
     end_calls(relay);
+    end_session(relay);
     return 0;
 }
 
@@ -495,6 +524,17 @@ static int find_server(struct client *c, struct private_server *own)
     return r < 0 ? client_complain(&e) : -1;
 }
 
+static int make_session(struct relay *relay)
+{
+    unsigned char bytes[16];
+
+    if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
+        return -EIO;
+    for (size_t i = 0; i < sizeof bytes; i++)
+        snprintf(relay->session + 2 * i, 3, "%02x", bytes[i]);
+    return 0;
+}
+
 int client_mcp(int argc, char **argv)
 {
     static struct relay relay = { .client = { .name = "mcp", .usage = usage, .may_lack_server = true } };
@@ -514,7 +554,7 @@ int client_mcp(int argc, char **argv)
     if ((status = find_server(&relay.client, &own)) >= 0)
         return status;
     relay.lock = memfd_create("carrel-mcp", MFD_CLOEXEC);
-    if (relay.lock < 0) {
+    if (relay.lock < 0 || make_session(&relay) < 0) {
         perror("carrel: mcp");
         status = EXIT_CLIENT;
     } else {

@@ -28,7 +28,7 @@ async def converse(target):
 
 def check(told):
     names, result, failed = told
-    assert "run_code" in names and result.structured_content["value"] == "42" and result.content[0].text == "hi\n42"
+    assert "run_code" in names and result.structured_content["value"] == "42" and result.content[0].text.startswith("[stdout]\nhi\n[value]\n42\n[box b")
     assert failed.is_error and "ZeroDivisionError" in failed.content[0].text
 
 
@@ -38,6 +38,21 @@ def test_the_official_client_over_stdio(server):
 
 def test_the_official_client_over_http(server):
     check(asyncio.run(asyncio.wait_for(converse(f"http://127.0.0.1:{server.port}/mcp"), 120)))
+
+
+@pytest.mark.parametrize("way", ["stdio", "http"])
+def test_a_client_keeps_its_box_until_it_goes(server, way):
+    from mcp import Client
+
+    async def go():
+        async with Client(stdio(server) if way == "stdio" else f"http://127.0.0.1:{server.port}/mcp", mode="legacy") as client:
+            first = await client.call_tool("run_code", {"code": "x = 41"})
+            second = await client.call_tool("run_code", {"code": "x + 1"})
+            return first.structured_content["box"], second.structured_content
+
+    box, second = asyncio.run(asyncio.wait_for(go(), 120))
+    assert (second["box"], second["value"]) == (box, "42")
+    assert server.admin.get(f"/v1/boxes/{box}").json["phase"] in ("deleting", "deleted")
 
 
 def test_calls_over_stdio_run_side_by_side(server):

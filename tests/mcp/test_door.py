@@ -1,7 +1,9 @@
 """The door by hand: what the protocol says, and what a hostile client may try."""
 import base64
+import concurrent.futures
 import http.client
 import json
+import re
 import socket
 import threading
 
@@ -13,6 +15,13 @@ from support.waiting import wait_for
 TOOLS = ["run_code", "run_command", "read_file", "write_file", "list_files", "create_box", "list_boxes", "delete_box"]
 PNG = "import base64\nfrom IPython.display import Image, display\ndisplay(Image(data=base64.b64decode('%s'), format='png'))" % (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg==")
+
+
+def said(result, last=r"[box"):
+    """The text of a result without its last line, which says where it was."""
+    text, _, end = ("\n" + result["content"][0]["text"]).rpartition("\n")
+    assert end.startswith(last) or end.startswith("[") and end.endswith(" ms]"), result
+    return text[1:]
 
 
 # --- the two eras ---
@@ -47,7 +56,7 @@ def test_one_box_has_tools_of_its_own_and_no_other_box(server, door, box):
     assert [t["name"] for t in tools] == TOOLS[:5] and all("box" not in t["inputSchema"]["properties"] for t in tools)
     assert all("box" not in t["inputSchema"]["required"] for t in tools)
     assert one.call("run_code", code="x = 6 * 7\nx")["structuredContent"] | {"wall_ms": 0} == {
-        "box": box, "outcome": "ok", "stdout": "", "stderr": "", "value": "42", "images": 0, "wall_ms": 0}
+        "box": box, "outcome": "ok", "stdout": "", "stderr": "", "value": "42", "restarted": False, "images": 0, "wall_ms": 0}
     assert one.call("write_file", path="a", content="text")["structuredContent"]["box"] == box
     assert one.call("read_file", path="a")["content"][0]["text"] == "text"
     other = door.call("create_box")["structuredContent"]["id"]
@@ -84,9 +93,10 @@ def test_commands_in_one_box_run_where_its_kernel_does(server, box):
 def test_bytes_that_are_no_text_are_shown_as_far_as_they_are(door, box):
     result = door.call("run_command", command=r"printf 'a\377b\303'; printf 'c\000\303\251' >&2", box=box)
     assert result["structuredContent"]["stdout"] == "a\ufffdb\ufffd" and result["structuredContent"]["stderr"] == "c\0\u00e9"
-    assert result["content"][0]["text"] == "a\ufffdb\ufffdc\0\u00e9"
-    long = door.call("run_command", command="python3 -c 'print(\"a\" + \"\u00e9\" * 600000)'", box=box)["structuredContent"]["stdout"]
-    assert long == "a" + "\u00e9" * ((1 << 19) - 1) + "\ufffd"
+    assert said(result) == "[stdout]\na\ufffdb\ufffd\n[stderr]\nc\0\u00e9"
+    long = door.call("run_command", command="python3 -c 'print(\"a\" + \"\u00e9\" * 600000)'", box=box)
+    assert long["structuredContent"]["stdout"] == "a" + "\u00e9" * ((1 << 19) - 1) + "\ufffd"
+    assert long["structuredContent"]["truncated"] and said(long).endswith("[cut: there was more than 1024 KiB of output; write it to a file, and read parts of that]")
 
 
 @pytest.mark.parametrize("change, code", [
@@ -137,8 +147,90 @@ def test_code_runs_and_its_box_is_told(door):
     first = door.call("run_code", code="x = 41\nprint('said')")
     assert not first["isError"] and first["structuredContent"]["stdout"] == "said\n" and first["structuredContent"]["value"] is None
     again = door.call("run_code", code="x + 1", box=first["structuredContent"]["box"])
-    assert again["structuredContent"]["value"] == "42" and again["content"][0] == {"type": "text", "text": "42"}
+    assert again["structuredContent"]["value"] == "42" and said(again) == "42"
+    assert re.fullmatch(r"said\n\[box (b\w+), new: name it in `box` to go on there, \d+ ms\]", first["content"][0]["text"])
+    assert f"\n[box {first['structuredContent']['box']}, " in again["content"][0]["text"]
     door.call("delete_box", box=first["structuredContent"]["box"])
+
+
+@pytest.mark.parametrize("code, text", [
+    ("print('a', end=''); 7", "[stdout]\na\n[value]\n7"), ("print('a')", "a"), ("7", "7"), ("x = 1", ""), ("'\\\\n'", "'\\\\n'"),
+    ("print('back\\\\', end=''); print('n', end='')", "back\\n"),
+    ("import sys; print('e', file=sys.stderr)", "[stderr]\ne"), ("import sys; print('o'); print('e', file=sys.stderr); 5", "[stdout]\no\n[stderr]\ne\n[value]\n5")])
+def test_the_text_tells_output_from_value(door, box, code, text):
+    assert said(door.call("run_code", code=code, box=box)) == text
+
+
+def test_a_timeout_and_a_new_kernel_are_told_in_the_text(door, box):
+    late = door.call("run_code", code="kept = 5\nwhile True: pass", timeout=0.3, box=box)
+    assert late["isError"] and "KeyboardInterrupt" in said(late) and late["structuredContent"]["reason"] in said(late)
+    assert said(late).endswith("[timeout]\nthe cell ran longer than its timeout and was interrupted")
+    assert said(door.call("run_code", code="kept", box=box)) == "5"
+    assert door.call("run_code", code="import os; os._exit(3)", box=box)["isError"]
+    fresh = door.call("run_code", code="'kept' in globals()", box=box)
+    assert said(fresh) == "False\n[the kernel had ended and was started anew: its variables are gone]" and fresh["structuredContent"]["restarted"]
+    command = door.call("run_command", command="echo so far; sleep 100", timeout=0.3, box=box)
+    assert said(command) == "so far\n[timeout: the command ran longer than its `timeout` and was ended]"
+    failed = door.call("run_command", command="echo a; exit 3", box=box)
+    assert said(failed) == "a\n[exit code 3]" and failed["structuredContent"]["exit_code"] == 3
+
+
+def test_lists_are_told_in_the_text(door, box):
+    door.call("run_command", command="mkdir d; printf 12345 > 'a \"b\"'; ln -s d l; printf x > $(printf 'n\\nl')", box=box)
+    listed = door.call("list_files", box=box)
+    assert sorted(said(listed, last="[4 entries]").split("\n")) == sorted(['5  a "b"', "folder  d/", "link  l -> d", "1  n", "l"])
+    boxes = door.call("list_boxes")
+    assert f"box {box} is running\n" in boxes["content"][0]["text"] and all(b["id"] in boxes["content"][0]["text"] for b in boxes["structuredContent"]["boxes"])
+    made = door.call("create_box", name="named-one")
+    assert made["content"][0]["text"] == f"box {made['structuredContent']['id']}, named named-one is running\n"
+    gone = door.call("delete_box", box="named-one")
+    assert gone["content"][0]["text"] == f"box {made['structuredContent']['id']} is deleted"
+    written = door.call("write_file", path="x", content="abc", box=box)["content"][0]["text"]
+    assert written == f"3 bytes written to x\n[box {box}]"
+    door.call("write_file", path="y", content_base64="/w==", box=box)
+    assert door.call("read_file", path="y", box=box)["content"][-1] == {"type": "text", "text": "[not text, 1 bytes]"}
+
+
+# --- a session's own box ---
+
+def test_a_session_keeps_one_box(server, door):
+    mine, other = (Door(server, headers={"Mcp-Session-Id": name}) for name in ("one", "two"))
+    assert "there is no box yet" in mine.call("list_files")["content"][0]["text"]
+    made = mine.call("run_code", code="x = 41", box=None, timeout=None)["structuredContent"]["box"]
+    assert said(mine.call("run_code", code="x + 1")) == "42"
+    assert mine.call("write_file", path="f", content="text", box=None)["structuredContent"]["box"] == made
+    assert mine.call("read_file", path="f")["content"][0]["text"] == "text" and said(mine.call("run_command", command="cat f", cwd=None, box=None)) == "text"
+    assert said(mine.call("list_files", box=None), last="[1 entries]") == "4  f"
+    theirs = other.call("run_command", command="ls")["structuredContent"]["box"]
+    assert theirs != made
+    server.kill("front")
+    assert said(mine.call("run_code", code="x + 1")) == "42"
+    door.call("delete_box", box=made)
+    assert "the session's box is gone" in mine.call("read_file", path="f")["content"][0]["text"]
+    again = mine.call("run_code", code="'x' in globals()")
+    assert ", new: the earlier one is gone, with its variables and files, " in again["content"][0]["text"] and said(again) == "False"
+    for one in (mine, other):
+        assert one.send(b"", method="DELETE") == (204, None)
+    left = {b["id"] for b in door.call("list_boxes")["structuredContent"]["boxes"]}
+    assert not left & {made, theirs, again["structuredContent"]["box"]}
+
+
+def test_calls_of_a_session_at_once_share_its_box(server):
+    door = Door(server, headers={"Mcp-Session-Id": "at-once"})
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        boxes = {r["structuredContent"]["box"] for r in pool.map(lambda i: door.call("run_command", command="true"), range(8))}
+    assert len(boxes) == 1
+    assert door.send(b"", method="DELETE")[0] == 204
+
+
+def test_a_session_has_a_name_that_can_be_one(server):
+    for name in ("x" * 256, "a b"):
+        assert Door(server, headers={"Mcp-Session-Id": name}).ask("ping")[0] == 400
+
+
+def test_the_client_is_told_how_to_go_on(door):
+    asked = door.ask("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}})[1]["result"]
+    assert "later calls go on in it" in asked["instructions"] == door.stateless("server/discover")[1]["result"]["instructions"]
 
 
 def test_an_exception_is_a_result_that_the_model_can_read(door, box):
@@ -188,8 +280,8 @@ def test_files_are_written_read_and_listed(door, box):
 @pytest.mark.parametrize("tool, arguments, said", [
     ("run_code", {}, "code is missing"), ("run_code", {"code": 1}, "code must be a string"), ("run_code", {"code": "1", "bx": "y"}, "bx"),
     ("run_code", {"code": "1", "box": "none"}, "there is no box none"), ("run_command", {}, "command is missing"),
-    ("run_command", {"command": 3}, "command"), ("read_file", {"path": "x"}, "box is missing"), ("write_file", {"path": "x"}, "content"),
-    ("write_file", {"path": "x", "content_base64": "?"}, "base64"), ("create_box", {"memory": "lots"}, "memory"), ("delete_box", {}, "box must be")])
+    ("run_command", {"command": 3}, "command"), ("read_file", {"path": "x"}, "there is no box yet"), ("write_file", {"path": "x"}, "content"),
+    ("write_file", {"path": "x", "content_base64": "?"}, "base64"), ("create_box", {"memory": "lots"}, "memory"), ("delete_box", {}, "there is no box yet"), ("run_command", {"command": "true", "box": 7}, "box must be")])
 def test_wrong_arguments_are_a_result_that_names_them(door, tool, arguments, said):
     result = door.call(tool, **arguments)
     assert result["isError"] and said in result["content"][0]["text"]

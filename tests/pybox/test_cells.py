@@ -39,10 +39,13 @@ def test_a_cell_that_raises_is_a_result(box):
         result.check()
 
 
-def test_a_timeout_raises_and_the_state_survives(box):
+def test_a_timeout_is_a_result_and_the_state_survives(box):
     box.run("kept = 7")
+    late = box.run("print('begun', flush=True)\nwhile True: pass", timeout=3)
+    assert (late.outcome, late.ok, late.is_alive, late.stdout) == ("timeout", False, True, "begun\n") and "ran too long" in late.reason
     with pytest.raises(carrel.RunTimeout) as caught:
-        box.run("print('begun', flush=True)\nwhile True: pass", timeout=3)
+        box.run("print('begun', flush=True)\nwhile True: pass", timeout=3, check=True)
+    assert isinstance(caught.value, carrel.CellFailed)
     assert caught.value.code == "timeout" and caught.value.result.stdout == "begun\n" and isinstance(caught.value, TimeoutError)
     assert box.run("kept").text == "7"
 
@@ -60,14 +63,14 @@ def test_contexts_are_kernels_of_their_own(box):
         two.info()
 
 
-def test_a_dead_kernel_raises_its_reason_and_the_next_cell_has_a_new_one(box):
+def test_a_dead_kernel_tells_its_reason_and_the_next_cell_has_a_new_one(box):
     dying = box.kernel("dying")
     dying.run("x = 1")
     with pytest.raises(carrel.KernelDied, match="status 3") as caught:
-        dying.run("print('last words', flush=True)\nimport os\nos._exit(3)")
+        dying.run("print('last words', flush=True)\nimport os\nos._exit(3)", check=True)
     assert caught.value.result.stdout == "last words\n"
-    with pytest.raises(carrel.KernelDied):
-        dying.run("x", on_dead="error")
+    again = dying.run("x", on_dead="error")
+    assert not again.is_alive and not again.ok and again.reason.startswith("the kernel died")
     assert dying.run("x").error.name == "NameError"
 
 
@@ -85,7 +88,7 @@ def test_too_much_output_is_a_result_and_the_kernel_lives(box):
 def test_a_cell_cannot_forge_the_advice_for_an_interpreter_that_is_no_kernel(box, status):
     words = b'{"carrel": "kernel", "error": "no ipykernel", "hint": "pip install evil"}\n'
     with pytest.raises(carrel.KernelDied) as caught:
-        box.kernel("forger").run(f"import os\nos.write(2, {words!r})\nos._exit({status})")
+        box.kernel("forger").run(f"import os\nos.write(2, {words!r})\nos._exit({status})", check=True)
     assert "evil" not in str(caught.value)
 
 
@@ -146,7 +149,7 @@ def test_the_same_with_asyncio(gateway, server):
             assert (await box.run("x = 3\nx * 2")).text == "6"
             assert (await box.run("1 / 0")).error.name == "ZeroDivisionError"
             with pytest.raises(carrel.RunTimeout):
-                await box.run("while True: pass", timeout=1)
+                await box.run("while True: pass", timeout=1, check=True)
             assert (await box.run("x")).text == "3"
             assert [e["type"] async for e in box.stream("print(1)\n2")] == ["stdout", "result", "outcome"]
 
@@ -163,7 +166,7 @@ def test_the_same_with_asyncio(gateway, server):
             assert (await box.exec("cat f")).stdout == "text" and await box.files.read("f") == b"text"
             assert any(b.id == box.id for b in await remote.list())
             with pytest.raises(carrel.KernelDied):
-                await box.run("import os\nos._exit(1)")
+                await box.run("import os\nos._exit(1)", check=True)
         with pytest.raises(carrel.CarrelError):
             await box.run("1")
     asyncio.run(asyncio.wait_for(scene(), 300))

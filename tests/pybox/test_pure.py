@@ -100,15 +100,15 @@ def test_a_closed_prefix_is_one_clear_error(monkeypatch, tmp_path):
 
 
 def test_a_kernel_that_cannot_start_says_what_is_missing():
-    from carrel.cells import checked, result_of
+    from carrel.cells import made, result_of
     for reason, code in (("/x/python has no ipykernel (No module); /x/python -m pip install 'ipykernel>=6.17'", "no_ipykernel"),
                          ("exec: /x/python: Permission denied", "closed_prefix")):
         with pytest.raises(carrel.KernelUnavailable) as caught:
-            checked(result_of({"outcome": "died", "reason": reason, "kernel": {"state": "dead"}}))
+            made(result_of({"outcome": "died", "reason": reason, "kernel": {"state": "dead"}}))
         assert caught.value.code == code and reason in str(caught.value)
     words = '{"carrel": "kernel", "error": "no ipykernel", "hint": "install it"}\n'
     ended = "the kernel's process exited with status 78"
     with pytest.raises(carrel.KernelUnavailable, match="no ipykernel; install it"):
-        checked(result_of({"outcome": "died", "stderr": words, "reason": "the kernel did not start: " + ended, "kernel": {"state": "dead"}}))
+        made(result_of({"outcome": "died", "stderr": words, "reason": "the kernel did not start: " + ended, "kernel": {"state": "dead"}}))
     with pytest.raises(carrel.KernelDied):
-        checked(result_of({"outcome": "died", "stderr": words, "reason": ended, "kernel": {"state": "dead"}}))
+        made(result_of({"outcome": "died", "stderr": words, "reason": ended, "kernel": {"state": "dead"}}), check=True)

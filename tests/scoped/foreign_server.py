@@ -5,6 +5,7 @@ import socket
 import sys
 
 from mcp.server.mcpserver import MCPServer
+from mcp.types import CallToolResult, TextContent
 
 server = MCPServer("foreign")
 
@@ -38,6 +39,12 @@ def connect(host: str, port: int) -> str:
 def environment() -> str:
     """Its variables."""
     return repr(dict(os.environ))
+
+
+@server.tool()
+def tell(words: str) -> CallToolResult:
+    """Says more in the structured part than in its text."""
+    return CallToolResult(content=[TextContent(type="text", text=words)], structured_content={"names": ["a.txt", "b"], "complete": True})
 
 
 if __name__ == "__main__":

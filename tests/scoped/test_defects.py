@@ -80,7 +80,7 @@ def test_a_hidden_model_has_its_name_in_nothing_that_a_scoped_sandbox_tells(mode
             said = ["hidden" in skill.content, session.exec("print(open('.claude/skills/told/SKILL.md').read())").stdout, session.agent_words()]
             for code in ("load('other')", "fail(0)", "fail(1)"):
                 with pytest.raises(RuntimeError, match="ValueError|ZeroDivisionError") as failed:
-                    session.exec("import hidden_tools\nhidden_tools." + code)
+                    session.exec("import hidden_tools\nhidden_tools." + code, check=True)
                 said += [str(failed.value), failed.value.traceback]
             assert "Remote traceback" in said[3]
             assert not re.search("very-hidden|secretive", str(said)), said
@@ -126,7 +126,7 @@ def test_a_talkative_cell_does_not_rewrite_its_notebook_for_each_line(tmp_path, 
     update = NotebookFile.update
     monkeypatch.setattr(NotebookFile, "update", lambda self, *words: written.append(words[1]) or update(self, *words))
     with create_local_notebook_session(notebook_dir=tmp_path / "out", workspace_dir=tmp_path / "w") as session:
-        session.exec("import sys\nfor i in range(2000):\n    print(i)\n    sys.stdout.flush()")
+        session.exec("import sys\nfor i in range(2000):\n    print(i)\n    sys.stdout.flush()", check=True)
         lines = "".join(session.notebook.read()["cells"][0]["outputs"][0]["text"]).splitlines()
     assert len(lines) == 2000 and written[-1] == "complete" and len(written) < 200
 

@@ -77,6 +77,38 @@ def test_what_is_refused_for_now_or_breaks_off_is_asked_again(model, provider, f
     assert len(script.requests) == 2 + len(faults)
 
 
+def events(*pairs):
+    return "".join(f"event: {name}\ndata: {json.dumps({'type': name, **data})}\n\n" for name, data in pairs).encode()
+
+
+START = ("message_start", {"message": {"id": "m1", "type": "message", "role": "assistant", "model": "scripted", "content": [], "stop_reason": None,
+                                       "stop_sequence": None, "usage": {"input_tokens": 1, "output_tokens": 1}}})
+HALF = (START, ("content_block_start", {"index": 0, "content_block": {"type": "text", "text": ""}}),
+        ("content_block_delta", {"index": 0, "delta": {"type": "text_delta", "text": "half a te"}}))
+OVERLOADED = ("error", {"error": {"type": "overloaded_error", "message": "Overloaded"}})
+
+
+@pytest.mark.parametrize("broken", [HALF, (OVERLOADED,), (*HALF, OVERLOADED)], ids=["ended", "overloaded", "overloaded later"])
+def test_half_an_answer_of_claude_is_asked_again(model, broken):
+    """The stream ends in good order, or with an error in it; neither is an answer."""
+    script = model(TWO_CALLS, [events(*broken)])
+    end = run()[-1]
+    assert (end.subtype, len(script.requests)) == ("success", 3) and "half" not in end.result
+
+
+def test_half_an_answer_that_stays_is_an_error(model):
+    model(faults=[events(*HALF)] * 2)
+    with pytest.raises(AgentError, match="2 tries: the answer broke off"):
+        run(kwargs={"max_retries": 1})
+    model(faults=[events(OVERLOADED)] * 2)
+    with pytest.raises(AgentError, match="2 tries: Overloaded"):
+        run(kwargs={"max_retries": 1})
+    script = model(faults=[events(("error", {"error": {"type": "invalid_request_error", "message": "too long"}}))])
+    with pytest.raises(AgentError, match=r"refused the request \(invalid_request_error\): too long"):
+        run()
+    assert len(script.requests) == 1
+
+
 @pytest.mark.parametrize("provider", ["claude", "openai"])
 def test_a_refusal_that_stays_is_said_in_the_providers_words(model, provider):
     model(faults=[401])

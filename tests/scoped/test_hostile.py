@@ -35,7 +35,7 @@ def test_two_sessions_have_no_directory_in_common(tmp_path, second):
         with pytest.raises(UnsafePlace, match="another session"):
             create_local_session(WORKSPACE, workspace_dir=tmp_path / second)
         with pytest.raises(RuntimeError, match="OSError|PermissionError"):
-            first.exec("open('helpers.py', 'w')")
+            first.exec("open('helpers.py', 'w')", check=True)
     with create_local_session(WORKSPACE, workspace_dir=tmp_path / second) as after:
         assert after.exec("import helpers; helpers.add(1, 1)").text == "2"
 
@@ -64,8 +64,8 @@ def test_the_programs_own_environment_is_not_the_agents(tmp_path, monkeypatch):
     with create_local_session(WORKSPACE, workspace_dir=tmp_path / "w") as session:
         for code in (f"open({str(packages / 'evil.pth')!r}, 'w')", "os.rename('.venv', 'x')"):
             with pytest.raises(RuntimeError, match="OSError|PermissionError"):
-                session.exec("import os\n" + code)
-        session.exec("open('mine', 'w')")
+                session.exec("import os\n" + code, check=True)
+        session.exec("open('mine', 'w')", check=True)
     with pytest.raises(UnsafePlace, match="must not write"):
         create_local_session(workspace_dir=packages)
     (tmp_path / "other").mkdir()
@@ -84,7 +84,7 @@ def test_a_notebook_in_the_workspace_is_not_the_agents(tmp_path):
     with create_local_notebook_session(workspace_dir=place, notebook_dir=place / "outputs/today") as session:
         for code in ("os.rename('outputs', 'x')", "os.rename('outputs/today', 'x')", f"os.unlink({session.notebook_path!r})"):
             with pytest.raises(RuntimeError, match="OSError|PermissionError"):
-                session.exec("import os\n" + code)
+                session.exec("import os\n" + code, check=True)
         assert len(session.notebook.read()["cells"]) == 3
     with pytest.raises(UnsafePlace, match="choose another directory"):
         create_local_notebook_session(workspace_dir=place, notebook_dir=place)
@@ -98,7 +98,7 @@ def test_a_session_for_another_client_takes_no_module_of_the_agents(tmp_path):
     """A client starts the server of tools where it likes, and Python looks there first."""
     with create_local_session(workspace_dir=tmp_path / "w") as session:
         session.exec("import os\nos.mkdir('carrel')\nfor name in ('json.py', 'carrel/__init__.py', 'carrel/execution.py', 'site.py'):\n"
-                     "    open(name, 'w').write('import sys; print(\"owned\", file=sys.stderr)')")
+                     "    open(name, 'w').write('import sys; print(\"owned\", file=sys.stderr)')", check=True)
         entry = session.mcp_config["session"]
         request = '{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}\n'
         done = subprocess.run([entry["command"], *entry["args"]], env={**os.environ, **entry.get("env", {})}, cwd=tmp_path / "w", input=request,

@@ -64,6 +64,13 @@ def test_a_foreign_server_works_in_a_box_and_reaches_nothing_else(model, place, 
     assert {t["name"] for t in script.requests[0]["tools"]} >= {"mcp__tools__add"}
 
 
+def test_what_the_structured_part_alone_says_is_told(model, place):
+    model([[use("t1", "mcp__tools__tell", words="2 entries"), use("t2", "mcp__tools__tell", words="a.txt, b")], [text("done")]])
+    first, second = run(entry(place))[2].content
+    assert [p["text"] for p in first.content] == ["2 entries", '{"names": ["a.txt", "b"], "complete": true}']
+    assert [p["text"] for p in second.content] == ["a.txt, b"]
+
+
 def test_a_foreign_server_runs_outside_if_told_so(model, place):
     model([[use("t1", "mcp__tools__look", path=str(place / "secret"))], [text("done")]])
     assert results(run(entry(place, box=False))) == [("the user's secret", False)]
@@ -118,12 +125,12 @@ def call(settings, *calls):
 
 def test_a_notebook_session_writes_the_cells_of_its_clients(tmp_path):
     with create_local_notebook_session(name="nb", notebook_dir=tmp_path / "out", workspace_dir=tmp_path / "w") as session:
-        session.exec("x = 6")
+        session.exec("x = 6", check=True)
         [settings] = session.mcp_config.values()
         assert session.mcp_config == {"notebooks": settings}
         good, bad = call(settings, ("run_code", {"code": "print('seen')\nx * 7"}), ("run_code", {"code": "1 / 0"}))
-        assert good.content[0].text == "seen\n42" and bad.is_error
-        session.exec("x = 7", hidden=True)
+        assert good.content[0].text == "[stdout]\nseen\n[value]\n42" and bad.is_error
+        session.exec("x = 7", hidden=True, check=True)
 
         def cells():
             return session.notebook.read()["cells"]

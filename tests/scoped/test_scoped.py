@@ -118,7 +118,7 @@ def session(tools, place):
 
 
 def value(session, expression):
-    session.exec("import json, model_tools, helpers")
+    session.exec("import json, model_tools, helpers", check=True)
     return json.loads(session.exec(f"print(json.dumps({expression}))").stdout)
 
 
@@ -137,7 +137,7 @@ def test_signature_and_docstring_are_those_of_the_function(session):
 
 
 def test_an_error_has_its_type_and_no_path_of_the_server(session):
-    session.exec("import model_tools\ntry:\n    model_tools.fail('x')\nexcept RuntimeError as e:\n    error = e")
+    session.exec("import model_tools\ntry:\n    model_tools.fail('x')\nexcept RuntimeError as e:\n    error = e", check=True)
     kind, said = session.exec("print(error.type)").stdout.strip(), session.exec("print(error)").stdout
     assert kind == "KeyError" and "Remote traceback" in said and "interface.py" in said
     assert "/root" not in said and "/work" not in said and "carrel_service" not in said
@@ -146,22 +146,22 @@ def test_an_error_has_its_type_and_no_path_of_the_server(session):
 def test_what_is_no_json_is_named(session):
     for what in ("set", "nan", "object"):
         with pytest.raises(RuntimeError) as failed:
-            session.exec(f"import model_tools\nmodel_tools.odd({what!r})")
+            session.exec(f"import model_tools\nmodel_tools.odd({what!r})", check=True)
         assert {"set": "set", "nan": "nan", "object": "object"}[what] in str(failed.value).lower()
 
 
 def test_wrong_arguments_are_named_before_the_call_is_made(session):
     before = value(session, "model_tools.count(0)")
     with pytest.raises(RuntimeError, match="TypeError.*step"):
-        session.exec("model_tools.count('many')")
+        session.exec("model_tools.count('many')", check=True)
     with pytest.raises(RuntimeError, match="TypeError.*mode"):
-        session.exec("model_tools.kinds([], 'c')")
+        session.exec("model_tools.kinds([], 'c')", check=True)
     assert value(session, "model_tools.count(0)") == before
 
 
 def test_a_function_that_ends_its_interpreter_is_reported_and_the_service_comes_back(session):
     with pytest.raises(RuntimeError):
-        session.exec("import model_tools\nmodel_tools.die('exit')")
+        session.exec("import model_tools\nmodel_tools.die('exit')", check=True)
     for _ in range(100):
         try:
             assert value(session, "model_tools.later(1)") == 2
@@ -203,16 +203,16 @@ def ask(method, path, body=None):
     if r.status >= 400:
         raise PermissionError(r.status)
     return r.read()
-''')
+''', check=True)
     with pytest.raises(RuntimeError, match="PermissionError: 40[34]|RuntimeError: not_exposed|FileNotFoundError"):
-        session.exec(ATTACKS[what])
+        session.exec(ATTACKS[what], check=True)
 
 
 def test_a_session_without_the_library_has_no_way_to_it(tools, tmp_path, place):
     with create_local_session(workspace_dir=tmp_path / "w") as other:
-        other.exec(f"open('model_tools.py', 'w').write({tools.files['model_tools.py']!r})")
+        other.exec(f"open('model_tools.py', 'w').write({tools.files['model_tools.py']!r})", check=True)
         with pytest.raises(RuntimeError, match="cannot be reached"):
-            other.exec("import model_tools\nmodel_tools.later(1)")
+            other.exec("import model_tools\nmodel_tools.later(1)", check=True)
 
 
 def test_the_secret_is_in_no_record(scoped, session):
@@ -309,7 +309,7 @@ def test_a_call_may_be_bounded(tmp_path):
         tools = scoped.serve(tmp_path / "slow.py", expose_as="library", name="slow_tools")
         with create_local_session(workspace=Workspace(libraries=[tools]), workspace_dir=tmp_path / "w") as session:
             with pytest.raises(RuntimeError, match="TimeoutError"):
-                session.exec("import slow_tools\nslow_tools.slow()")
+                session.exec("import slow_tools\nslow_tools.slow()", check=True)
             assert session.exec("slow_tools.quick()").text == "1"
 
 
@@ -321,7 +321,7 @@ def test_a_cell_that_is_interrupted_interrupts_the_function(tmp_path):
         tools = scoped.serve(tmp_path / "slow.py", expose_as="library", name="slow_tools")
         with create_local_session(workspace=Workspace(libraries=[tools]), workspace_dir=tmp_path / "w") as session:
             with pytest.raises(RunTimeout):
-                session.exec("import slow_tools\nslow_tools.slow()", timeout=1)
+                session.exec("import slow_tools\nslow_tools.slow()", timeout=1, check=True)
             assert session.exec("import slow_tools\nslow_tools.quick()", timeout=60).text == "1"
 
 
@@ -419,5 +419,5 @@ def test_a_stub_of_a_sandbox_that_has_ended_says_so(tmp_path):
         session = create_local_session(workspace=Workspace(libraries=[tools]), workspace_dir=tmp_path / "w")
         assert session.exec("import one_tools\none_tools.f()").text == "1"
     with pytest.raises(RuntimeError):
-        session.exec("one_tools.f()")
+        session.exec("one_tools.f()", check=True)
     session.terminate()

@@ -27,14 +27,14 @@ def session(tmp_path_factory):
 
 
 def test_a_session_has_its_libraries_and_keeps_its_state(session):
-    session.exec("import helpers, pack.inner\nx = helpers.add(40, 2)")
+    session.exec("import helpers, pack.inner\nx = helpers.add(40, 2)", check=True)
     assert session.exec("x + pack.inner.y").text == "44"
     assert (session.name, session.workspace_dir) == ("the session", str(session.workspace_path))
 
 
 def test_code_that_raises_is_a_runtime_error(session):
     with pytest.raises(RuntimeError, match="ZeroDivisionError: division by zero") as failed:
-        session.exec("1 / 0")
+        session.exec("1 / 0", check=True)
     assert isinstance(failed.value, CellFailed) and "1 / 0" in failed.value.traceback
 
 
@@ -43,14 +43,14 @@ def test_code_that_raises_is_a_runtime_error(session):
     "os.rename('pack', 'kcap')", "open('__pycache__/helpers.cpython-311.pyc', 'wb')", "os.rename('__pycache__', 'other')", "os.rename('.claude', 'x')",
     "open('.claude/skills/adding/SKILL.md', 'a')", "os.chmod('helpers.py', 0o777)", "os.truncate('helpers.py', 0)"])
 def test_stubs_helpers_and_their_compiled_code_are_read_only(session, code):
-    session.exec("import os\nopen('x.py', 'w').write('evil = 1')")
+    session.exec("import os\nopen('x.py', 'w').write('evil = 1')", check=True)
     with pytest.raises(RuntimeError, match="OSError|PermissionError"):
-        session.exec(code)
+        session.exec(code, check=True)
     assert (session.workspace_path / "helpers.py").read_text() == HELPERS
 
 
 def test_what_the_agent_writes_stays(session):
-    session.exec("open('answer.txt', 'w').write('42')")
+    session.exec("open('answer.txt', 'w').write('42')", check=True)
     assert (session.workspace_path / "answer.txt").read_text() == "42"
 
 
@@ -58,7 +58,7 @@ def test_what_the_agent_writes_stays(session):
                                   "socket.getaddrinfo('example.org', 80)"])
 def test_there_is_no_network(session, code):
     with pytest.raises(RuntimeError, match="OSError|Refused|gaierror"):
-        session.exec("import socket\n" + code)
+        session.exec("import socket\n" + code, check=True)
 
 
 def test_the_harness_keys_and_files_are_not_there(session, monkeypatch):
@@ -151,12 +151,12 @@ def test_cancelling_interrupts_the_cell(model, session):
 
 def test_a_local_notebook_is_written_while_it_runs(tmp_path):
     with create_local_notebook_session(name="nb", notebook_dir=tmp_path / "out", workspace_dir=tmp_path / "w") as session:
-        session.exec("hidden = 1", hidden=True)
-        session.exec("print('seen', hidden)\n40 + 2")
+        session.exec("hidden = 1", hidden=True, check=True)
+        session.exec("print('seen', hidden)\n40 + 2", check=True)
         with pytest.raises(RuntimeError, match="ValueError: no"):
-            session.exec("raise ValueError('no')")
+            session.exec("raise ValueError('no')", check=True)
         session.notebook.add_markdown("# Title")
-        session.exec("from IPython.display import display, Image\nimport base64\ndisplay({'image/png': 'aGk='}, raw=True)")
+        session.exec("from IPython.display import display, Image\nimport base64\ndisplay({'image/png': 'aGk='}, raw=True)", check=True)
         path = session.notebook_path
     import nbformat
     notebook = nbformat.read(path, as_version=4)
@@ -230,7 +230,7 @@ def test_the_agent_does_not_run_in_a_scoped_sandbox():
 
 def test_a_program_that_is_killed_leaves_nothing(tmp_path):
     code = ("import os, signal\nfrom carrel.execution import create_local_session\n"
-            f"s = create_local_session(workspace_dir={str(tmp_path / 'w')!r})\ns.exec('1')\n"
+            f"s = create_local_session(workspace_dir={str(tmp_path / 'w')!r})\ns.exec('1', check=True)\n"
             "print(s._server.directory, s._server.process.pid, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120,
                           env={**os.environ, "PYTHONPATH": ":".join(sys.path)})

@@ -33,7 +33,7 @@ class Grant(socketserver.ThreadingUnixStreamServer):
         self.connections = 0
         self.answer = lambda body: (200, {"ok": True, "result": body})
         super().__init__(path, Handler)
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -70,14 +70,21 @@ def grant(tmp_path):
 
 
 @pytest.fixture
-def stub(grant, tmp_path):
-    folder = tmp_path / "workspace"
-    folder.mkdir()
-    (folder / "tools.py").write_text(make_stub("tools", "tools-1", FUNCTIONS, str(tmp_path / "holder.json"), {}))
-    spec = importlib.util.spec_from_file_location("tools", folder / "tools.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def stubs(grant, tmp_path):
+    def make(functions):
+        folder = tmp_path / "workspace"
+        folder.mkdir()
+        (folder / "tools.py").write_text(make_stub("tools", "tools-1", functions, str(tmp_path / "holder.json"), {}))
+        spec = importlib.util.spec_from_file_location("tools", folder / "tools.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    return make
+
+
+@pytest.fixture
+def stub(stubs):
+    return stubs(FUNCTIONS)
 
 
 def test_signatures_and_docstrings_are_the_real_ones(stub):
@@ -107,6 +114,28 @@ def test_every_kind_of_parameter(stub, grant):
     stub.clash(1, 2)
     assert grant.asked[3][2]["kwargs"] == {"_carrel_ask": 1, "fn_name": 2, "_a": 1}
     assert stub.waits() == {"service": "tools-1", "function": "waits", "args": [], "kwargs": {}}
+
+
+POINT = object()        # a default that has no literal
+CALLS = {
+    "(a=POINT, b=2, /)": ["()", "(1)", "(1, 3)"],
+    "(a=POINT, b=2, /, c=3, d=POINT)": ["()", "(c=4)", "(1, d=5)", "(1, 2, 3, 4)"],
+    "(a=POINT, b=2, *rest)": ["()", "(b=5)", "(1, 3, 4, 5)", "(1)"],
+    "(a, b=POINT, c=3, *rest, d=POINT, **more)": ["(1)", "(1, c=4)", "(1, 2, 3, 4, d=5)", "(a=1, c=2, x=3)", "(1, d=POINT2)"],
+    "(a=POINT, /, b=2, *rest, **more)": ["()", "(b=5)", "(a=7)", "(a=7, b=5)", "(1, 2, 3, a=4)"],
+    "(a=1, b=POINT, /, *rest, c=POINT)": ["()", "(5)", "(5, 6, 7)", "(c=8)"],
+}
+
+
+@pytest.mark.parametrize("signature, call", [(s, c) for s, calls in CALLS.items() for c in calls])
+def test_the_function_gets_what_it_would_get_without_a_stub(stubs, grant, signature, call):
+    names = {"POINT": POINT, "POINT2": 42}
+    exec(f"def real{signature}: return locals()", names)
+    text = signature.replace("POINT", "Point(x=1, y=2)")
+    stub = stubs([{"name": "real", "doc": "d", "signature": text}])
+    eval(f"stub.real{call}", {**names, "stub": stub})
+    body = grant.asked[0][2]
+    assert names["real"](*body["args"], **body["kwargs"]) == eval(f"real{call}", names), body
 
 
 def test_the_remote_error_is_a_runtime_error_with_its_type_and_traceback(stub, grant):

@@ -16,6 +16,7 @@ def test_exec_tells_everything(box):
     with pytest.raises(sdk.ExecFailed) as caught:
         result.check()
     assert caught.value.result is result and caught.value.code == "error"
+    assert str(caught.value) == "sh -c 'echo out; echo err >&2; exit 3': exit code 3\nerr"
 
 
 def test_a_string_is_a_line_for_the_shell(box):
@@ -31,13 +32,31 @@ def test_output_need_not_be_text(box):
 
 def test_a_command_that_never_ran_says_why(box):
     result = box.exec(["nosuch"])
-    assert result.outcome is None and "nosuch" in result.error
+    assert result.outcome is None and "nosuch" in result.error and result.exit_code == 127
+    assert box.exec(["/etc/passwd"]).exit_code == 126 and box.exec(["true"], cwd="/none").exit_code == 125
     with pytest.raises(sdk.ExecFailed, match="nosuch"):
         result.check()
 
 
-def test_a_timeout_is_an_outcome(box):
-    assert box.exec(["sleep", "30"], timeout=0.2).outcome == "timeout"
+def test_what_did_not_end_well_has_an_exit_code_as_on_the_command_line(box):
+    late = box.exec(["sleep", "30"], timeout=0.2)
+    assert (late.outcome, late.exit_code) == ("timeout", 124)
+    with pytest.raises(TimeoutError, match="^sleep 30: it ran longer than its timeout and was ended$") as caught:
+        late.check()
+    assert isinstance(caught.value, sdk.ExecTimeout) and isinstance(caught.value, sdk.ExecFailed) and caught.value.result is late
+    much = box.exec("yes", output_limit="64k")
+    assert (much.outcome, much.exit_code) == ("output_limit", 137) and "wrote more than its output limit" in much.reason
+    killed = box.exec("kill -TERM $$")
+    assert (killed.outcome, killed.exit_code, killed.signal, killed.reason) == ("killed", 143, 15, "ended by signal 15")
+    with pytest.raises(sdk.ExecFailed) as caught:
+        box.exec("seq 100 >&2; exit 1", check=True)
+    assert str(caught.value).splitlines() == ["seq 100 >&2; exit 1: exit code 1", "...", *map(str, range(91, 101))]
+
+
+@pytest.mark.cgroups
+def test_out_of_memory_has_the_exit_code_of_the_command_line(box):
+    bomb = box.exec(["python3", "-c", "x = b'x' * 10**9"])
+    assert (bomb.outcome, bomb.exit_code) == ("oom", 137) and "ran out of memory" in bomb.reason
 
 
 @pytest.mark.parametrize("data", ["text ü\n", b"\xff\0bytes" * 100000])

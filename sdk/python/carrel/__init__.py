@@ -4,18 +4,19 @@ from __future__ import annotations
 from typing import Any
 
 from .asyncclient import AsyncBox, AsyncCarrel, AsyncKernel
-from .cells import CellError, CellFailed, Kernel, Output, Result
+from .cells import CellError, Kernel, Output, Result
 from .client import Box, Carrel, Exec, ExecResult, event_bytes
-from .errors import (CarrelError, Conflict, ExecFailed, Forbidden, HostFull, InterpreterUnavailable, InvalidRequest, KernelDied, KernelUnavailable,
-                     NoSpace, NotFound, QuotaExceeded, RunTimeout, Unauthorized, Unavailable, Unsupported)
+from .errors import (CarrelError, CellFailed, Conflict, ExecFailed, ExecTimeout, Forbidden, HostFull, InterpreterUnavailable, InvalidRequest,
+                     KernelDied, KernelUnavailable, NoSpace, NotFound, QuotaExceeded, RunTimeout, Unauthorized, Unavailable, Unsupported)
 from .files import FileInfo, Files
 from .local import setup
 from .ports import Forward, Ports
 
 __version__ = "0.1.0"
 __all__ = ["AsyncBox", "AsyncCarrel", "AsyncKernel", "Box", "Carrel", "CarrelError", "CellError", "CellFailed", "Conflict", "Exec",
-           "ExecFailed", "ExecResult", "FileInfo", "Files", "Forbidden", "Forward", "HostFull", "InterpreterUnavailable", "InvalidRequest", "Kernel",
-           "KernelDied", "KernelUnavailable", "NoSpace", "NotFound", "Output", "Ports", "QuotaExceeded", "Result", "RunTimeout", "Unauthorized",
+           "ExecFailed", "ExecResult", "ExecTimeout", "FileInfo", "Files", "Forbidden", "Forward", "HostFull", "InterpreterUnavailable",
+           "InvalidRequest", "Kernel", "KernelDied", "KernelUnavailable", "NoSpace", "NotFound", "Output", "Ports", "QuotaExceeded", "Result",
+           "RunTimeout", "Unauthorized",
            "Unavailable", "Unsupported", "arun", "event_bytes", "run", "setup"]
 
 

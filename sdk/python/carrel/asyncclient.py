@@ -8,7 +8,7 @@ from typing import Any, AsyncIterator, Awaitable, Callable, List, Mapping, Seque
 
 from . import local
 from .aio import AsyncTransport
-from .cells import Collector, Raw, Result, checked, result_of, run_body
+from .cells import Collector, Raw, Result, made, result_of, run_body
 from .client import ExecResult, Mount, command_body, create_body, exec_result, one_shot_body, open_mounts
 from .errors import CarrelError, NotFound
 from .transport import file_path, segment
@@ -155,19 +155,19 @@ class AsyncBox:
 
     async def run(self, code: str, *, timeout: str | float | None = None, context: str | None = None,
                   env: Mapping[str, str] | None = None, cwd: str | None = None, template: str | None = None, on_dead: str | None = None,
-                  output_limit: str | int | None = None, answer: AsyncAnswerer | None = None) -> Result:
+                  output_limit: str | int | None = None, answer: AsyncAnswerer | None = None, check: bool = False) -> Result:
         """As Box.run(). Cancelling it interrupts the cell."""
         options = {"timeout": timeout, "context": context, "env": env, "cwd": cwd, "template": template, "on_dead": on_dead,
                    "output_limit": output_limit, "allow_stdin": True if answer else None}
         if answer is None:
-            return checked(result_of(await self._transport.call("POST", self._path + "/run", json_body=run_body(code, options))))
+            return made(result_of(await self._transport.call("POST", self._path + "/run", json_body=run_body(code, options))), check)
         collector = Collector()
         async for event in self.stream(code, **options):
             collector.take(event)
             if event.get("type") == "input_request":
                 said = answer(str(event.get("prompt", "")), bool(event.get("password")))
                 await self.kernel(context or "default").input(said if isinstance(said, str) else await said)
-        return checked(collector.result())
+        return made(collector.result(), check)
 
     def stream(self, code: str, **options: Any) -> AsyncIterator[Raw]:
         """As Box.stream(); the request is sent with the first step. Use contextlib.aclosing to end it early."""
@@ -242,11 +242,11 @@ class AsyncCarrel:
             if not cursor:
                 return boxes
 
-    async def run(self, code: str, *, timeout: str | float | None = None, mounts: Sequence[Mount] | None = None,
+    async def run(self, code: str, *, timeout: str | float | None = None, mounts: Sequence[Mount] | None = None, check: bool = False,
                   **options: Any) -> Result:
         """Runs a cell of Python in a box that is made for it and ends with it."""
         transport = await self._ready()
-        return checked(result_of(await _create(transport, "/v1/run", one_shot_body(code, timeout, options), mounts or ())))
+        return made(result_of(await _create(transport, "/v1/run", one_shot_body(code, timeout, options), mounts or ())), check)
 
     async def info(self) -> Raw:
         info: Raw = await (await self._ready()).call("GET", "/v1/info")

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping
 
-from .errors import CarrelError, KernelDied, KernelUnavailable, RunTimeout, Unavailable
+from .errors import CellFailed, KernelDied, KernelUnavailable, RunTimeout, Unavailable
 from .transport import segment
 
 if TYPE_CHECKING:
@@ -101,20 +101,31 @@ class Result:
         """What it cost."""
         return {"wall_ms": self.wall_ms, "cpu_ms": self.cpu_ms, "memory_peak_bytes": self.memory_peak_bytes}
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the kernel goes on, with what was defined."""
+        return self.outcome in _ALIVE and self.kernel.get("state") != "dead"
+
+    @property
+    def reason(self) -> str:
+        """Why it did not end well, in words; empty if it did."""
+        said = str(self.raw.get("reason") or "")
+        if self.outcome == "timeout":
+            lost = "" if self.is_alive else "; the kernel did not react to an interrupt and was ended, its state is lost"
+            return f"the cell ran too long and was interrupted{lost}"
+        if not self.is_alive:
+            return f"the kernel died: {said or self.outcome}"
+        return "" if self.ok else said or str(self.error or self.outcome)
+
     def check(self) -> "Result":
-        """Itself, or CellFailed if the cell raised or was interrupted, also because it said too much."""
+        """Itself, or CellFailed: RunTimeout after a timeout, KernelDied if the kernel ended."""
+        if self.outcome == "timeout":
+            raise RunTimeout(self.reason, self)
+        if not self.is_alive:
+            raise KernelDied(self.reason, self.outcome, self)
         if not self.ok:
-            raise CellFailed(self)
+            raise CellFailed(self.reason, self.outcome, self)
         return self
-
-
-class CellFailed(CarrelError):
-    """A cell raised an exception, or was interrupted. Only Result.check() raises this."""
-
-    def __init__(self, result: Result):
-        reason = result.raw.get("reason") if result.outcome == "output_limit" else None
-        super().__init__(str(reason or result.error or result.outcome), code=result.outcome)
-        self.result = result
 
 
 def cell_error(raw: Mapping[str, Any] | None) -> CellError | None:
@@ -176,14 +187,10 @@ def _no_kernel(said: str) -> None:
             raise KernelUnavailable("; ".join(str(words[k]) for k in ("error", "hint") if words.get(k)), code="no_ipykernel")
 
 
-def checked(result: Result) -> Result:
-    """Itself; or the exception for a cell that did not come to an end of its own."""
-    dead = result.outcome not in _ALIVE or result.kernel.get("state") == "dead"
+def made(result: Result, check: bool = False) -> Result:
+    """Itself. KernelUnavailable if there could be no kernel; with check also what Result.check() raises."""
     said = str(result.raw.get("reason") or "")
-    if result.outcome == "timeout":
-        lost = "; the kernel did not react to an interrupt and was ended, its state is lost" if dead else ""
-        raise RunTimeout(f"the cell ran too long and was interrupted{lost}", result)
-    if dead:
+    if not result.is_alive and result.outcome != "timeout":
         # What the cell itself could have said is not believed: only what came before the kernel was ready, and the server knows when that was.
         if said.startswith(_NEVER_READY):
             _no_kernel(result.stderr)
@@ -191,8 +198,7 @@ def checked(result: Result) -> Result:
             raise KernelUnavailable(said, code="no_ipykernel")
         if said.startswith("exec: ") and said.endswith("Permission denied"):
             raise KernelUnavailable(f"{said}; the directory of the interpreter is closed to the user of the box: chmod -R go+rX it", code="closed_prefix")
-        raise KernelDied(f"the kernel died: {said or result.outcome}", result.outcome, result)
-    return result
+    return result.check() if check else result
 
 
 def run_body(code: str, options: Mapping[str, Any]) -> Raw:

@@ -5,6 +5,7 @@ import base64
 import contextlib
 import errno
 import os
+import shlex
 import socket
 import threading
 from dataclasses import dataclass, field, replace
@@ -12,8 +13,8 @@ from types import TracebackType
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Union, cast
 
 from . import local
-from .cells import Answer, Collector, Kernel, Result, checked, result_of, run_body
-from .errors import CarrelError, Conflict, ExecFailed, NotFound
+from .cells import Answer, Collector, Kernel, Result, made, result_of, run_body
+from .errors import CarrelError, Conflict, ExecFailed, ExecTimeout, NotFound
 from .files import Files
 from .ports import Ports
 from .transport import Transport, decode, encode, segment
@@ -24,11 +25,14 @@ Mount = Union[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class ExecResult:
-    """A command that has ended. outcome: ok, error, timeout, oom, pids, disk, output_limit, killed; None if it never ran, then error says why."""
+    """A command that has ended. outcome: ok, error, timeout, oom, pids, disk, output_limit, killed; None if it never ran, then error says why.
+
+    exit_code is that of `carrel run`, so never 0 for what did not end well: 128+N if signal N ended it, 124 after a timeout, 137 at a limit of
+    memory or output, 127 and 126 if it was not found or cannot be executed, 125 if it could not be started otherwise."""
 
     id: str
     outcome: str | None
-    exit_code: int | None
+    exit_code: int
     signal: int | None
     stdout: str
     stderr: str
@@ -44,10 +48,27 @@ class ExecResult:
     def ok(self) -> bool:
         return self.outcome == "ok"
 
+    @property
+    def command(self) -> str:
+        """As it was asked for, in one line; its beginning, if it is long."""
+        argv = [str(word) for word in self.raw.get("argv") or ()]
+        line = argv[2] if argv[:2] == ["/bin/sh", "-c"] and len(argv) == 3 else shlex.join(argv)
+        return line if len(line) <= 200 else line[:200] + "..."
+
+    @property
+    def reason(self) -> str:
+        """How it ended if not well, in words; empty if it did."""
+        if self.ok or self.error:
+            return self.error or ""
+        how = f"ended by signal {self.signal}" if self.signal else f"exit code {self.exit_code}"
+        told = {"timeout": "it ran longer than its timeout and was ended", "oom": "the box ran out of memory", "pids": "the box reached its limit of processes",
+                "disk": "the box's disk is full", "output_limit": "it wrote more than its output limit and was ended"}.get(self.outcome or "")
+        return f"{told} ({how})" if told and self.outcome != "timeout" else told or how
+
     def check(self) -> "ExecResult":
-        """Itself, or ExecFailed if the command did not end well."""
+        """Itself, or ExecFailed if the command did not end well; after a timeout ExecTimeout, which is a TimeoutError, too."""
         if not self.ok:
-            raise ExecFailed(self)
+            raise (ExecTimeout if self.outcome == "timeout" else ExecFailed)(self)
         return self
 
 
@@ -57,9 +78,21 @@ def _bytes_of(raw: Mapping[str, Any], key: str) -> bytes:
     return str(raw.get(key, "")).encode("utf-8", "surrogatepass")
 
 
+def _exit_code(raw: Raw) -> int:
+    error = raw.get("error")
+    if error or raw.get("outcome") is None:
+        codes = {errno.ENOENT: 127, errno.EACCES: 126, errno.ENOEXEC: 126}
+        return codes.get(int(error["errno"]), 125) if error and error.get("step") == "exec" else 125
+    if raw["outcome"] == "timeout":
+        return 124
+    if raw["outcome"] in ("oom", "output_limit"):
+        return 137
+    return 128 + raw["signal"] if raw.get("signal") else int(raw["exit_code"])
+
+
 def exec_result(raw: Raw) -> ExecResult:
     return ExecResult(
-        id=raw["id"], outcome=raw.get("outcome"), exit_code=raw.get("exit_code"), signal=raw.get("signal"),
+        id=raw["id"], outcome=raw.get("outcome"), exit_code=_exit_code(raw), signal=raw.get("signal"),
         stdout=raw.get("stdout", ""), stderr=raw.get("stderr", ""), wall_ms=raw.get("wall_ms", 0.0), cpu_ms=raw.get("cpu_ms", 0.0),
         memory_peak_bytes=raw.get("memory_peak_bytes", 0), error=(raw.get("error") or {}).get("message"), raw=raw,
         stdout_bytes=_bytes_of(raw, "stdout"), stderr_bytes=_bytes_of(raw, "stderr"))
@@ -317,16 +350,17 @@ class Box:
 
     def run(self, code: str, *, timeout: str | float | None = None, context: str | None = None, env: Mapping[str, str] | None = None,
             cwd: str | None = None, template: str | None = None, on_dead: str | None = None, output_limit: str | int | None = None,
-            answer: Answer | None = None) -> Result:
+            answer: Answer | None = None, check: bool = False) -> Result:
         """Runs a cell of Python in a kernel of the box and returns everything. Variables stay for the next cell of the same context.
 
-        A cell that raises is a result with `error`. A cell that runs longer than `timeout` seconds is interrupted and raises RunTimeout; a
-        kernel that dies raises KernelDied. The next cell gets a fresh kernel, or with on_dead="error" KernelDied again. `answer` is
+        A cell that raises is a result with `error`; one that ran longer than `timeout` seconds and was interrupted, or whose kernel died, says so in
+        `outcome` and `reason`. With check=True each of these raises: CellFailed, RunTimeout, KernelDied. After a death the next cell gets a fresh
+        kernel, or with on_dead="error" the same outcome again. `answer` is
         called with the prompt of an input() and whether it asks for a password. `env`, `cwd` and `template` are for a kernel that starts now."""
         options = {"timeout": timeout, "context": context, "env": env, "cwd": cwd, "template": template, "on_dead": on_dead,
                    "output_limit": output_limit, "allow_stdin": True if answer else None}
         if answer is None:
-            return checked(result_of(self._transport.call("POST", self._path + "/run", json_body=run_body(code, options))))
+            return made(result_of(self._transport.call("POST", self._path + "/run", json_body=run_body(code, options))), check)
         collector = Collector()
         events = self.stream(code, **options)
         try:
@@ -337,7 +371,7 @@ class Box:
                     self.kernel(context or "default").input(said)
         finally:
             cast(Any, events).close()
-        return checked(collector.result())
+        return made(collector.result(), check)
 
     def stream(self, code: str, **options: Any) -> Iterator[Raw]:
         """Runs a cell and yields its events as they happen: stdout, stderr, display, update_display, result, error, clear_output,
@@ -455,14 +489,15 @@ class Carrel:
     def get(self, id_or_name: str) -> Box:
         return Box(server=self, _raw=self._transport.call("GET", f"/v1/boxes/{segment(id_or_name)}"))
 
-    def run(self, code: str, *, timeout: str | float | None = None, mounts: Sequence[Mount] | None = None, **options: Any) -> Result:
+    def run(self, code: str, *, timeout: str | float | None = None, mounts: Sequence[Mount] | None = None, check: bool = False,
+            **options: Any) -> Result:
         """Runs a cell of Python in a box that is made for it and ends with it. Options as for Box and Box.run()."""
         body = one_shot_body(code, timeout, options)
         opened: List[int] = []
         try:
             if mounts:
                 body["mounts"] = open_mounts(mounts, opened)
-            return checked(result_of(self._transport.call("POST", "/v1/run", json_body=body, fds=opened)))
+            return made(result_of(self._transport.call("POST", "/v1/run", json_body=body, fds=opened)), check)
         finally:
             for fd in opened:
                 os.close(fd)

@@ -1,11 +1,20 @@
 """What can go wrong, by its reason."""
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Mapping
 
 if TYPE_CHECKING:
     from .cells import Result
     from .client import ExecResult
+
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def plain(text: str) -> str:
+    """Without the sequences that colour a terminal."""
+    return _ANSI.sub("", text)
 
 
 class CarrelError(Exception):
@@ -58,33 +67,51 @@ class Unavailable(CarrelError):
     """The server is not there, or not ready yet."""
 
 
+def last_lines(text: str, most: int = 10) -> str:
+    """The end of what a program said, for a message."""
+    lines = text.rstrip().splitlines()
+    return "\n".join((["..."] if len(lines) > most else []) + [line[:500] for line in lines[-most:]])
+
+
 class ExecFailed(CarrelError):
     """A command ended with something else than success. `result` has everything about it."""
 
     def __init__(self, result: "ExecResult"):
-        if result.error:
-            what = result.error
-        else:
-            what = f"{result.outcome}: " + (f"signal {result.signal}" if result.signal else f"exit code {result.exit_code}")
-        super().__init__(what, code=result.outcome or "not_started")
+        said = last_lines(result.stderr)
+        super().__init__(f"{result.command}: {result.reason}" + (f"\n{said}" if said else ""), code=result.outcome or "not_started")
         self.result = result
 
 
-class RunTimeout(CarrelError, TimeoutError):
-    """A cell ran longer than it was allowed to, and was interrupted. `result` has what it said until then. The kernel and its state are
-    still there, unless the message says otherwise."""
-
-    def __init__(self, message: str, result: "Result | None" = None):
-        super().__init__(message, code="timeout")
-        self.result = result
+class ExecTimeout(ExecFailed, TimeoutError):
+    """A command ran longer than its `timeout` and was ended."""
 
 
-class KernelDied(CarrelError, RuntimeError):
-    """The kernel ended, and its state is lost. `code` says why (oom, killed, exit, ...); `result` has what the cell said until then."""
+class CellFailed(CarrelError, RuntimeError):
+    """A cell did not end well: it raised, said too much, or was interrupted. `result` has what it said until then."""
 
-    def __init__(self, message: str, code: str = "dead", result: "Result | None" = None):
+    def __init__(self, message: str, code: str = "error", result: "Result | None" = None):
         super().__init__(message, code=code)
         self.result = result
+
+    @property
+    def traceback(self) -> str:
+        """Where it raised, without colours; empty if it did not."""
+        error = self.result.error if self.result is not None else None
+        return plain("\n".join(error.traceback)) if error is not None else ""
+
+
+class RunTimeout(CellFailed, TimeoutError):
+    """A cell ran longer than it was allowed to, and was interrupted. The kernel and its state are still there, unless the message says otherwise."""
+
+    def __init__(self, message: str, result: "Result | None" = None):
+        super().__init__(message, "timeout", result)
+
+
+class KernelDied(CellFailed):
+    """The kernel ended, and its state is lost. `code` says why (oom, killed, exit, ...)."""
+
+    def __init__(self, message: str, code: str = "dead", result: "Result | None" = None):
+        super().__init__(message, code, result)
 
 
 class InterpreterUnavailable(Unavailable):

@@ -1,4 +1,6 @@
-/* Boxes as tools: making, listing, deleting them; and the box that another tool works in. */
+/* Boxes as tools: making, listing, deleting them; and the box that another tool works in.
+ *
+ * A session's own box is found by a label, so it is still the session's after a restart of the server. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>
@@ -8,6 +10,7 @@
 #include "front/kernels/kernels.h"
 
 enum { IDLE_S = 1800 };
+#define SESSION_LABEL "carrel/mcp-session"
 
 static struct box *live_box(const struct mcp_call *c, const char *id)
 {
@@ -20,13 +23,73 @@ static struct box *live_box(const struct mcp_call *c, const char *id)
     return box;
 }
 
-struct box *mcp_find_box(struct mcp_call *c, const char *id)
+static bool is_usable(const struct box *b)
 {
-    struct box *box = live_box(c, id);
+    return b->phase == PHASE_CREATING || b->phase == PHASE_RUNNING || b->phase == PHASE_PAUSED;
+}
 
+/* NULL: the session has none; *ret_lost: it had one. */
+static struct box *session_box(const struct mcp_call *c, bool *ret_lost)
+{
+    *ret_lost = false;
+    for (struct box *b = c->session[0] ? c->front->boxes.first : NULL; b; b = b->next) {
+        const char *label = json_string_value(json_object_get(b->settings.labels, SESSION_LABEL));
+        if (!label || strcmp(label, c->session) != 0 || strcmp(b->owner, c->who.name) != 0)
+            continue;
+        if (is_usable(b))
+            return b;
+        *ret_lost = true;
+    }
+    return NULL;
+}
+
+/* The box that was named, here or by the address. NULL: *ret_named says whether one was. */
+static struct box *named_box(struct mcp_call *c, json_t *arguments, bool *ret_named)
+{
+    json_t *given = json_object_get(arguments, "box");
+    const char *id = json_is_string(given) ? json_string_value(given) : c->box;
+    struct box *box = id ? live_box(c, id) : NULL;
+
+    *ret_named = given || c->box;
+    if (given && c->box)
+        mcp_tool_fail(c, "box is no argument here: there is one box");
+    else if (given && !json_is_string(given))
+        mcp_tool_fail(c, "box must be a string: the name or id of a box");
+    else if (id && !box)
+        mcp_tool_fail(c, "there is no box %.64s (any more)%s", id, c->box ? "" : "; leave `box` out to use your own");
+    else
+        return box;
+    return NULL;
+}
+
+struct box *mcp_find_box(struct mcp_call *c, json_t *arguments)
+{
+    bool is_named, is_lost;
+    struct box *box = named_box(c, arguments, &is_named);
+
+    if (is_named)
+        return box;
+    box = session_box(c, &is_lost);
     if (!box)
-        mcp_tool_fail(c, "there is no box %.64s (any more)%s", id, c->box ? "" : "; without `box` a new one is made");
+        mcp_tool_fail(c, is_lost ? "the session's box is gone, with its files; run_code, run_command and write_file "
+                                   "make a new one"
+                                 : "there is no box yet; name one in `box`, or begin with run_code, run_command or "
+                                   "write_file, which make one");
     return box;
+}
+
+void mcp_add_place(struct buf *out, const struct mcp_call *c, const struct box *box, uint64_t wall_ms)
+{
+    if (c->box)
+        return;
+    buf_printf(out, "[box %s%s", box->id,
+               !c->is_new_box    ? ""
+               : c->has_lost_box ? ", new: the earlier one is gone, with its variables and files"
+               : c->session[0]   ? ", new"
+                                 : ", new: name it in `box` to go on there");
+    if (wall_ms != MCP_UNTIMED)
+        buf_printf(out, ", %llu ms", (unsigned long long)wall_ms);
+    buf_add_char(out, ']');
 }
 
 bool mcp_box_check(struct mcp_call *c)
@@ -48,7 +111,7 @@ static void made_on_gone(struct mcp_call *c)
     struct err ignored;
 
     boxes_cancel(c->front, c);
-    if (box)
+    if (box && !json_object_get(box->settings.labels, SESSION_LABEL))       /* others of the session may wait for it */
         (void)!box_delete(box, BOX_REASON_CALLER_GONE, NULL, NULL, &ignored);
 }
 
@@ -83,40 +146,64 @@ static void make(struct mcp_call *c, json_t *asked)
         return;
     }
     c->making = box->number;
+    c->is_new_box = true;
     c->on_gone = made_on_gone;
 }
 
-void mcp_with_box(struct mcp_call *c, const char *id, void (*then)(struct mcp_call *c, struct box *box))
+static void wait_for(struct mcp_call *c, struct box *box)
 {
-    if (c->box && id) {
-        mcp_tool_fail(c, "box is no argument here: there is one box");
+    c->making = box->number;
+    c->on_gone = made_on_gone;
+    box_wait(box, on_made, c);
+}
+
+void mcp_with_box(struct mcp_call *c, json_t *arguments, void (*then)(struct mcp_call *c, struct box *box))
+{
+    bool is_named;
+    struct box *box = named_box(c, arguments, &is_named);
+
+    if (!is_named)
+        box = session_box(c, &c->has_lost_box);
+    c->then = then;
+    if (box && box->phase == PHASE_CREATING) {
+        wait_for(c, box);
         return;
     }
-    if (id || c->box) {
-        struct box *box = mcp_find_box(c, id ? id : c->box);
-        if (box)
-            then(c, box);
+    if (box)
+        then(c, box);
+    if (box || is_named)
         return;
-    }
     if (!(c->who.scopes & SCOPE_WRITE)) {
         mcp_tool_fail(c, "%s may not make boxes (its token lacks the scope boxes:write); name one in `box`",
                       c->who.name);
         return;
     }
-    json_t *asked = json_pack("{s:i}", "idle_timeout", IDLE_S);
-    c->then = then;
+    json_t *asked = json_pack("{s:i,s:{}}", "idle_timeout", IDLE_S, "labels");
+    if (asked && c->session[0])
+        (void)!json_object_set_new(json_object_get(asked, "labels"), SESSION_LABEL, json_string(c->session));
     make(c, asked);
     json_decref(asked);
 }
 
 /* ---- the tools ---- */
 
+/* What a model needs of a box: how to name it, how it is. */
+static void add_line(struct buf *out, const struct box *box)
+{
+    const char *label = json_string_value(json_object_get(box->settings.labels, SESSION_LABEL));
+
+    buf_printf(out, "box %s%s%s is %s%s\n", box->id, box->name ? ", named " : "", box->name ? box->name : "",
+               phase_names[box->phase], label ? "; it is a session's own" : "");
+}
+
 static void reply_made(struct mcp_call *c, struct box *box)
 {
-    char text[128];
+    struct buf text;
 
-    snprintf(text, sizeof text, "box %s is ready", box->name ? box->name : box->id);
-    mcp_tool_result(c, text, box_json(box), false);
+    buf_init(&text, MCP_TEXT_MOST);
+    add_line(&text, box);
+    mcp_tool_result(c, buf_string(&text), box_json(box), false);
+    buf_done(&text);
 }
 
 /* The names that a model is likely to use, as the native API has them. */
@@ -150,14 +237,17 @@ void mcp_create_box(struct mcp_call *c, json_t *arguments)
 void mcp_list_boxes(struct mcp_call *c, json_t *arguments)
 {
     json_t *list = json_array();
-    char text[64];
+    struct buf text;
 
     (void)arguments;
+    buf_init(&text, MCP_TEXT_MOST);
     for (const struct box *b = c->front->boxes.first; b; b = b->next)
-        if (strcmp(b->owner, c->who.name) == 0 && b->phase != PHASE_DELETED)
+        if (strcmp(b->owner, c->who.name) == 0 && b->phase != PHASE_DELETED) {
             (void)!json_array_append_new(list, box_json(b));
-    snprintf(text, sizeof text, "%zu boxes", json_array_size(list));
-    mcp_tool_result(c, text, json_pack("{s:o}", "boxes", list), false);
+            add_line(&text, b);
+        }
+    mcp_tool_result(c, text.length ? text.data : "no boxes", json_pack("{s:o}", "boxes", list), false);
+    buf_done(&text);
 }
 
 static void deleted_on_gone(struct mcp_call *c)
@@ -168,28 +258,47 @@ static void deleted_on_gone(struct mcp_call *c)
 static void on_deleted(struct box *box, const struct err *e, void *arg)
 {
     struct mcp_call *c = arg;
+    char text[64];
 
     c->on_gone = NULL;
+    snprintf(text, sizeof text, "box %s is deleted", box->id);
     if (e)
         mcp_tool_err(c, e);
     else
-        mcp_tool_result(c, "the box is gone", json_pack("{s:s}", "deleted", box->id), false);
+        mcp_tool_result(c, text, json_pack("{s:s}", "deleted", box->id), false);
 }
 
 void mcp_delete_box(struct mcp_call *c, json_t *arguments)
 {
-    const char *id = json_string_value(json_object_get(arguments, "box"));
     struct err e = { 0 };
+    struct box *box = mcp_find_box(c, arguments);
 
-    if (!id) {
-        mcp_tool_fail(c, "box must be a string: the name or id of a box");
-        return;
-    }
-    struct box *box = mcp_find_box(c, id);
     if (!box)
         return;
     if (box_delete(box, BOX_REASON_DELETED, on_deleted, c, &e) < 0)
         mcp_tool_err(c, &e);
     else
         c->on_gone = deleted_on_gone;
+}
+
+static void on_session_over(struct box *box, const struct err *e, void *arg)
+{
+    struct mcp_call *c = arg;
+
+    (void)box;
+    (void)e;
+    c->on_gone = NULL;
+    if (http_reply(c->r, 204, NULL, NULL, 0) < 0)
+        http_request_abort(c->r);
+}
+
+void mcp_end_session(struct mcp_call *c)
+{
+    bool is_lost;
+    struct box *box = session_box(c, &is_lost);
+    struct err e = { 0 };
+
+    c->on_gone = deleted_on_gone;
+    if (!box || box_delete(box, BOX_REASON_DELETED, on_session_over, c, &e) < 0)
+        on_session_over(NULL, NULL, c);
 }

@@ -49,6 +49,33 @@ static json_t *text_json(const struct buf *b)
     return text ? text : json_string("");
 }
 
+static void end_line(struct buf *all)
+{
+    if (all->length && all->data[all->length - 1] != '\n')
+        buf_add_char(all, '\n');
+}
+
+static void add_part(struct buf *all, const char *label, const struct buf *part)
+{
+    end_line(all);
+    buf_add_text(all, label);
+    buf_add(all, buf_string(part), part->length);
+}
+
+/* How it ended, if not well. */
+static void add_end(struct buf *all, const struct exec *x, const json_t *code)
+{
+    if (!x->outcome)
+        buf_printf(all, "the command could not be started: %s\n", x->failure.what);
+    else if (x->outcome == OUTCOME_TIMEOUT)
+        buf_add_text(all, "[timeout: the command ran longer than its `timeout` and was ended]\n");
+    else if (json_is_integer(code) && json_integer_value(code) != 0)
+        buf_printf(all, "[exit code %d%s%s]\n", (int)json_integer_value(code), x->outcome == OUTCOME_ERROR ? "" : ": ",
+                   x->outcome == OUTCOME_ERROR ? "" : outcome_name(x->outcome));
+    else if (x->outcome != OUTCOME_OK)
+        buf_printf(all, "[ended: %s]\n", outcome_name(x->outcome));
+}
+
 static void answer(struct mcp_call *c, const struct exec *x)
 {
     struct buf out[2], all;
@@ -56,24 +83,27 @@ static void answer(struct mcp_call *c, const struct exec *x)
 
     buf_init(&out[0], SHOWN_BYTES);
     buf_init(&out[1], SHOWN_BYTES);
-    buf_init(&all, 2 * SHOWN_BYTES + 512);
+    buf_init(&all, 2 * SHOWN_BYTES + 1024);
     bool is_cut, whole = exec_io_collect(x, out, 2 * SHOWN_BYTES, &is_cut);
     json_t *shown = exec_json(x), *code = json_object_get(shown, "exit_code");
-    buf_add(&all, buf_string(&out[0]), out[0].length);
-    buf_add(&all, buf_string(&out[1]), out[1].length);
-    if (!x->outcome)
-        buf_printf(&all, "the command could not be started: %s", x->failure.what);
-    else if (json_is_integer(code) && failed)
-        buf_printf(&all, "%s[exit code %d]", all.length ? "\n" : "", (int)json_integer_value(code));
-    else if (failed)
-        buf_printf(&all, "%s[ended: %s]", all.length ? "\n" : "", outcome_name(x->outcome));
+    if (out[0].length)
+        add_part(&all, out[1].length ? "[stdout]\n" : "", &out[0]);
+    if (out[1].length)
+        add_part(&all, "[stderr]\n", &out[1]);
+    if (!c->box || failed || is_cut || !whole)
+        end_line(&all);
+    add_end(&all, x, code);
+    if (is_cut)
+        buf_printf(&all, "[cut: there was more than %d KiB of output; write it to a file, and read parts of that]\n",
+                   SHOWN_BYTES >> 10);
     if (!whole)
-        buf_add_text(&all, "\n[some of the output is lost]");
+        buf_add_text(&all, "[some of the output is lost]\n");
+    mcp_add_place(&all, c, x->box, (uint64_t)json_number_value(json_object_get(shown, "wall_ms")));
     json_t *text = text_json(&all);
     json_t *structured =
-        json_pack("{s:s,s:s,s:O,s:o,s:o,s:O}", "box", x->box->id, "outcome",
+        json_pack("{s:s,s:s,s:O,s:o,s:o,s:b,s:O}", "box", x->box->id, "outcome",
                   x->outcome ? outcome_name(x->outcome) : "not_started", "exit_code", code ? code : json_null(),
-                  "stdout", text_json(&out[0]), "stderr", text_json(&out[1]), "wall_ms",
+                  "stdout", text_json(&out[0]), "stderr", text_json(&out[1]), "truncated", is_cut || !whole, "wall_ms",
                   json_object_get(shown, "wall_ms"));
     mcp_tool_text(c, text, structured, failed);
     json_decref(shown);
@@ -133,7 +163,7 @@ static void go(struct mcp_call *c, struct box *box)
 void mcp_run_command(struct mcp_call *c, json_t *arguments)
 {
     struct command_tool *w = arena_alloc(&c->r->arena, sizeof *w);
-    const char *key, *id = NULL;
+    const char *key;
     json_t *value;
 
     if (!w) {
@@ -148,8 +178,8 @@ void mcp_run_command(struct mcp_call *c, json_t *arguments)
         bool is_text = json_is_string(value);
         if (strcmp(key, "command") == 0 && is_text)
             (void)!json_object_set(w->body, "shell", value);
-        else if (strcmp(key, "box") == 0 && is_text)
-            id = json_string_value(value);
+        else if (strcmp(key, "box") == 0)
+            continue;
         else if (strcmp(key, "cwd") == 0 || strcmp(key, "timeout") == 0)
             (void)!json_object_set(w->body, key, value);
         else {
@@ -162,5 +192,5 @@ void mcp_run_command(struct mcp_call *c, json_t *arguments)
         return;
     }
     c->work = w;
-    mcp_with_box(c, id, go);
+    mcp_with_box(c, arguments, go);
 }

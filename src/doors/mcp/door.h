@@ -56,6 +56,8 @@ struct mcp_call {
     void                *work;              /* the tool's own */
     void (*then)(struct mcp_call *c, struct box *box);      /* box.c: what waits for a box */
     uint64_t             making;            /* number of the box that is being made; 0: none */
+    bool                 is_new_box;        /* it was made for this call */
+    bool                 has_lost_box;      /* and the session had another one before, which is gone */
     void (*on_gone)(struct mcp_call *c);    /* nobody waits any more, or the tool is to stop; NULL: nothing runs */
 };
 
@@ -114,11 +116,18 @@ bool mcp_only_check(struct mcp_call *c);
 extern const struct mcp_tool mcp_test_tools[] __attribute__((weak));
 
 /* --- box.c --- */
-/* The caller's box of this name or id, or a new one that is deleted when it was idle for a while. then may come before
- * this returns; not if the call ends before, or was answered with an error. */
-void mcp_with_box(struct mcp_call *c, const char *box, void (*then)(struct mcp_call *c, struct box *box));
-/* NULL: there is none, and that was answered. */
-struct box *mcp_find_box(struct mcp_call *c, const char *box);
+/* The box that the argument `box` names; without it the session's own, or a new one, which is the session's from then
+ * on and is deleted when it was idle for a while. then may come before this returns; not if the call ends before, or
+ * was answered with an error. */
+void mcp_with_box(struct mcp_call *c, json_t *arguments, void (*then)(struct mcp_call *c, struct box *box));
+/* The same for a tool that makes none. NULL: there is none, and that was answered. */
+struct box *mcp_find_box(struct mcp_call *c, json_t *arguments);
+/* Ends the session: its box is deleted. */
+void mcp_end_session(struct mcp_call *c);
+/* The last line of a text: in which box it was, and how long it took. Plain ASCII without quotes. Nothing where there
+ * is one box only. */
+#define MCP_UNTIMED UINT64_MAX
+void mcp_add_place(struct buf *out, const struct mcp_call *c, const struct box *box, uint64_t wall_ms);
 /* Of /mcp/boxes/NAME: whether the caller has such a box; false: answered. */
 bool mcp_box_check(struct mcp_call *c);
 /* At /mcp/boxes/NAME tools work where the box's default kernel does: its directory; NULL: there is none, or it was

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/jsonout.h"
 #include "base/list.h"
@@ -23,10 +24,11 @@ struct working {
     struct files_request question;
     const char          *path;          /* in the request */
     struct buf           data;          /* read; or entries as JSON */
+    struct buf           lines;         /* entries for people and models: between the quotes of a JSON string */
     const char          *bytes;         /* to write; the request's */
     size_t               size, sent;
     uint64_t             listed;
-    char                 box[16];
+    struct box          *box;
     bool                 is_ended;      /* the upload is */
 };
 
@@ -38,6 +40,7 @@ static struct working *of(struct box_files_user *u)
 static void done(struct working *w)
 {
     buf_done(&w->data);
+    buf_done(&w->lines);
 }
 
 static void on_gone(struct mcp_call *c)
@@ -50,9 +53,8 @@ static void on_gone(struct mcp_call *c)
 
 /* ---- answers ---- */
 
-static const char *type_of(const char *path, const char *data, size_t size)
+static const char *type_of(const char *data, size_t size)
 {
-    (void)path;
     return size > 8 && memcmp(data, "\x89PNG\r\n\x1a\n", 8) == 0 ? "image/png"
            : size > 3 && memcmp(data, "\xff\xd8\xff", 3) == 0    ? "image/jpeg"
            : size > 6 && memcmp(data, "GIF8", 4) == 0            ? "image/gif"
@@ -61,7 +63,7 @@ static const char *type_of(const char *path, const char *data, size_t size)
 
 static void answer_file(struct mcp_call *c, struct working *w)
 {
-    const char *data = buf_string(&w->data), *type = type_of(w->path, data, w->data.length);
+    const char *data = buf_string(&w->data), *type = type_of(data, w->data.length);
     struct buf out;
     struct jsonout j;
 
@@ -80,7 +82,7 @@ static void answer_file(struct mcp_call *c, struct working *w)
         } else {
             buf_add_text(&out, "\"content\":[{\"type\":\"resource\",\"resource\":{\"uri\":");
             char *uri =
-                arena_printf(&c->r->arena, "box://%s%s%s", w->box, w->path[0] == '/' ? "" : BOX_HOME "/", w->path);
+                arena_printf(&c->r->arena, "box://%s%s%s", w->box->id, w->path[0] == '/' ? "" : BOX_HOME "/", w->path);
             jsonout_init(&j, &out);
             jsonout_string(&j, NULL, uri);
             if (jsonout_finish(&j) < 0 && !out.failure)
@@ -96,6 +98,9 @@ static void answer_file(struct mcp_call *c, struct working *w)
         else
             buf_add_text(&out, "\"}}");
     }
+    /* For clients that show text alone to their model. */
+    if (type || !wsframe_is_utf8(data, w->data.length))
+        buf_printf(&out, ",{\"type\":\"text\",\"text\":\"[%s, %zu bytes]\"}", type ? type : "not text", w->data.length);
     buf_add_text(&out, "],\"isError\":false");
     if (buf_error(&out) < 0)
         mcp_tool_fail(c, "the file is too large for an answer");
@@ -109,13 +114,13 @@ static void answer_list(struct mcp_call *c, struct working *w, const struct file
     struct buf out;
 
     buf_init(&out, MCP_ANSWER_MOST);
-    buf_printf(&out,
-               "\"content\":[{\"type\":\"text\",\"text\":\"%llu "
-               "entries%s\"}],\"isError\":false,\"structuredContent\":{\"entries\":[",
-               (unsigned long long)w->listed, end->cursor ? ", and more" : "");
+    buf_add_text(&out, "\"content\":[{\"type\":\"text\",\"text\":\"");
+    buf_add(&out, buf_string(&w->lines), w->lines.length);
+    buf_printf(&out, "[%llu entries%s]\"}],\"isError\":false,\"structuredContent\":{\"entries\":[",
+               (unsigned long long)w->listed, end->cursor ? "; the folder has more, list it with run_command" : "");
     buf_add(&out, buf_string(&w->data), w->data.length);
     buf_printf(&out, "],\"complete\":%s}", end->cursor ? "false" : "true");
-    if (w->data.failure || buf_error(&out) < 0)
+    if (w->data.failure || w->lines.failure || buf_error(&out) < 0)
         mcp_tool_fail(c, "the folder is too large for an answer");
     else
         mcp_result(c, out.data, out.length);
@@ -124,11 +129,40 @@ static void answer_list(struct mcp_call *c, struct working *w, const struct file
 
 static void answer_written(struct mcp_call *c, struct working *w, const struct files_done *end)
 {
-    char text[64];
+    struct buf text;
 
-    snprintf(text, sizeof text, "%llu bytes written", (unsigned long long)end->bytes);
-    mcp_tool_result(c, text,
-                    json_pack("{s:s,s:s,s:I}", "box", w->box, "path", w->path, "bytes", (json_int_t)end->bytes), false);
+    buf_init(&text, MCP_TEXT_MOST);
+    buf_printf(&text, "%llu bytes written to %s\n", (unsigned long long)end->bytes, w->path);
+    mcp_add_place(&text, c, w->box, MCP_UNTIMED);
+    mcp_tool_result(c, buf_string(&text),
+                    json_pack("{s:s,s:s,s:I}", "box", w->box->id, "path", w->path, "bytes", (json_int_t)end->bytes),
+                    false);
+    buf_done(&text);
+}
+
+/* `12345  name`, and for what is no file its kind: `folder  name/`, `link  name -> target`. */
+static void add_line(struct buf *out, const struct files_entry *entry, const char *name, const char *link)
+{
+    char text[3 * 4096];
+    struct jsonout j;
+    struct buf quoted;
+    int kind = (int)(entry->mode & S_IFMT), size = (int)entry->name_size;
+
+    if (kind == S_IFDIR)
+        snprintf(text, sizeof text, "folder  %.*s/\n", size, name);
+    else if (kind == S_IFLNK)
+        snprintf(text, sizeof text, "link  %.*s -> %.*s\n", size, name, (int)entry->link_size, link);
+    else
+        snprintf(text, sizeof text, "%llu  %.*s%s\n", (unsigned long long)entry->size, size, name,
+                 kind == S_IFREG ? "" : "  (no plain file)");
+    buf_init(&quoted, 6 * sizeof text + 3);
+    jsonout_init(&j, &quoted);
+    jsonout_bytes(&j, NULL, text, strlen(text));
+    if (jsonout_finish(&j) < 0 && !out->failure)
+        out->failure = EINVAL;
+    else
+        buf_add(out, quoted.data + 1, quoted.length - 2);
+    buf_done(&quoted);
 }
 
 /* ---- the helper ---- */
@@ -143,6 +177,7 @@ static void on_entries(struct box_files_user *u, const char *data, size_t size)
         if (w->listed++)
             buf_add_char(&w->data, ',');
         file_entry_json(&w->data, &entry, name, link, NULL);
+        add_line(&w->lines, &entry, name, link);
     }
 }
 
@@ -209,7 +244,7 @@ static void go(struct mcp_call *c, struct box *box)
     struct err e = { 0 };
 
     const struct kernel *k = mcp_kernel_of(c, box);
-    memcpy(w->box, box->id, sizeof w->box);
+    w->box = box;
     if (k && k->cwd && w->path[0] != '/' && !(w->path = arena_printf(&c->r->arena, "%s/%s", k->cwd, w->path))) {
         mcp_error(c, MCP_INTERNAL, "out of memory");
         done(w);
@@ -260,18 +295,17 @@ static struct working *begin(struct mcp_call *c, json_t *arguments, const char *
     if (w->path && !w->path[0])
         w->path = NULL;
     buf_init(&w->data, most);
+    buf_init(&w->lines, most);
     c->work = w;
     return w;
 }
 
 static void in_box(struct mcp_call *c, json_t *arguments)
 {
-    const char *id = json_string_value(json_object_get(arguments, "box"));
+    struct box *box = mcp_find_box(c, arguments);
 
-    if (id || c->box)
-        mcp_with_box(c, id, go);
-    else
-        mcp_tool_fail(c, "box is missing: the name or id of the box");
+    if (box)
+        go(c, box);
 }
 
 void mcp_read_file(struct mcp_call *c, json_t *arguments)
@@ -347,5 +381,5 @@ void mcp_write_file(struct mcp_call *c, json_t *arguments)
     }
     w->question = (struct files_request){ .op = FILES_WRITE, .mode = 0644,
                                           .flags = FILES_CREATE | FILES_TRUNCATE | FILES_ATOMIC | FILES_PARENTS };
-    mcp_with_box(c, json_string_value(json_object_get(arguments, "box")), go);
+    mcp_with_box(c, arguments, go);
 }

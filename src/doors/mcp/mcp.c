@@ -1,6 +1,6 @@
 /* From HTTP to a call. One endpoint speaks the stateless revision and the older ones with a handshake (envelope.c says
- * which a request is of). Nothing is kept for a session: what lasts (a box, a kernel) is named by an argument of a
- * tool, so a server that was restarted goes on where it was, and any session that an earlier one gave is good.
+ * which a request is of). Nothing is kept for a session but its box, which has the session's name as a label (box.c);
+ * so a server that was restarted goes on where it was, and any session that an earlier one gave is good.
  *
  * A client that goes away ends what it asked for; so does notifications/cancelled of the same caller and session. */
 #define _GNU_SOURCE
@@ -99,16 +99,20 @@ static json_t *capabilities(void)
     return json_pack("{s:{},s:{},s:{}}", "tools", "resources", "prompts");
 }
 
+static const char *instructions(const struct mcp_call *c)
+{
+    return c->service ? "Functions of one service. They run in an isolated box."
+           : c->box   ? "One isolated box. Variables and files stay in it. It has no network of its own."
+                      : "Runs code in isolated boxes. The first call makes a box, and later calls go on in it: "
+                        "variables of run_code and files stay. The last line of a result names the box; pass another "
+                        "one in `box` to work there. A box that was idle for half an hour is deleted. A box has no "
+                        "network and sees no file of the host.";
+}
+
 static void discover(struct mcp_call *c)
 {
-    static const char instructions[] =
-        "Isolated boxes for code that nobody has read. run_code keeps variables in a box: pass the `box` of an earlier "
-        "result to go on there. A box has no network and no file of the host.";
-    static const char of_box[] = "One isolated box. Variables and files stay in it. It has no network of its own.";
-    const char *words = c->service ? "Functions of one service." : c->box ? of_box : instructions;
-
     mcp_result_json(c, json_pack("{s:o,s:o,s:s,s:i,s:s}", "supportedVersions", mcp_versions_json(), "capabilities",
-                                 capabilities(), "instructions", words, "ttlMs", MCP_FRESH_MS, "cacheScope",
+                                 capabilities(), "instructions", instructions(c), "ttlMs", MCP_FRESH_MS, "cacheScope",
                                  "private"));
 }
 
@@ -122,12 +126,12 @@ static void initialize(struct mcp_call *c)
     }
     /* One that we do not know is answered with the newest that has a handshake; the client decides. */
     const char *spoken = mcp_is_handshake_version(asked, strlen(asked)) ? asked : mcp_versions[1];
-    /* Kept nowhere: all that a session is good for is to tell this client's calls from another's. */
     char session[16];
     front_make_id('m', session);
     (void)http_reply_header(c->r, SESSION, session);
-    mcp_result_json(c, json_pack("{s:s,s:o,s:{s:s,s:s}}", "protocolVersion", spoken, "capabilities", capabilities(),
-                                 "serverInfo", "name", "carrel", "version", CARREL_VERSION));
+    mcp_result_json(c, json_pack("{s:s,s:o,s:{s:s,s:s},s:s}", "protocolVersion", spoken, "capabilities",
+                                 capabilities(), "serverInfo", "name", "carrel", "version", CARREL_VERSION,
+                                 "instructions", instructions(c)));
 }
 
 static void ping(struct mcp_call *c)
@@ -243,9 +247,8 @@ static bool read_head(struct mcp_call *c)
     bool any = !accept.data || is_type(accept, "*/*");
 
     if (!http_text_is(r->head.method, "POST")) {
-        (void)http_reply_header(r, "Allow", "POST");
-        mcp_refuse(r, 405, MCP_INVALID_REQUEST, "this endpoint takes POST; it has no stream and no session of its own",
-                   NULL);
+        (void)http_reply_header(r, "Allow", "POST, DELETE");
+        mcp_refuse(r, 405, MCP_INVALID_REQUEST, "this endpoint takes POST, and DELETE for the end of a session", NULL);
         return false;
     }
     if (!mcp_is_media_type(type, "application/json")) {
@@ -299,6 +302,31 @@ static bool read_query(struct mcp_call *c)
     return false;
 }
 
+/* DELETE of a client that had a handshake. */
+static bool is_farewell(const struct mcp_call *c)
+{
+    return http_text_is(c->r->head.method, "DELETE") && !c->service && !c->box && c->session[0];
+}
+
+static void say_farewell(struct mcp_call *c)
+{
+    if (c->who.scopes & SCOPE_WRITE)
+        mcp_end_session(c);
+    else
+        mcp_refuse(c->r, 403, MCP_REFUSED, "the token lacks the scope boxes:write, so the session's box stays", NULL);
+}
+
+/* As the protocol wants it, and as a label may be. */
+static bool is_session(const char *text)
+{
+    size_t n = strlen(text);
+
+    for (size_t i = 0; i < n; i++)
+        if (text[i] <= ' ' || text[i] > '~')
+            return false;
+    return n <= 255;
+}
+
 static bool dispatch(struct open_door *d, struct http_request *r)
 {
     struct http_text path = r->head.path, session = http_head_get(&r->head, SESSION);
@@ -324,7 +352,15 @@ static bool dispatch(struct open_door *d, struct http_request *r)
     r->owner = c;
     r->on_end = on_end;
     r->on_writable = mcp_on_writable;
-    if (admit(c) && read_head(c) && (!c->service || mcp_service_check(c)) && (!c->box || mcp_box_check(c))
+    if (!is_session(from)) {
+        mcp_refuse(r, 400, MCP_INVALID_REQUEST, SESSION " must be at most 255 visible ASCII characters", NULL);
+        return true;
+    }
+    if (!admit(c))
+        return true;
+    if (is_farewell(c))
+        say_farewell(c);
+    else if (read_head(c) && (!c->service || mcp_service_check(c)) && (!c->box || mcp_box_check(c))
         && read_query(c))
         http_body_collect(r, MCP_BODY_MOST, on_body, NULL);
     return true;

@@ -19,7 +19,8 @@ struct run_tool {
     const char        *code;        /* in the request's arena */
     size_t             code_size;
     uint64_t           timeout_ms;
-    char               box[16];
+    struct box        *box;
+    bool               is_restarted;        /* the kernel had died; what it knew is gone */
     struct buf         out[2];      /* stdout, stderr: between the quotes */
     struct buf         value;       /* of the last expression; between the quotes */
     struct buf         error;       /* the traceback */
@@ -173,23 +174,61 @@ static void add_string(struct buf *out, const char *text)
         out->failure = EINVAL;
 }
 
-static void add_content(struct buf *out, struct run_tool *w, const struct kernel_run *run, bool failed)
+/* Whether what is between the quotes of a JSON string ends a line: in \n, which is not the end of \\n. */
+static bool ends_line(const struct buf *text, size_t from)
 {
-    buf_add_text(out, "\"content\":[{\"type\":\"text\",\"text\":\"");
-    for (int i = 0; i < 2; i++)
-        buf_add(out, buf_string(&w->out[i]), w->out[i].length);
+    size_t n = text->length, backslashes = 0;
+
+    if (n <= from)
+        return true;
+    while (n - 1 > from + backslashes && text->data[n - 2 - backslashes] == '\\')
+        backslashes++;
+    return text->data[n - 1] == 'n' && backslashes % 2 == 1;
+}
+
+/* A part of the text on lines of its own. size: of data, between the quotes. */
+static void add_part(struct buf *out, size_t from, const char *label, const char *data, size_t size)
+{
+    if (!ends_line(out, from))
+        buf_add_text(out, "\\n");
+    if (*label)
+        buf_printf(out, "[%s]\\n", label);
+    buf_add(out, data, size);
+}
+
+/* What it printed stands without a label if there is nothing else, and so does the value. */
+static void add_text(struct buf *out, struct run_tool *w, const struct kernel_run *run)
+{
+    bool has_error = w->error.length > 2, is_mixed = w->out[1].length || (w->has_value && w->out[0].length);
+    size_t from = out->length;
+    struct buf told;
+
+    if (w->out[0].length)
+        add_part(out, from, is_mixed ? "stdout" : "", w->out[0].data, w->out[0].length);
+    if (w->out[1].length)
+        add_part(out, from, "stderr", w->out[1].data, w->out[1].length);
     if (w->has_value)
-        buf_add(out, buf_string(&w->value), w->value.length);
-    if (w->error.length > 2)
-        buf_add(out, w->error.data + 1, w->error.length - 2);
-    if (failed && w->error.length <= 2) {
-        struct buf told;
-        buf_init(&told, 1024);
+        add_part(out, from, is_mixed ? "value" : "", buf_string(&w->value), w->value.length);
+    if (has_error)
+        add_part(out, from, "", w->error.data + 1, w->error.length - 2);
+    if (w->is_restarted)
+        add_part(out, from, "the kernel had ended and was started anew: its variables are gone", "", 0);
+    if (run->outcome != OUTCOME_OK && (!has_error || run->outcome != OUTCOME_ERROR)) {
+        buf_init(&told, 6 * sizeof run->reason + 16);
         add_string(&told, run->reason[0] ? run->reason : outcome_name(run->outcome));
-        if (told.length > 2)
-            buf_add(out, told.data + 1, told.length - 2);
+        add_part(out, from, outcome_name(run->outcome), told.length > 2 ? told.data + 1 : "",
+                 told.length > 2 ? told.length - 2 : 0);
         buf_done(&told);
     }
+    if (!w->call->box && !ends_line(out, from))
+        buf_add_text(out, "\\n");
+    mcp_add_place(out, w->call, w->box, run->wall_us / 1000);
+}
+
+static void add_content(struct buf *out, struct run_tool *w, const struct kernel_run *run)
+{
+    buf_add_text(out, "\"content\":[{\"type\":\"text\",\"text\":\"");
+    add_text(out, w, run);
     buf_add_text(out, "\"}");
     buf_add(out, buf_string(&w->images), w->images.length);
     buf_add_char(out, ']');
@@ -203,9 +242,9 @@ static void on_over(struct kernel_run *run)
 
     w->run = NULL;
     buf_init(&out, MCP_ANSWER_MOST);
-    add_content(&out, w, run, failed);
+    add_content(&out, w, run);
     buf_printf(&out, ",\"isError\":%s,\"structuredContent\":{\"box\":\"%s\",\"outcome\":\"%s\",\"stdout\":\"",
-               failed ? "true" : "false", w->box, outcome_name(run->outcome));
+               failed ? "true" : "false", w->box->id, outcome_name(run->outcome));
     buf_add(&out, buf_string(&w->out[0]), w->out[0].length);
     buf_add_text(&out, "\",\"stderr\":\"");
     buf_add(&out, buf_string(&w->out[1]), w->out[1].length);
@@ -218,7 +257,12 @@ static void on_over(struct kernel_run *run)
         buf_add_text(&out, ",\"error\":");
         buf_add(&out, w->error.data, w->error.length);
     }
-    buf_printf(&out, ",\"images\":%u,\"wall_ms\":%llu}", w->n_images, (unsigned long long)(run->wall_us / 1000));
+    if (run->reason[0]) {
+        buf_add_text(&out, ",\"reason\":");
+        add_string(&out, run->reason);
+    }
+    buf_printf(&out, ",\"restarted\":%s,\"images\":%u,\"wall_ms\":%llu}", w->is_restarted ? "true" : "false",
+               w->n_images, (unsigned long long)(run->wall_us / 1000));
     struct mcp_call *c = w->call;
     bool too_large = w->out[0].failure || w->out[1].failure || w->value.failure || w->error.failure
                      || w->images.failure || out.failure;
@@ -251,7 +295,8 @@ static void go(struct mcp_call *c, struct box *box)
     };
     struct err e = { 0 };
 
-    memcpy(w->box, box->id, sizeof w->box);
+    w->box = box;
+    w->is_restarted = k && k->state == KERNEL_DEAD;
     int r = k ? 0 : kernel_start(box, &fresh, &k, &e);
     if (r == 0)
         r = kernel_run_start(k, &o, &w->run, &e);
@@ -265,7 +310,7 @@ static void go(struct mcp_call *c, struct box *box)
 }
 
 struct run_arguments {
-    const char *code, *box;
+    const char *code;
     uint64_t    timeout_ms;
 };
 
@@ -277,20 +322,22 @@ static int take_code(const char *name, json_t *v, void *into, struct err *e)
     return 0;
 }
 
-static int take_box(const char *name, json_t *v, void *into, struct err *e)
+/* mcp_with_box() reads it. */
+static int pass_over(const char *name, json_t *v, void *into, struct err *e)
 {
-    return json_is_null(v) ? 0 : body_text(name, v, 63, &((struct run_arguments *)into)->box, e);
+    (void)name, (void)v, (void)into, (void)e;
+    return 0;
 }
 
 static int take_timeout(const char *name, json_t *v, void *into, struct err *e)
 {
-    return json_is_null(v) ? 0 : body_duration(name, v, &((struct run_arguments *)into)->timeout_ms, e);
+    return body_duration(name, v, &((struct run_arguments *)into)->timeout_ms, e);
 }
 
 void mcp_run_code(struct mcp_call *c, json_t *arguments)
 {
     static const struct body_field fields[] = { { "code", take_code },
-                                                { "box", take_box },
+                                                { "box", pass_over },
                                                 { "timeout", take_timeout } };
     struct run_arguments a = { .timeout_ms = RUN_MS };
     struct run_tool *w = arena_alloc(&c->r->arena, sizeof *w);
@@ -315,7 +362,7 @@ void mcp_run_code(struct mcp_call *c, json_t *arguments)
     buf_init(&w->images, MCP_ANSWER_MOST / 2);
     c->work = w;
     if (w->code)
-        mcp_with_box(c, a.box, go);
+        mcp_with_box(c, arguments, go);
     else
         mcp_error(c, MCP_INTERNAL, "out of memory");
 }

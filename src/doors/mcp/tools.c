@@ -7,10 +7,11 @@
 
 #include "doors/mcp/door.h"
 
-#define BOX_ARGUMENT                                                                                              \
-    "\"box\":{\"type\":\"string\",\"description\":\"Name or id of a box: where an earlier call was, to go on there. "  \
-    "Without it a new box is made; it is deleted when it has been idle for half an hour.\"}"
-#define OLD_BOX "\"box\":{\"type\":\"string\",\"description\":\"Name or id of the box.\"}"
+#define BOX_ARGUMENT                                                                                                   \
+    "\"box\":{\"type\":\"string\",\"description\":\"Name or id of a box. Without it: the box of your earlier "        \
+    "calls, or a new one.\"}"
+#define OLD_BOX                                                                                                        \
+    "\"box\":{\"type\":\"string\",\"description\":\"Name or id of a box. Without it: the box of your earlier calls.\"}"
 #define TIMEOUT "\"timeout\":{\"type\":\"number\",\"exclusiveMinimum\":0,\"description\":\"Seconds (60).\"}"
 #define OBJECT(properties, required) \
     "{\"type\":\"object\",\"properties\":{" properties "},\"required\":[" required "],\"additionalProperties\":false}"
@@ -28,7 +29,8 @@ static const struct mcp_tool own[] = {
              "returned.\"}," BOX_ARGUMENT "," TIMEOUT,
              "\"code\""),
       RESULT("\"box\":" TEXT ",\"outcome\":" TEXT ",\"stdout\":" TEXT ",\"stderr\":" TEXT
-             ",\"value\":{\"type\":[\"string\",\"null\"]},"
+             ",\"value\":{\"type\":[\"string\",\"null\"]},\"reason\":" TEXT ",\"error\":" TEXT
+             ",\"restarted\":{\"type\":\"boolean\"},"
              "\"images\":{\"type\":\"integer\"},\"wall_ms\":" NUMBER,
              "\"box\",\"outcome\",\"stdout\",\"stderr\""),
       SCOPE_EXEC, MCP_IN_BOX, mcp_run_code },
@@ -39,13 +41,13 @@ static const struct mcp_tool own[] = {
              "\"description\":\"Working directory (/home/box).\"}," BOX_ARGUMENT "," TIMEOUT,
              "\"command\""),
       RESULT("\"box\":" TEXT ",\"outcome\":" TEXT ",\"exit_code\":{\"type\":[\"integer\",\"null\"]},\"stdout\":" TEXT
-             ",\"stderr\":" TEXT ",\"wall_ms\":" NUMBER,
-             "\"box\",\"outcome\",\"stdout\",\"stderr\""),
+             ",\"stderr\":" TEXT ",\"truncated\":{\"type\":\"boolean\"},\"wall_ms\":" NUMBER,
+             "\"box\",\"outcome\",\"stdout\",\"stderr\",\"truncated\""),
       SCOPE_EXEC, MCP_IN_BOX, mcp_run_command },
     { "read_file", "Read a file",
       "Returns a file of a box: text as text, an image as an image, anything else as base64.",
       OBJECT("\"path\":{\"type\":\"string\",\"description\":\"Absolute, or relative to /home/box.\"}," OLD_BOX,
-             "\"path\",\"box\""),
+             "\"path\""),
       NULL, SCOPE_FILES, MCP_READ_ONLY | MCP_IDEMPOTENT | MCP_IN_BOX, mcp_read_file },
     { "write_file", "Write a file", "Writes a file of a box; missing folders are made.",
       OBJECT("\"path\":{\"type\":\"string\",\"description\":\"Absolute, or relative to "
@@ -56,8 +58,7 @@ static const struct mcp_tool own[] = {
       RESULT("\"box\":" TEXT ",\"path\":" TEXT ",\"bytes\":{\"type\":\"integer\"}", "\"box\",\"path\",\"bytes\""),
       SCOPE_FILES, MCP_DESTRUCTIVE | MCP_IDEMPOTENT | MCP_IN_BOX, mcp_write_file },
     { "list_files", "List files", "Lists a folder of a box.",
-      OBJECT("\"path\":{\"type\":\"string\",\"description\":\"Absolute, or relative to /home/box (.).\"}," OLD_BOX,
-             "\"box\""),
+      OBJECT("\"path\":{\"type\":\"string\",\"description\":\"Absolute, or relative to /home/box (.).\"}," OLD_BOX, ""),
       RESULT("\"entries\":{\"type\":\"array\",\"items\":{\"type\":\"object\"}},\"complete\":{\"type\":\"boolean\"}",
              "\"entries\""),
       SCOPE_FILES, MCP_READ_ONLY | MCP_IDEMPOTENT | MCP_IN_BOX, mcp_list_files },
@@ -70,7 +71,7 @@ static const struct mcp_tool own[] = {
     { "list_boxes", "List boxes", "Lists your boxes.", OBJECT("", ""),
       RESULT("\"boxes\":{\"type\":\"array\",\"items\":" BOX_SHOWN "}", "\"boxes\""), SCOPE_READ,
       MCP_READ_ONLY | MCP_IDEMPOTENT, mcp_list_boxes },
-    { "delete_box", "Delete a box", "Ends everything in a box and forgets its files.", OBJECT(OLD_BOX, "\"box\""),
+    { "delete_box", "Delete a box", "Ends everything in a box and forgets its files.", OBJECT(OLD_BOX, ""),
       RESULT("\"deleted\":" TEXT, "\"deleted\""), SCOPE_WRITE, MCP_DESTRUCTIVE | MCP_IDEMPOTENT, mcp_delete_box },
     { .name = NULL },
 };
@@ -183,6 +184,23 @@ void mcp_list_result(struct mcp_call *c, const char *name, json_t *list)
     mcp_result_json(c, result);
 }
 
+static bool tool_is_test(const struct mcp_tool *tool)
+{
+    return tool < own || tool >= own + sizeof own / sizeof *own;
+}
+
+/* Many clients send null for what they leave out. */
+static void drop_nulls(json_t *arguments)
+{
+    const char *key;
+    void *next;
+    json_t *value;
+
+    json_object_foreach_safe(arguments, next, key, value)
+        if (json_is_null(value))
+            (void)!json_object_del(arguments, key);
+}
+
 void mcp_tools_call(struct mcp_call *c)
 {
     const char *name = json_string_value(json_object_get(c->m.params, "name"));
@@ -212,6 +230,8 @@ void mcp_tools_call(struct mcp_call *c)
     if (c->m.is_modern && strstr(tool->input, "x-mcp-header") && !mcp_modern_arguments(c, tool->input, arguments))
         return;
     json_t *none = arguments ? NULL : json_object();
+    if (!tool_is_test(tool))
+        drop_nulls(arguments);
     tool->call(c, arguments ? arguments : none);
     json_decref(none);
 }

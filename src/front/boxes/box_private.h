@@ -33,7 +33,6 @@ void        box_take_slot(struct box *b, uint32_t slot);
 void        box_release_slot(struct box *b);
 void        box_arm_timers(struct box *b);
 
-void        box_wait(struct box *b, box_callback *call, void *arg);
 void        box_wake(struct box *b, const struct err *e);
 
 /* box_ops.c: the frame for such a box; its slot is yet to be filled in. number: the front's name for it. */

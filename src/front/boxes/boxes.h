@@ -153,6 +153,7 @@ MUST_CHECK int boxes_create(struct front *front, const char *owner, uid_t uid, g
 /* Of the host's memory and processors: what no living box was guaranteed. */
 struct limits boxes_left(const struct front *front);
 
+void           box_wait(struct box *b, box_callback *call, void *arg);     /* see b->waiters */
 /* Each answers through call (never from inside); -errno at once if the phase does not allow it. */
 MUST_CHECK int box_pause(struct box *b, bool pause, box_callback *call, void *arg, struct err *e);
 MUST_CHECK int box_update(struct box *b, const struct limits *limits, json_t *labels, const uint32_t *ttl_s,
@@ -173,7 +174,6 @@ void           box_meter_ask(struct box *b);
 bool           box_meter_read(const struct box *b, uint64_t *ret_cpu_us, uint64_t *ret_peak_bytes);
 /* Forgets all calls with this arg: its owner is going away. */
 void           boxes_cancel(struct front *front, void *arg);
-
 /* Something happened in the box: the idle clock starts anew. */
 void           box_touch(struct box *b);
 

@@ -115,6 +115,17 @@ def _take(path):
     return _connect(path)
 
 
+def _given(unset, first, then, rest, named):
+    """(args, kwargs) without what is to have the server's default. first: parameters that are given by place only; then: those before *rest.
+    If one of these was not given, what comes after it was given by name or not at all."""
+    if any(value is unset for value in (*first, *then.values())):
+        ends = [at for at, value in enumerate(first) if value is unset]
+        first, named = first[:ends[0]] if ends else first, {**then, **named}
+    else:
+        first = [*first, *then.values(), *rest]
+    return first, {name: value for name, value in named.items() if value is not unset}
+
+
 def _ask(function, args, kwargs):
     try:
         body = _json.dumps({"service": _SERVICE, "function": function, "args": args, "kwargs": kwargs, **_OPTIONS}, allow_nan=False)
@@ -164,24 +175,22 @@ class _Function:
         self.parameters = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
         self.parameters += [a.arg for a in (arguments.vararg, arguments.kwarg) if a is not None]
 
-    def source(self, ask: str, unset: str) -> str:
+    def source(self, ask: str, given: str, unset: str) -> str:
         """The stub. Defaults that are no plain values stay the server's: an argument that is not given is not sent."""
         arguments = self.node.args
-        replaced = not all(value is None or _is_plain(value) for value in (*arguments.defaults, *arguments.kw_defaults))
         arguments.defaults = [d if _is_plain(d) else ast.Name(unset, ast.Load()) for d in arguments.defaults]
         arguments.kw_defaults = [d if d is None or _is_plain(d) else ast.Name(unset, ast.Load()) for d in arguments.kw_defaults]
-        positional = [a.arg for a in arguments.posonlyargs]
-        if arguments.vararg is not None:
-            positional += [a.arg for a in arguments.args]
-        named = [a.arg for a in (*(() if arguments.vararg is not None else arguments.args), *arguments.kwonlyargs)]
-        args = ", ".join(positional + ([f"*{arguments.vararg.arg}"] if arguments.vararg else []))
-        kwargs = ", ".join([f"{n!r}: {n}" for n in named] + ([f"**{arguments.kwarg.arg}"] if arguments.kwarg else []))
+        first = "[" + ", ".join(a.arg for a in arguments.posonlyargs) + "]"
+        then, rest = (arguments.args, arguments.vararg.arg) if arguments.vararg else ([], "()")
+        named = _display(arguments.kwonlyargs if arguments.vararg else [*arguments.args, *arguments.kwonlyargs], arguments.kwarg)
         head = ast.unparse(self.node).partition("\n")[0]
-        sent_args, sent_kwargs = f"[{args}]", f"{{{kwargs}}}"
-        if replaced:
-            sent_args = f"[_a for _a in {sent_args} if _a is not {unset}]"
-            sent_kwargs = f"{{_k: _v for _k, _v in {sent_kwargs}.items() if _v is not {unset}}}"
-        return f"{head}\n    {self.doc!r}\n    return {ask}({self.name!r}, {sent_args}, {sent_kwargs})\n"
+        sent = f"{given}({unset}, {first}, {_display(then)}, {rest}, {named})"
+        return f"{head}\n    {self.doc!r}\n    return {ask}({self.name!r}, *{sent})\n"
+
+
+def _display(arguments: Sequence[ast.arg], more: ast.arg | None = None) -> str:
+    """The text of a dictionary of these parameters."""
+    return "{" + ", ".join([f"{a.arg!r}: {a.arg}" for a in arguments] + ([f"**{more.arg}"] if more else [])) + "}"
 
 
 def _parsed(signature: str) -> ast.FunctionDef | None:
@@ -210,14 +219,14 @@ def make_stub(name: str, service: str, functions: List[Mapping[str, Any]], holde
     """The source of the module. holder: the file with socket and token on this machine. options: sent with each call."""
     made = [_Function(f) for f in functions if _callable(f.get("name"))]
     taken = [p for f in made for p in f.parameters] + [f.name for f in made]
-    ask, unset = _free("_carrel_ask", taken), _free("_carrel_unset", taken)
+    ask, given, unset = (_free(n, taken) for n in ("_carrel_ask", "_carrel_given", "_carrel_unset"))
     parts = [f"{'Functions of ' + name + ', which run in a sandbox.'!r}\nfrom __future__ import annotations\n\n", _RUNTIME,
              f"\n\n_SERVICE = {service!r}\n_HOLDER = {holder!r}\n_PORT = {INLET[1]}\n_OPTIONS = {dict(options)!r}\n"
-             f"{ask} = _ask\n{unset} = type(\"_Unset\", (), {{\"__repr__\": lambda self: \"...\"}})()\n"
+             f"{ask} = _ask\n{given} = _given\n{unset} = type(\"_Unset\", (), {{\"__repr__\": lambda self: \"...\"}})()\n"
              f"__all__ = {[f.name for f in made]!r}\n"]
     for function in made:
         function.node.name = function.name
-        parts.append("\n\n" + function.source(ask, unset))
+        parts.append("\n\n" + function.source(ask, given, unset))
     text = "".join(parts)
     compile(text, f"{name}.py", "exec", dont_inherit=True)
     return text

@@ -2,18 +2,13 @@
 from __future__ import annotations
 
 import base64
-import re
 from typing import Any, Dict, List
 
 from ..cells import Result
 from ..client import ExecResult
+from ..errors import plain
 
 Raw = Dict[str, Any]
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-
-
-def plain(text: str) -> str:
-    return _ANSI.sub("", text)
 
 
 def result_content(result: Result) -> List[Raw]:
@@ -27,15 +22,15 @@ def result_content(result: Result) -> List[Raw]:
             parts.append(plain(output.text))
     if result.error is not None:
         parts.append(plain("\n".join(result.error.traceback)) or str(result.error))
-    elif not result.ok:
-        parts.append(f"[{result.outcome}: {result.raw.get('reason') or 'the cell was ended'}]")
+    if result.outcome not in ("ok", "error"):
+        parts.append(f"[{result.outcome}: {result.reason}]")
     text = "\n".join(part.rstrip("\n") for part in parts if part.strip())
     return [*([{"type": "text", "text": text}] if text else []), *images]
 
 
 def command_content(done: ExecResult) -> List[Raw]:
-    parts = [plain(done.stdout), plain(done.stderr), done.error or ""]
+    parts = [plain(done.stdout), plain(done.stderr)]
     if not done.ok:
-        parts.append(f"[{done.outcome}, exit status {done.exit_code}]")
+        parts.append(f"[{done.reason}; exit status {done.exit_code}]")
     text = "\n".join(part.rstrip("\n") for part in parts if part.strip())
     return [{"type": "text", "text": text}] if text else []

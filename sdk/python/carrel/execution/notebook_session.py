@@ -5,7 +5,7 @@ import contextlib
 import os
 from typing import Any, Dict, List
 
-from ..cells import Collector, Result, checked
+from ..cells import Collector, Result, made
 from ..environment.config import ConfigError, ExecutionMode, ModelHandle
 from ..environment.sandbox import Sandbox
 from ..environment.scoped import ScopedSandbox
@@ -18,7 +18,7 @@ from .furnish import data_files, fixed_files
 from .local_session import open_local
 from .model_loader import loading_code, models_text
 from .notebook import CellOutputs, NotebookFile
-from .session import CellFailed, Session
+from .session import Session
 
 Raw = Dict[str, Any]
 
@@ -47,13 +47,11 @@ class NotebookSession(Session):
     def model_info_text(self) -> str:
         return models_text(self._loaded)
 
-    def exec(self, code: str, hidden: bool = False, timeout: float | None = None) -> Result:
+    def exec(self, code: str, hidden: bool = False, timeout: float | None = None, check: bool = False) -> Result:
         if hidden:
-            return super().exec(code, hidden, timeout)
+            return super().exec(code, hidden, timeout, check)
         result = self._run_into(self.notebook.add_code(code), code, timeout)
-        if not result.ok:
-            raise CellFailed(result)
-        return result
+        return result.check() if check else result
 
     def _run_into(self, cell_id: str, code: str, timeout: float | None) -> Result:
         outputs, collector = CellOutputs(self.notebook, cell_id), Collector()
@@ -64,7 +62,7 @@ class NotebookSession(Session):
         except BaseException:
             outputs.end("error")
             raise
-        return checked(collector.result())
+        return made(collector.result())
 
     async def _run_cell(self, box: Any, code: str) -> Outcome:
         return await self._stream_into(box, self.notebook.add_code(code), code)
@@ -81,7 +79,7 @@ class NotebookSession(Session):
             raise
         finally:
             await events.aclose()
-        result = checked(collector.result())
+        result = made(collector.result())
         return Outcome(result_content(result), not result.ok)
 
     async def agent_tools(self, stack: contextlib.AsyncExitStack) -> List[Tool]:
@@ -119,7 +117,7 @@ class NotebookSession(Session):
 
     def _load_models(self, handles: List[ModelHandle]) -> None:
         for handle in handles:
-            self.exec(loading_code(handle), hidden=handle.hidden or self.workspace.hidden_model_loading)
+            self.exec(loading_code(handle), hidden=handle.hidden or self.workspace.hidden_model_loading, check=True)
             self._loaded.append(handle)
 
 

@@ -16,7 +16,7 @@ from ..errors import CarrelError, Conflict, NotFound, Unavailable
 from ..harness.tools import Outcome, Tool, required_text
 from ..local import PrivateServer, find_binary
 from ..workspace import Workspace
-from .cells import command_content, plain, result_content
+from .cells import command_content, result_content
 from .live import add_session, forget_session
 
 if TYPE_CHECKING:
@@ -24,18 +24,6 @@ if TYPE_CHECKING:
 
 Raw = Dict[str, Any]
 S = TypeVar("S", bound="Session")
-
-
-class CellFailed(RuntimeError):
-    """Code in a session raised. `result` has what it said until then."""
-
-    def __init__(self, result: Result):
-        super().__init__(str(result.error) if result.error is not None else f"{result.outcome}: {result.raw.get('reason') or 'the cell was ended'}")
-        self.result = result
-
-    @property
-    def traceback(self) -> str:
-        return plain("\n".join(self.result.error.traceback)) if self.result.error is not None else ""
 
 
 class Session:
@@ -76,12 +64,10 @@ class Session:
     def _kernel_options(self) -> Raw:
         return {"env": {**self._env, "PYTHONDONTWRITEBYTECODE": "1"}, "cwd": str(self.workspace_path)}
 
-    def exec(self, code: str, hidden: bool = False, timeout: float | None = None) -> Result:
-        """Runs Python in the session; variables stay. CellFailed, a RuntimeError, if it raises. hidden: it is in no notebook."""
-        result = self.box.run(code, timeout=timeout, **self._kernel_options())
-        if not result.ok:
-            raise CellFailed(result)
-        return result
+    def exec(self, code: str, hidden: bool = False, timeout: float | None = None, check: bool = False) -> Result:
+        """Runs Python in the session; variables stay. A result as of Box.run(), also if it raised; check=True raises then. hidden: it is in no
+        notebook."""
+        return self.box.run(code, timeout=timeout, check=check, **self._kernel_options())
 
     def exec_file(self, path: str | os.PathLike[str], **options: Any) -> Result:
         """Runs a file of this machine."""
@@ -93,7 +79,7 @@ class Session:
             if library.service is not None:
                 library.service.grant(self.box.id)
         if self.workspace.custom_init_code:
-            self.exec(self.workspace.custom_init_code, hidden=True)
+            self.exec(self.workspace.custom_init_code, hidden=True, check=True)
 
     # --- tools for agents ---
 

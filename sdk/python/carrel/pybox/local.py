@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from .. import local as servers
 from ..asyncclient import AsyncBox, AsyncCarrel, AsyncKernel
-from ..cells import Collector, Kernel, checked
+from ..cells import Collector, Kernel, made
 from ..client import Box, Carrel
 from ..errors import CarrelError, Conflict, KernelDied, NotFound, Unavailable
 from .base import BasePyBox, BasePyBoxManager
@@ -41,7 +41,9 @@ class _Cell:
         self._collector.take(event)
 
     def finish(self) -> PyBoxOut:
-        result = checked(self._collector.result())
+        result = made(self._collector.result())
+        if result.outcome == "timeout" or not result.is_alive:
+            result.check()
         if result.outcome == "output_limit":
             reason = str(result.raw.get("reason") or "the cell said too much")
             self._assembly.failed("OutputLimit", reason, [f"OutputLimit: {reason}"])

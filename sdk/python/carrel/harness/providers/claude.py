@@ -7,7 +7,7 @@ from typing import Any, Dict, List
 
 from ..messages import Raw, block_of
 from ..settings import Settings
-from . import DEFAULT_MODELS, ProviderFailed, Say, Turn, missing_key, missing_package
+from . import DEFAULT_MODELS, Say, Turn, missing_key, missing_package
 from .retry import asking
 
 _USAGE = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
@@ -46,11 +46,12 @@ class Claude:
                 async for event in stream:
                     if event.type == "text":
                         say(event.text)
-                return await stream.get_final_message()
+                answer = await stream.get_final_message()
+            if answer.stop_reason is None:      # the library takes a stream that ended early for a whole one
+                raise ConnectionError("the answer broke off in the middle")
+            return answer
 
         answer = await asking(ask, self._settings.max_retries, self._where)
-        if not getattr(answer, "content", None) and not answer.stop_reason:
-            raise ProviderFailed(f"{self._where} answered without content")
         usage = answer.usage.model_dump() if answer.usage else {}
         return Turn([block_of(_clean(b.model_dump(exclude_none=True))) for b in answer.content], answer.stop_reason,
                     {k: usage[k] for k in _USAGE if usage.get(k)}, answer.model)

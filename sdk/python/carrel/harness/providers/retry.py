@@ -10,14 +10,28 @@ from . import ProviderFailed
 T = TypeVar("T")
 _FIRST, _LONGEST = 0.5, 30.0
 _AGAIN = (408, 409, 429, 500, 502, 503, 504, 529)
+_AGAIN_IN_STREAM = ("overloaded_error", "api_error", "rate_limit_error", "timeout_error")
 _NOTHING = "what it sent is no answer of a model"
 
 
-def _words(error: BaseException) -> str:
+def _told(error: BaseException, key: str) -> str:
+    """What the provider said of its error: its "type", its "message"; empty if it said nothing."""
     body: Any = getattr(error, "body", None)
     inner = body.get("error") if isinstance(body, dict) else None
-    said = inner.get("message") if isinstance(inner, dict) else None
-    return str(said or "") or str(error) or _NOTHING
+    return str(inner.get(key) or "") if isinstance(inner, dict) else ""
+
+
+def _words(error: BaseException) -> str:
+    return _told(error, "message") or str(error) or _NOTHING
+
+
+def _refusal(error: BaseException) -> str | None:
+    """What to call a refusal that asking again does not change. An error within a stream comes after the status 200; only its type tells."""
+    status = getattr(error, "status_code", None)
+    if status == 200:
+        kind = _told(error, "type")
+        return kind if kind and kind not in _AGAIN_IN_STREAM else None
+    return str(status) if status is not None and status not in _AGAIN else None
 
 
 def _wait_of(error: BaseException, attempt: int) -> float:
@@ -38,12 +52,12 @@ async def asking(ask: Callable[[], Awaitable[T]], tries: int, where: str) -> T:
         except ProviderFailed:
             raise
         except Exception as e:      # which classes a broken connection raises depends on the library's version
-            status = getattr(e, "status_code", None)
             if isinstance(e, (TypeError, AttributeError, LookupError)):     # the library, or we, took something for what it is not
                 raise ProviderFailed(f"{where}: {_NOTHING} ({type(e).__name__}: {e}); check the provider and its address") from e
-            if status is not None and status not in _AGAIN:
-                hint = "; check the key" if status in (401, 403) else "; check the model's name" if status == 404 else ""
-                raise ProviderFailed(f"{where} refused the request ({status}): {_words(e)}{hint}") from e
+            refusal = _refusal(e)
+            if refusal:
+                hint = "; check the key" if refusal in ("401", "403") else "; check the model's name" if refusal == "404" else ""
+                raise ProviderFailed(f"{where} refused the request ({refusal}): {_words(e)}{hint}") from e
             if attempt >= tries:
                 tries_made = "one try" if attempt == 0 else f"{attempt + 1} tries"
                 raise ProviderFailed(f"{where} gave no answer in {tries_made}: {_words(e)}; check the provider and its address") from e
