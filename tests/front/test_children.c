@@ -170,17 +170,24 @@ static void test_who_is_killed_comes_back_though_another_cannot_start(void **sta
     assert_string_not_equal(first, second);
 }
 
-static void test_the_last_ends_first(void **state)
+static void start_two_that_say_their_end(void)
 {
     static const char *const script =
         "trap 'echo end $0 >&9; exit 0' TERM; echo up >&9; while :; do sleep 0.05; done";
     char line[64];
-    int status;
 
-    (void)state;
     start(script, script);
     next_line(line, sizeof line);
     next_line(line, sizeof line);
+}
+
+static void test_the_last_ends_first(void **state)
+{
+    char line[64];
+    int status;
+
+    (void)state;
+    start_two_that_say_their_end();
     assert_int_equal(kill(supervisor, SIGTERM), 0);
     next_line(line, sizeof line);
     assert_string_equal(line, "end child1");
@@ -193,14 +200,10 @@ static void test_the_last_ends_first(void **state)
 
 static void test_a_killed_supervisors_children_get_each_its_signal(void **state)
 {
-    static const char *const script =
-        "trap 'echo end $0 >&9; exit 0' TERM; echo up >&9; while :; do sleep 0.05; done";
     char line[64];
 
     (void)state;
-    start(script, script);
-    next_line(line, sizeof line);
-    next_line(line, sizeof line);
+    start_two_that_say_their_end();
     assert_int_equal(kill(supervisor, SIGKILL), 0);
     next_line(line, sizeof line);
     assert_string_equal(line, "end child0");

@@ -5,31 +5,7 @@
 #include "base/clock.h"
 #include "doors/jupyter/session_table.h"
 #include "front/db/db_private.h"
-#include "front/scratch.h"
-
-static struct db *db;
-static struct err e;
-
-static int open_db(void **state)
-{
-    if (scratch_make(state) < 0)
-        return -1;
-    return db_open(((struct scratch *)*state)->path, &db, &e);
-}
-
-static int close_db(void **state)
-{
-    db_close(db);
-    db = NULL;
-    return scratch_remove(state);
-}
-
-static void reopen(void **state)
-{
-    db_close(db);
-    db = NULL;
-    assert_int_equal(db_open(((struct scratch *)*state)->path, &db, &e), 0);
-}
+#include "front/scratch_db.h"
 
 static struct db_box box_of(const char *id, const char *owner, const char *name, const char *key)
 {

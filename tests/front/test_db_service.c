@@ -2,32 +2,9 @@
 #include <errno.h>
 
 #include "front/db/db_private.h"
-#include "front/scratch.h"
+#include "front/scratch_db.h"
 
-static struct db *db;
-static struct err e;
 static char listed[1024];
-
-static int open_db(void **state)
-{
-    if (scratch_make(state) < 0)
-        return -1;
-    return db_open(((struct scratch *)*state)->path, &db, &e);
-}
-
-static int close_db(void **state)
-{
-    db_close(db);
-    db = NULL;
-    return scratch_remove(state);
-}
-
-static void reopen(void **state)
-{
-    db_close(db);
-    db = NULL;
-    assert_int_equal(db_open(((struct scratch *)*state)->path, &db, &e), 0);
-}
 
 static int list_service(const struct db_service *s, void *arg)
 {

@@ -78,11 +78,11 @@ struct box *mcp_find_box(struct mcp_call *c, json_t *arguments)
     return box;
 }
 
-void mcp_add_place(struct buf *out, const struct mcp_call *c, const struct box *box, uint64_t wall_ms)
+void mcp_add_place(struct buf *out, const struct mcp_call *c, const char *box_id, uint64_t wall_ms)
 {
     if (c->box)
         return;
-    buf_printf(out, "[box %s%s", box->id,
+    buf_printf(out, "[box %s%s", box_id,
                !c->is_new_box    ? ""
                : c->has_lost_box ? ", new: the earlier one is gone, with its variables and files"
                : c->session[0]   ? ", new"

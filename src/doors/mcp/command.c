@@ -98,7 +98,7 @@ static void answer(struct mcp_call *c, const struct exec *x)
                    SHOWN_BYTES >> 10);
     if (!whole)
         buf_add_text(&all, "[some of the output is lost]\n");
-    mcp_add_place(&all, c, x->box, (uint64_t)json_number_value(json_object_get(shown, "wall_ms")));
+    mcp_add_place(&all, c, x->box->id, (uint64_t)json_number_value(json_object_get(shown, "wall_ms")));
     json_t *text = text_json(&all);
     json_t *structured =
         json_pack("{s:s,s:s,s:O,s:o,s:o,s:b,s:O}", "box", x->box->id, "outcome",

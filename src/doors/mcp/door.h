@@ -127,7 +127,7 @@ void mcp_end_session(struct mcp_call *c);
 /* The last line of a text: in which box it was, and how long it took. Plain ASCII without quotes. Nothing where there
  * is one box only. */
 #define MCP_UNTIMED UINT64_MAX
-void mcp_add_place(struct buf *out, const struct mcp_call *c, const struct box *box, uint64_t wall_ms);
+void mcp_add_place(struct buf *out, const struct mcp_call *c, const char *box_id, uint64_t wall_ms);
 /* Of /mcp/boxes/NAME: whether the caller has such a box; false: answered. */
 bool mcp_box_check(struct mcp_call *c);
 /* At /mcp/boxes/NAME tools work where the box's default kernel does: its directory; NULL: there is none, or it was

@@ -28,7 +28,7 @@ struct working {
     const char          *bytes;         /* to write; the request's */
     size_t               size, sent;
     uint64_t             listed;
-    struct box          *box;
+    char                 box_id[16];    /* copied: a box that is deleted may be forgotten before its helper ends */
     bool                 is_ended;      /* the upload is */
 };
 
@@ -82,7 +82,7 @@ static void answer_file(struct mcp_call *c, struct working *w)
         } else {
             buf_add_text(&out, "\"content\":[{\"type\":\"resource\",\"resource\":{\"uri\":");
             char *uri =
-                arena_printf(&c->r->arena, "box://%s%s%s", w->box->id, w->path[0] == '/' ? "" : BOX_HOME "/", w->path);
+                arena_printf(&c->r->arena, "box://%s%s%s", w->box_id, w->path[0] == '/' ? "" : BOX_HOME "/", w->path);
             jsonout_init(&j, &out);
             jsonout_string(&j, NULL, uri);
             if (jsonout_finish(&j) < 0 && !out.failure)
@@ -133,9 +133,9 @@ static void answer_written(struct mcp_call *c, struct working *w, const struct f
 
     buf_init(&text, MCP_TEXT_MOST);
     buf_printf(&text, "%llu bytes written to %s\n", (unsigned long long)end->bytes, w->path);
-    mcp_add_place(&text, c, w->box, MCP_UNTIMED);
+    mcp_add_place(&text, c, w->box_id, MCP_UNTIMED);
     mcp_tool_result(c, buf_string(&text),
-                    json_pack("{s:s,s:s,s:I}", "box", w->box->id, "path", w->path, "bytes", (json_int_t)end->bytes),
+                    json_pack("{s:s,s:s,s:I}", "box", w->box_id, "path", w->path, "bytes", (json_int_t)end->bytes),
                     false);
     buf_done(&text);
 }
@@ -244,7 +244,7 @@ static void go(struct mcp_call *c, struct box *box)
     struct err e = { 0 };
 
     const struct kernel *k = mcp_kernel_of(c, box);
-    w->box = box;
+    memcpy(w->box_id, box->id, sizeof w->box_id);
     if (k && k->cwd && w->path[0] != '/' && !(w->path = arena_printf(&c->r->arena, "%s/%s", k->cwd, w->path))) {
         mcp_error(c, MCP_INTERNAL, "out of memory");
         done(w);

@@ -19,7 +19,7 @@ struct run_tool {
     const char        *code;        /* in the request's arena */
     size_t             code_size;
     uint64_t           timeout_ms;
-    struct box        *box;
+    char               box_id[16];
     bool               is_restarted;        /* the kernel had died; what it knew is gone */
     struct buf         out[2];      /* stdout, stderr: between the quotes */
     struct buf         value;       /* of the last expression; between the quotes */
@@ -222,7 +222,7 @@ static void add_text(struct buf *out, struct run_tool *w, const struct kernel_ru
     }
     if (!w->call->box && !ends_line(out, from))
         buf_add_text(out, "\\n");
-    mcp_add_place(out, w->call, w->box, run->wall_us / 1000);
+    mcp_add_place(out, w->call, w->box_id, run->wall_us / 1000);
 }
 
 static void add_content(struct buf *out, struct run_tool *w, const struct kernel_run *run)
@@ -244,7 +244,7 @@ static void on_over(struct kernel_run *run)
     buf_init(&out, MCP_ANSWER_MOST);
     add_content(&out, w, run);
     buf_printf(&out, ",\"isError\":%s,\"structuredContent\":{\"box\":\"%s\",\"outcome\":\"%s\",\"stdout\":\"",
-               failed ? "true" : "false", w->box->id, outcome_name(run->outcome));
+               failed ? "true" : "false", w->box_id, outcome_name(run->outcome));
     buf_add(&out, buf_string(&w->out[0]), w->out[0].length);
     buf_add_text(&out, "\",\"stderr\":\"");
     buf_add(&out, buf_string(&w->out[1]), w->out[1].length);
@@ -295,7 +295,7 @@ static void go(struct mcp_call *c, struct box *box)
     };
     struct err e = { 0 };
 
-    w->box = box;
+    memcpy(w->box_id, box->id, sizeof w->box_id);
     w->is_restarted = k && k->state == KERNEL_DEAD;
     int r = k ? 0 : kernel_start(box, &fresh, &k, &e);
     if (r == 0)

@@ -12,33 +12,17 @@
 #include "front/front.h"
 #include "front/kernels/kernel_private.h"
 
-/* The last line of stderr that is not empty. */
-static struct jsonslice last_line(const struct kernel_private *p)
-{
-    size_t end = p->tail_size;
-
-    while (end > 0 && (p->tail[end - 1] == '\n' || p->tail[end - 1] == ' '))
-        end--;
-    size_t start = end;
-    while (start > 0 && p->tail[start - 1] != '\n')
-        start--;
-    return (struct jsonslice){ .data = p->tail + start, .size = end - start };
-}
-
 /* Only of one that was not ready yet: afterwards any cell can say such words and leave with such a status. */
 static void add_last_words(const struct kernel *k, const struct exec *x, char *text, size_t size)
 {
-    struct jsonslice line = last_line(kernel_private(k));
-    char error[256], hint[160];
+    const struct kernel_private *p = kernel_private(k);
+    size_t n = strlen(text);
+    char words[400];
 
-    if (x->end.code == LINK_UNFIT && jsonscan_is_object(line.data, line.size) &&
-        jsonscan_text(jsonscan_find(line, LINK_ERROR), error, sizeof error)) {
-        bool has_hint = jsonscan_text(jsonscan_find(line, LINK_HINT), hint, sizeof hint);
-        snprintf(text, size, "%s%s%s", error, has_hint ? "; " : "", has_hint ? hint : "");
-    } else if (line.size > 0 && line.size < 256) {
-        size_t n = strlen(text);
-        snprintf(text + n, size - n, ": %.*s", (int)line.size, line.data);
-    }
+    if (kernel_link_last_words(p->tail, p->tail_size, x->end.code, words, sizeof words))
+        snprintf(text, size, "%s", words);
+    else if (words[0])
+        snprintf(text + n, size - n, ": %s", words);
 }
 
 static void say_why(struct kernel *k, const struct exec *x)

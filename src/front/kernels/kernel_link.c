@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <endian.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -378,4 +379,24 @@ void kernel_link_hold(struct kernel_link *l, bool hold)
         return;
     l->held = hold;
     arm(l);
+}
+
+bool kernel_link_last_words(const char *tail, size_t tail_size, int status, char *ret, size_t size)
+{
+    size_t end = tail_size, start;
+    char error[256], hint[160];
+
+    while (end > 0 && (unsigned char)tail[end - 1] <= ' ')
+        end--;
+    for (start = end; start > 0 && tail[start - 1] != '\n';)
+        start--;
+    struct jsonslice line = { .data = tail + start, .size = end - start };
+    if (status != LINK_UNFIT || !jsonscan_is_object(line.data, line.size) ||
+        !jsonscan_text(jsonscan_find(line, LINK_ERROR), error, sizeof error)) {
+        snprintf(ret, size, "%.*s", (int)line.size, line.data);
+        return false;
+    }
+    bool has_hint = jsonscan_text(jsonscan_find(line, LINK_HINT), hint, sizeof hint);
+    snprintf(ret, size, "%s%s%s", error, has_hint ? "; " : "", has_hint ? hint : "");
+    return true;
 }

@@ -58,6 +58,9 @@ void           kernel_link_close(struct kernel_link *l);
 /* -ENOBUFS: too much waits already. -EDQUOT: for the owner, here and elsewhere. */
 MUST_CHECK int kernel_link_send(struct kernel_link *l, struct kernel_message *m);
 void           kernel_link_hold(struct kernel_link *l, bool hold);
+/* The last line of a process' standard error, at its end. True: with the status LINK_UNFIT it says in JSON why its
+ * interpreter is unfit, and *ret is that reason with its fix. */
+bool           kernel_link_last_words(const char *tail, size_t tail_size, int status, char *ret, size_t size);
 /* Reads what is there, up to a bound. */
 void           kernel_link_turn(struct kernel_link *l);
 /* Reads all that is there now, and not what comes meanwhile: whoever else has the other side may never be silent. */

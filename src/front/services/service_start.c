@@ -132,25 +132,6 @@ void service_ask_again(struct service *s)
 
 /* ---- one that did not come up ---- */
 
-/* What it said last, without blanks at its ends; a line of JSON (LINK_UNFIT) is told in its own words. */
-static void last_words(const struct service_private *p, int code, char *ret, size_t size)
-{
-    size_t end = p->tail_size, start;
-    char error[256], hint[128];
-
-    while (end > 0 && (unsigned char)p->tail[end - 1] <= ' ')
-        end--;
-    for (start = end; start > 0 && p->tail[start - 1] != '\n';)
-        start--;
-    struct jsonslice line = { .data = p->tail + start, .size = end - start };
-    if (code == LINK_UNFIT && jsonscan_is_object(line.data, line.size) &&
-        jsonscan_text(jsonscan_find(line, LINK_ERROR), error, sizeof error) &&
-        jsonscan_text(jsonscan_find(line, LINK_HINT), hint, sizeof hint))
-        snprintf(ret, size, "%s; %s", error, hint);
-    else
-        snprintf(ret, size, "%.*s", (int)line.size, line.data ? line.data : "");
-}
-
 static const char *why_not_executed(int code)
 {
     switch (code) {
@@ -174,7 +155,7 @@ bool service_blame_interpreter(const struct service *s, const struct exec *x, ch
     if (s->private->started || s->private->end_outcome || s->outcome == OUTCOME_OOM ||
         (x->failure.code && x->failure.step != STEP_EXEC))
         return false;
-    last_words(s->private, x->end.code, words, sizeof words);
+    bool is_unfit = kernel_link_last_words(s->private->tail, s->private->tail_size, x->end.code, words, sizeof words);
     if (!json_object_get(s->spec, "python") &&
         config_awaits_setup(&s->front->config, s->box->settings.template, &x->failure))
         snprintf(ret, size, "there is no Python for services on this machine yet; 'carrel setup' makes one, once");
@@ -183,7 +164,7 @@ bool service_blame_interpreter(const struct service *s, const struct exec *x, ch
     else if (x->end.signal)
         snprintf(ret, size, "the interpreter %s was killed by signal %d while it started; try it outside of a box",
                  python, x->end.signal);
-    else if (x->end.code == LINK_UNFIT)
+    else if (is_unfit)
         snprintf(ret, size, "%s", words);
     else
         snprintf(ret, size, "the interpreter %s ended with status %d before it came to the interface: %s; what it "
