@@ -55,21 +55,30 @@ $(VENV_PPPYBOX)/.done: mk/clusterrig.mk | packages
 	@$(RETRY) $(VENV_PPPYBOX)/bin/pip install --quiet --disable-pip-version-check $(PPPYBOX_NEEDS)
 	@touch $@
 
+# agent-sandbox's own client, and what its end-to-end tests need.
+VENV_SANDBOX     := $(BUILD)/venv-sandbox
+SANDBOX_NEEDS    := k8s-agent-sandbox==1.0.8 pytest pyyaml requests
+$(VENV_SANDBOX)/.done: mk/clusterrig.mk | packages
+	@/usr/bin/python3 -m venv $(VENV_SANDBOX)
+	@$(RETRY) $(VENV_SANDBOX)/bin/pip install --quiet --disable-pip-version-check $(SANDBOX_NEEDS)
+	@touch $@
+
 # A model for the coding agent, and a browser.
 CLUSTER_PROOF_NEEDS := pages-model venv-lab
 
 .PHONY: cluster-proof bench-cluster
-## cluster-proof: the pages' commands, Sandboxes, Kernels and agent-sandbox's own tests on a real Kubernetes (as root)
-cluster-proof: cluster-build images $(CLUSTER_IMAGES) $(PYTHON_SLIM) $(VENV_PPPYBOX)/.done $(CLUSTER_PROOF_NEEDS) | venv venv-kernel
+## cluster-proof: the pages' commands, Sandboxes, claims, Kernels, agent-sandbox's own tests and client on a real Kubernetes (as root)
+cluster-proof: cluster-build images $(CLUSTER_IMAGES) $(PYTHON_SLIM) $(VENV_PPPYBOX)/.done $(VENV_SANDBOX)/.done $(CLUSTER_PROOF_NEEDS) | venv venv-kernel
 	@CARREL_BUILD=$(abspath $(BUILD)) CARREL_KUBE_PYTHON=$(abspath $(KERNEL_PYTHON)) \
 	    CARREL_PPPYBOX_PYTHON=$(abspath $(VENV_PPPYBOX))/bin/python CARREL_PAGES_MODEL=$(abspath $(PAGES_MODEL)) \
-	    CARREL_LAB_PYTHON=$(abspath $(VENV_LAB))/bin/python \
-	    timeout 5400 $(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/cluster $(CLUSTER_PROOF_ARGS)
+	    CARREL_LAB_PYTHON=$(abspath $(VENV_LAB))/bin/python CARREL_SANDBOX_PYTHON=$(abspath $(VENV_SANDBOX))/bin/python \
+	    timeout 9000 $(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/cluster $(CLUSTER_PROOF_ARGS)
 
 # --- beside agent-sandbox ---
 #   BENCH_CLUSTER_ROUNDS=2  BENCH_CLUSTER_MANY=5000
 BENCH_CLUSTER_ROUNDS ?= 2
 BENCH_CLUSTER_MANY   ?= 1000
+BENCH_CLUSTER_CLAIMS ?= 1000
 bench_cluster = $(CLUSTER) run $(2) --name bench-$(1) /usr/bin/python3 -B bench/cluster/run.py $(1) $(abspath $(BUILD)/carrel-controller) \
                 agent-sandbox-controller --rounds $(BENCH_CLUSTER_ROUNDS)
 
@@ -77,7 +86,7 @@ bench_cluster = $(CLUSTER) run $(2) --name bench-$(1) /usr/bin/python3 -B bench/
 bench-cluster: cluster-build $(BUILD)/carrel-controller $(CLUSTER_IMAGES)
 	@$(CLUSTER) up --fake --name bench-kwok && $(CLUSTER) run --name bench-kwok kubectl apply -f packaging/kubernetes/carrel.yaml >/dev/null && \
 	    $(CLUSTER) run --name bench-kwok kubectl delete -n agent-sandbox-system deployment agent-sandbox-controller >/dev/null && \
-	    $(call bench_cluster,kwok,) --many $(BENCH_CLUSTER_MANY); status=$$?; $(CLUSTER) down --name bench-kwok; exit $$status
+	    $(call bench_cluster,kwok,) --many $(BENCH_CLUSTER_MANY) --claims $(BENCH_CLUSTER_CLAIMS); status=$$?; $(CLUSTER) down --name bench-kwok; exit $$status
 	@$(CLUSTER) up --name bench-real $(foreach image,$(CLUSTER_IMAGES),--image $(image)) && \
 	    $(CLUSTER) run --name bench-real kubectl apply -f packaging/kubernetes/carrel.yaml >/dev/null && \
 	    $(CLUSTER) run --name bench-real kubectl delete -n agent-sandbox-system deployment agent-sandbox-controller >/dev/null && \

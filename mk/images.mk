@@ -1,6 +1,6 @@
 # Image archives without Docker (packaging/images/README.md).
 IMAGES_OUT := $(BUILD)/images
-IMAGES     := $(addprefix $(IMAGES_OUT)/carrel-,controller.tar kernel.tar workspace.tar)
+IMAGES     := $(addprefix $(IMAGES_OUT)/carrel-,controller.tar kernel.tar workspace.tar runtime.tar)
 image_names = --name $(1):$(VERSION) --name $(1):latest
 IMAGE_FROM := tools/make-image tools/oci.py
 PYTHON_IMAGE = tools/make-python-image $@ $(call image_names,carrel-$*) --packages packaging/images/debian.txt \
@@ -11,7 +11,7 @@ PYTHON_IMAGE_FROM = tools/make-python-image tools/oci.py packaging/images/debian
 images-packages: | packages
 	@$(MAKE) --no-print-directory packages PACKAGES="mmdebstrap binutils ca-certificates util-linux"
 
-## images: archives of the controller, of a kernel and of a workspace for a cluster, in BUILD/images (as root)
+## images: archives of the controller, of a kernel, of a workspace and of a runtime for a cluster, in BUILD/images (as root)
 images: $(IMAGES)
 
 $(IMAGES_OUT)/carrel-controller.tar: $(BUILD)/carrel-controller $(IMAGE_FROM) | images-packages
@@ -25,6 +25,9 @@ $(IMAGES_OUT)/carrel-kernel.tar: $(IMAGES_OUT)/carrel-%.tar: packaging/images/%.
 # It has the base in common with the kernel's image, so one after the other.
 $(IMAGES_OUT)/carrel-workspace.tar: $(IMAGES_OUT)/carrel-%.tar: packaging/images/%.txt $(PYTHON_IMAGE_FROM) | $(IMAGES_OUT)/carrel-kernel.tar
 	@$(PYTHON_IMAGE) --cmd jupyter lab --check ipykernel jupyterlab matplotlib pandas pip venv zmq
+
+$(IMAGES_OUT)/carrel-runtime.tar: $(IMAGES_OUT)/carrel-%.tar: packaging/images/%.txt packaging/images/carrel-runtime $(PYTHON_IMAGE_FROM) | $(IMAGES_OUT)/carrel-workspace.tar
+	@$(PYTHON_IMAGE) --file packaging/images/carrel-runtime=/usr/local/bin/carrel-runtime --folder /app --cmd carrel-runtime --check pip
 
 TEST_TARGETS += image-archives
 .PHONY: image-archives

@@ -2,7 +2,8 @@
 
 Run it where the API server is reached directly (`cluster run`). For each controller in each round: memory with nothing to do; Sandboxes one after
 the other and twenty at once, from the request to the condition Ready seen on a watch; processor time and API writes (from the audit log) per Sandbox;
-with --many, memory with so many. Ratios are of medians over all rounds."""
+the same for claims on a warm pool, whose refilling counts; with --claims, how many claims a second so many of them are, twenty at once; with
+--many, memory with so many Sandboxes. Ratios are of medians over all rounds."""
 import argparse
 import json
 import os
@@ -20,13 +21,25 @@ from rig.api import Api, ApiError, wait_for  # noqa: E402
 
 NAMESPACE = "bench"
 SANDBOXES = f"/apis/agents.x-k8s.io/v1beta1/namespaces/{NAMESPACE}/sandboxes"
+EXTENSIONS = f"/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/{NAMESPACE}/"
+CLAIMS, POOLS, TEMPLATES = (EXTENSIONS + plural for plural in ("sandboxclaims", "sandboxwarmpools", "sandboxtemplates"))
 HERTZ = os.sysconf("SC_CLK_TCK")
 
 
+POD = {"terminationGracePeriodSeconds": 0, "containers": [
+    {"name": "main", "image": "busybox:1.36", "imagePullPolicy": "IfNotPresent", "command": ["sleep", "100000"]}]}
+
+
 def sandbox(name):
-    return {"apiVersion": "agents.x-k8s.io/v1beta1", "kind": "Sandbox", "metadata": {"name": name}, "spec": {"podTemplate": {"spec": {
-        "terminationGracePeriodSeconds": 0, "containers": [
-            {"name": "main", "image": "busybox:1.36", "imagePullPolicy": "IfNotPresent", "command": ["sleep", "100000"]}]}}}}
+    return {"apiVersion": "agents.x-k8s.io/v1beta1", "kind": "Sandbox", "metadata": {"name": name}, "spec": {"podTemplate": {"spec": POD}}}
+
+
+def extension(kind, name, **spec):
+    return {"apiVersion": "extensions.agents.x-k8s.io/v1beta1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def claim(name):
+    return extension("SandboxClaim", name, warmPoolRef={"name": "pool"})
 
 
 class Controller:
@@ -50,14 +63,16 @@ class Controller:
 
 
 class Watch(threading.Thread):
-    """When each Sandbox was seen Ready."""
+    """When each object of a collection was seen Ready."""
 
-    def __init__(self, kubeconfig):
+    def __init__(self, kubeconfig, path, make):
         super().__init__(daemon=True)
+        self.path, self.make = path, make
         self.api, self.ready, self.changed = Api(kubeconfig), {}, threading.Condition()
+        self.start()
 
     def run(self):
-        for _, item in self.api.changes(SANDBOXES):
+        for _, item in self.api.changes(self.path):
             now = time.monotonic()
             conditions = item.get("status", {}).get("conditions", [])
             if any(c["type"] == "Ready" and c["status"] == "True" for c in conditions):
@@ -67,7 +82,7 @@ class Watch(threading.Thread):
 
 
 def create(kubeconfig, watch, prefix, count, at_once):
-    """Milliseconds from the request to Ready of so many Sandboxes."""
+    """Milliseconds from the request to Ready of so many objects."""
     names, took = queue.Queue(), []
     for i in range(count):
         names.put(f"{prefix}-{i}")
@@ -80,7 +95,7 @@ def create(kubeconfig, watch, prefix, count, at_once):
             except queue.Empty:
                 return
             began = time.monotonic()
-            api.call("POST", SANDBOXES, sandbox(name))
+            api.call("POST", watch.path, watch.make(name))
             with watch.changed:
                 if not watch.changed.wait_for(lambda: name in watch.ready, 300):
                     raise TimeoutError(f"{name} is not Ready after 300 s")
@@ -96,7 +111,8 @@ def create(kubeconfig, watch, prefix, count, at_once):
 
 
 def delete_all(api):
-    api.call("DELETE", SANDBOXES, timeout=300)
+    for path in (CLAIMS, POOLS, SANDBOXES, TEMPLATES):
+        api.call("DELETE", path, timeout=300)
     pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
     wait_for("Sandboxes and Pods to go", 600, lambda: not api.get(SANDBOXES + "?limit=1")["items"] and not api.get(pods + "?limit=1")["items"])
 
@@ -117,19 +133,56 @@ def writes(audit, offset, agent):
     return count
 
 
+class Cost:
+    """Processor time and writes of a controller from now on."""
+
+    def __init__(self, controller, kubeconfig):
+        self.controller, self.audit = controller, os.path.join(os.path.dirname(kubeconfig), "log/audit.log")
+        self.offset, self.cpu = os.path.getsize(self.audit), controller.cpu_seconds()
+
+    def per(self, count):
+        cpu = (self.controller.cpu_seconds() - self.cpu) / count * 1000
+        time.sleep(3)  # the audit log is written in batches
+        return [cpu], [writes(self.audit, self.offset, self.controller.name) / count]
+
+
+def measure_claims(controller, kubeconfig, given, prefix):
+    """Claims on a pool that is refilled meanwhile."""
+    api, watch = Api(kubeconfig), Watch(kubeconfig, CLAIMS, claim)
+    api.call("POST", TEMPLATES, extension("SandboxTemplate", "template", podTemplate={"spec": POD}))
+    api.call("POST", POOLS, extension("SandboxWarmPool", "pool", replicas=given.pool, sandboxTemplateRef={"name": "template"}))
+
+    def full():
+        return api.get(POOLS + "/pool").get("status", {}).get("readyReplicas") == given.pool
+    wait_for("the pool", 300, full)
+    create(kubeconfig, watch, f"{prefix}-v", 3, 1)
+    wait_for("the pool", 300, full)
+    cost, result = Cost(controller, kubeconfig), {}
+    result["claim"] = create(kubeconfig, watch, f"{prefix}-c", given.claim_one, 1)
+    wait_for("the pool", 300, full)
+    result["claim_cpu"], result["claim_writes"] = cost.per(given.claim_one)
+    result["claim20"] = create(kubeconfig, watch, f"{prefix}-d", given.claim_twenty, 20)
+    if given.claims:
+        wait_for("the pool", 300, full)
+        cost, began = Cost(controller, kubeconfig), time.monotonic()
+        create(kubeconfig, watch, f"{prefix}-e", given.claims, 20)
+        result["claim_rate"] = [given.claims / (time.monotonic() - began)]
+        wait_for("the pool", 300, full)
+        result["claims_cpu"], result["claims_writes"] = cost.per(given.claims)
+    delete_all(api)
+    return result
+
+
 def measure(controller, kubeconfig, given, prefix):
-    api, watch = Api(kubeconfig), Watch(kubeconfig)
-    watch.start()
+    api, watch = Api(kubeconfig), Watch(kubeconfig, SANDBOXES, sandbox)
     create(kubeconfig, watch, f"{prefix}-w", 3, 1)  # the first ones pay for connections
     idle = controller.resident_mib()
-    audit = os.path.join(os.path.dirname(kubeconfig), "log/audit.log")
-    offset, cpu = os.path.getsize(audit), controller.cpu_seconds()
+    cost = Cost(controller, kubeconfig)
     one = create(kubeconfig, watch, f"{prefix}-a", given.one, 1)
     twenty = create(kubeconfig, watch, f"{prefix}-b", given.twenty, 20)
     done = given.one + given.twenty
-    result = {"one": one, "twenty": twenty, "cpu": [(controller.cpu_seconds() - cpu) / done * 1000], "idle": [idle]}
-    time.sleep(3)  # the audit log is written in batches
-    result["writes"] = [writes(audit, offset, controller.name) / done]
+    result = {"one": one, "twenty": twenty, "idle": [idle]}
+    result["cpu"], result["writes"] = cost.per(done)
     if given.many:
         create(kubeconfig, watch, f"{prefix}-m", given.many - done - 3, 40)
         result["many"] = [controller.resident_mib()]
@@ -138,7 +191,10 @@ def measure(controller, kubeconfig, given, prefix):
 
 
 ROWS = [("one", "create to Ready, one by one", "ms"), ("twenty", "create to Ready, 20 at once", "ms"), ("cpu", "processor time per Sandbox", "ms"),
-        ("writes", "API writes per Sandbox", ""), ("idle", "memory with none", "MiB"), ("many", "memory with many", "MiB")]
+        ("writes", "API writes per Sandbox", ""), ("idle", "memory with none", "MiB"), ("many", "memory with many", "MiB"),
+        ("claim", "warm claim to Ready, one by one", "ms"), ("claim20", "warm claim to Ready, 20 at once", "ms"),
+        ("claim_cpu", "processor time per claim", "ms"), ("claim_writes", "API writes per claim", ""),
+        ("claim_rate", "claims, 20 at once", "/s"), ("claims_cpu", "processor time, 20 at once", "ms"), ("claims_writes", "API writes, 20 at once", "")]
 
 
 def main():
@@ -148,8 +204,10 @@ def main():
     parser.add_argument("theirs")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--many", type=int, default=0)
+    parser.add_argument("--claims", type=int, default=0)
+    parser.add_argument("--only", choices=["sandboxes", "claims"])
     given = parser.parse_args()
-    given.one, given.twenty = (20, 40) if given.kind == "real" else (50, 200)
+    given.one, given.twenty, given.claim_one, given.claim_twenty, given.pool = (20, 40, 20, 20, 25) if given.kind == "real" else (50, 200, 40, 80, 100)
     kubeconfig = os.environ["KUBECONFIG"]
     api = Api(kubeconfig)
     try:
@@ -160,17 +218,18 @@ def main():
     wait_for("ServiceAccount", 30, lambda: api.get(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"))
     common = ["--leader-elect=false", "--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0"]
     commands = {"carrel-controller": [given.ours, "--kubeconfig", kubeconfig, *common, *(["--secure-defaults"] if given.kind == "real" else [])],
-                "agent-sandbox-controller": [given.theirs, "--kubeconfig", kubeconfig, *common]}
+                "agent-sandbox-controller": [given.theirs, "--kubeconfig", kubeconfig, "--extensions", *common]}
+    measures = [measure] * (given.only != "claims") + [measure_claims] * (given.only != "sandboxes")
     results = {name: {} for name in commands}
     for number in range(given.rounds):
         for name, command in commands.items():
             controller = Controller(name, command, f"/tmp/bench-{name}.log")
             try:
-                found = measure(controller, kubeconfig, given, f"{name[:6]}{number}".replace("-", ""))
+                for one in measures:
+                    for key, values in one(controller, kubeconfig, given, f"{name[:6]}{number}".replace("-", "")).items():
+                        results[name].setdefault(key, []).extend(values)
             finally:
                 controller.stop()
-            for key, values in found.items():
-                results[name].setdefault(key, []).extend(values)
     ours, theirs = results.values()
     print(f"{given.kind}, {given.rounds} rounds      carrel   agent-sandbox   ratio")
     for key, what, unit in ROWS:

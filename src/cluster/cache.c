@@ -1,4 +1,5 @@
-/* Hash tables with chains through the objects themselves. Three indexes: by name, Pods by owner, Sandboxes by claim.
+/* Hash tables with chains through the objects themselves. Three indexes: by name, Pods and Sandboxes by
+ * owner, Sandboxes by volume claim.
  *
  * Versions of one API server grow, and a list without a version is a consistent read: nothing that was seen before it
  * began is newer than it. So whatever is older than what we have is an echo and is dropped, and what is newer than a
@@ -9,6 +10,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "cluster/extension.h"
 
 enum { START_SIZE = 256 };
 
@@ -72,7 +75,7 @@ static void grow_owned(struct cache *c)
     for (size_t b = 0; b < old; b++)
         for (struct object *o = from[b], *next; o; o = next) {
             next = o->next_owned;
-            size_t i = owned_bucket(c, o->owner_uid);
+            size_t i = owned_bucket(c, o->owned_key);
             o->next_owned = to[i];
             to[i] = o;
         }
@@ -100,13 +103,14 @@ static void grow_refs(struct cache *c)
 
 static void index_object(struct cache *c, struct object *o)
 {
-    if (o->kind == KIND_POD && o->owner_uid) {
+    if (o->owned_key) {
         if (++c->n_owned > c->owned_size)
             grow_owned(c);
-        size_t i = owned_bucket(c, o->owner_uid);
+        size_t i = owned_bucket(c, o->owned_key);
         o->next_owned = c->owned[i];
         c->owned[i] = o;
-    } else if (o->kind == KIND_SANDBOX) {
+    }
+    if (o->kind == KIND_SANDBOX) {
         struct sandbox *s = (struct sandbox *)o;
         for (size_t k = 0; k < s->n_claims; k++) {
             if (++c->n_refs > c->refs_size)
@@ -120,13 +124,14 @@ static void index_object(struct cache *c, struct object *o)
 
 static void unindex_object(struct cache *c, struct object *o)
 {
-    if (o->kind == KIND_POD && o->owner_uid) {
-        struct object **at = &c->owned[owned_bucket(c, o->owner_uid)];
+    if (o->owned_key) {
+        struct object **at = &c->owned[owned_bucket(c, o->owned_key)];
         while (*at != o)
             at = &(*at)->next_owned;
         *at = o->next_owned;
         c->n_owned--;
-    } else if (o->kind == KIND_SANDBOX) {
+    }
+    if (o->kind == KIND_SANDBOX) {
         struct sandbox *s = (struct sandbox *)o;
         for (size_t k = 0; k < s->n_claims; k++) {
             struct claim_ref **at = &c->refs[ref_bucket(c, o->namespace, s->claims[k].name)];
@@ -179,6 +184,19 @@ static void tell(struct cache *c, const struct object *was, const struct object 
         c->on_change(c->owner, was, now);
 }
 
+/* What is known of an object and is not in the API goes from one version to the next. */
+static void inherit(struct object *now, const struct object *was)
+{
+    if (now->kind == KIND_SANDBOX) {
+        ((struct sandbox *)now)->seen_ms = ((const struct sandbox *)was)->seen_ms;
+        ((struct sandbox *)now)->is_reserved = ((const struct sandbox *)was)->is_reserved;
+    } else if (now->kind == KIND_POOL) {
+        ((struct pool *)now)->memory = ((const struct pool *)was)->memory;
+    } else if (now->kind == KIND_BOXCLAIM) {
+        ((struct boxclaim *)now)->seen_us = ((const struct boxclaim *)was)->seen_us;
+    }
+}
+
 bool cache_put(struct cache *c, struct object *o)
 {
     enum kind kind = o->kind;
@@ -204,8 +222,8 @@ bool cache_put(struct cache *c, struct object *o)
         object_free(o);
         return same;
     }
-    if (was && kind == KIND_SANDBOX)
-        ((struct sandbox *)o)->seen_ms = strcmp(was->uid, o->uid) ? 0 : ((struct sandbox *)was)->seen_ms;
+    if (was && strcmp(was->uid, o->uid) == 0)
+        inherit(o, was);
     if (was) {
         unindex_object(c, was);
         o->next = was->next;
@@ -289,22 +307,21 @@ void cache_clear(struct cache *c, enum kind kind)
             take_out(c, &c->of[kind].bucket[b]);
 }
 
-struct pod *cache_first_owned(const struct cache *c, const char *uid)
+static struct object *owned_from(struct object *o, enum kind kind, const char *key)
 {
-    struct object *o = c->owned[owned_bucket(c, uid)];
-
-    while (o && strcmp(o->owner_uid, uid) != 0)
+    while (o && (o->kind != kind || strcmp(o->owned_key, key) != 0))
         o = o->next_owned;
-    return (struct pod *)o;
+    return o;
 }
 
-struct pod *cache_next_owned(const struct pod *p)
+struct object *cache_first_owned(const struct cache *c, enum kind kind, const char *key)
 {
-    struct object *o = p->o.next_owned;
+    return owned_from(c->owned[owned_bucket(c, key)], kind, key);
+}
 
-    while (o && strcmp(o->owner_uid, p->o.owner_uid) != 0)
-        o = o->next_owned;
-    return (struct pod *)o;
+struct object *cache_next_owned(const struct object *o)
+{
+    return owned_from(o->next_owned, o->kind, o->owned_key);
 }
 
 static struct claim_ref *matching(struct claim_ref *r, const char *namespace, const char *claim)

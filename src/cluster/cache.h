@@ -12,7 +12,7 @@ struct table {
 
 struct cache {
     struct table      of[KINDS];
-    struct object   **owned;            /* Pods by their owner's uid */
+    struct object   **owned;            /* Pods and Sandboxes by owned_key: their owner's uid, or a pool's label */
     struct claim_ref **refs;            /* Sandboxes by the claims they mention */
     size_t            owned_size, refs_size, n_owned, n_refs;
     uint32_t          list[KINDS];      /* number of the present list */
@@ -48,9 +48,10 @@ void cache_list_end(struct cache *c, enum kind kind, uint64_t version);
 /* There are none of this kind any more. */
 void cache_clear(struct cache *c, enum kind kind);
 
-/* The Pods that this object controls: the first, then by cache_next_owned(). */
-struct pod *cache_first_owned(const struct cache *c, const char *uid);
-struct pod *cache_next_owned(const struct pod *p);
+/* The Pods or Sandboxes that the object of this uid controls: the first, then by cache_next_owned(). For Sandboxes that
+ * no object controls, key is "NAMESPACE/LABEL", of the pool that made them. */
+struct object *cache_first_owned(const struct cache *c, enum kind kind, const char *key);
+struct object *cache_next_owned(const struct object *o);
 
 /* The Sandboxes that mention a claim. */
 struct claim_ref *cache_first_ref(const struct cache *c, const char *namespace, const char *claim);

@@ -4,15 +4,14 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-static const char *const nouns[KINDS] = { "sandboxes", "kernels", "pods", "services", "persistentvolumeclaims" };
-static const char *const paths[KINDS] = { "/apis/agents.x-k8s.io/v1beta1/sandboxes", "/apis/jupyter.org/v1/kernels",
-                                          "/api/v1/pods", "/api/v1/services", "/api/v1/persistentvolumeclaims" };
+#include "cluster/extension.h"
 
 static enum kind kind_of(const struct kube_watch *w)
 {
     for (size_t i = 0; i < KINDS; i++)
-        if (w->path == paths[i])
+        if (w->path == kind_info[i].path)
             return (enum kind)i;
     return KINDS;
 }
@@ -32,23 +31,101 @@ static void wake_if_there(struct controller *c, enum kind kind, const char *name
 
 static void wake_owner(struct controller *c, const struct object *o)
 {
-    if (!o->owner_kind)
-        return;
-    if (strcmp(o->owner_kind, "Sandbox") == 0)
-        wake_if_there(c, KIND_SANDBOX, o->namespace, o->owner_name);
-    else if (strcmp(o->owner_kind, "Kernel") == 0)
-        wake_if_there(c, KIND_KERNEL, o->namespace, o->owner_name);
+    static const enum kind owners[] = { KIND_SANDBOX, KIND_KERNEL, KIND_POOL, KIND_BOXCLAIM, KIND_TEMPLATE };
+
+    for (size_t i = 0; o->owner_kind && i < sizeof owners / sizeof *owners; i++)
+        if (strcmp(o->owner_kind, kind_info[owners[i]].name) == 0)
+            wake_if_there(c, owners[i], o->namespace, o->owner_name);
 }
 
 static int64_t generation_of(const struct object *o)
 {
-    return o->kind == KIND_SANDBOX ? ((const struct sandbox *)o)->generation : ((const struct kernel *)o)->generation;
+    switch (o->kind) {
+    case KIND_SANDBOX:
+        return ((const struct sandbox *)o)->generation;
+    case KIND_KERNEL:
+        return ((const struct kernel *)o)->generation;
+    case KIND_TEMPLATE:
+        return ((const struct template *)o)->generation;
+    case KIND_POOL:
+        return ((const struct pool *)o)->generation;
+    case KIND_BOXCLAIM:
+        return ((const struct boxclaim *)o)->generation;
+    default:
+        return 0;
+    }
 }
 
 static void drop_if_made(struct controller *c, struct object *o)
 {
-    if (cache_first_owned(&c->cache, o->uid))
+    if (cache_first_owned(&c->cache, KIND_POD, o->uid))
         object_drop_template(o);
+}
+
+/* It is there for the first time while we watch. */
+static void note_time(struct controller *c, struct object *now)
+{
+    struct timespec t;
+
+    if (!c->watch[now->kind].synced)
+        return;
+    clock_gettime(CLOCK_REALTIME, &t);
+    if (now->kind == KIND_SANDBOX)
+        ((struct sandbox *)now)->seen_ms = loop_now_ms();
+    else if (now->kind == KIND_BOXCLAIM)
+        ((struct boxclaim *)now)->seen_us = (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+/* Who names it: pools a template, claims a pool. */
+static void wake_users(struct controller *c, const struct object *o)
+{
+    enum kind users = o->kind == KIND_TEMPLATE ? KIND_POOL : KIND_BOXCLAIM;
+    size_t bucket;
+
+    for (struct object *u = NULL; (u = cache_walk(&c->cache, users, &bucket, u));) {
+        const char *name = users == KIND_POOL ? ((struct pool *)u)->template_name : ((struct boxclaim *)u)->pool_name;
+        if (strcmp(u->namespace, o->namespace) == 0 && (!name || strcmp(name, o->name) == 0))
+            work_wake(c, users, u->namespace, u->name, false);
+        if (users == KIND_POOL && name && strcmp(name, o->name) == 0)
+            wake_users(c, u);
+    }
+}
+
+static void on_own_change(struct controller *c, const struct object *was, const struct object *now)
+{
+    const struct object *any = now ? now : was;
+    bool is_soft = was && now && generation_of(was) == generation_of(now) && was->deleting == now->deleting;
+
+    if (now && !was)
+        note_time(c, (struct object *)now);
+    if (any->kind == KIND_SANDBOX || any->kind == KIND_KERNEL) {
+        if (now)
+            drop_if_made(c, (struct object *)now);
+        if (was)
+            wake_owner(c, was);
+        if (now)
+            wake_owner(c, now);
+        if (!now || !was)
+            wake_if_there(c, KIND_BOXCLAIM, any->namespace, any->name);
+    } else if (any->kind != KIND_BOXCLAIM && !is_soft) {
+        wake_users(c, any);
+    }
+    if (now)
+        work_wake(c, any->kind, any->namespace, any->name, is_soft);
+}
+
+static void on_policy_change(struct controller *c, const struct object *any)
+{
+    static const char end[] = "-network-policy";
+    size_t n = strlen(any->name), cut = sizeof end - 1;
+    char name[320];
+
+    if (n <= cut || n >= sizeof name || strcmp(any->name + n - cut, end) != 0)
+        return;
+    memcpy(name, any->name, n - cut);
+    name[n - cut] = '\0';
+    wake_if_there(c, KIND_TEMPLATE, any->namespace, name);
+    wake_if_there(c, KIND_BOXCLAIM, any->namespace, name);
 }
 
 static void on_change(void *owner, const struct object *was, const struct object *now)
@@ -57,17 +134,6 @@ static void on_change(void *owner, const struct object *was, const struct object
     const struct object *any = now ? now : was;
 
     switch (any->kind) {
-    case KIND_SANDBOX:
-    case KIND_KERNEL: {
-        bool is_soft = was && now && generation_of(was) == generation_of(now) && was->deleting == now->deleting;
-        if (now)
-            drop_if_made(c, (struct object *)now);
-        if (now && !was && any->kind == KIND_SANDBOX && c->watch[KIND_SANDBOX].synced)
-            ((struct sandbox *)now)->seen_ms = loop_now_ms();
-        if (now)
-            work_wake(c, any->kind, any->namespace, any->name, is_soft);
-        break;
-    }
     case KIND_POD:
         if (now && now->owner_name) {
             struct object *by = cache_find(&c->cache, KIND_SANDBOX, now->namespace, now->owner_name);
@@ -90,8 +156,11 @@ static void on_change(void *owner, const struct object *was, const struct object
              r = cache_next_ref(r, any->namespace, any->name))
             work_wake(c, KIND_SANDBOX, r->box->o.namespace, r->box->o.name, false);
         break;
-    default:
+    case KIND_NETPOLICY:
+        on_policy_change(c, any);
         break;
+    default:
+        on_own_change(c, was, now);
     }
 }
 
@@ -105,22 +174,44 @@ static void wake_all(struct controller *c, enum kind kind)
         work_wake(c, kind, o->namespace, o->name, true);
 }
 
+static bool is_wanted(const struct controller *c, enum kind kind)
+{
+    return kind == KIND_KERNEL ? c->with_kernels : kind < KIND_TEMPLATE || c->with_extensions;
+}
+
+/* A cluster may be without the definitions of Kernels and of the extensions, but not without Sandboxes'. */
+static bool is_done_without(const struct kube_watch *w, enum kind kind)
+{
+    return w->status == 404 && (kind == KIND_KERNEL || kind >= KIND_TEMPLATE);
+}
+
+/* All there is of this kind is known, if there can be any. */
+static bool is_listed(const struct controller *c, enum kind kind)
+{
+    return c->watch[kind].synced || !is_wanted(c, kind) || is_done_without(&c->watch[kind], kind);
+}
+
 bool controller_is_synced(const struct controller *c)
 {
-    return c->watch[KIND_POD].synced && c->watch[KIND_SERVICE].synced && c->watch[KIND_CLAIM].synced &&
-           c->watch[KIND_SANDBOX].synced;
+    for (enum kind kind = 0; kind < KINDS; kind++)
+        if (kind != KIND_KERNEL && !is_listed(c, kind))
+            return false;
+    return true;
 }
 
 void controller_lead(struct controller *c)
 {
+    static const enum kind reconciled[] = { KIND_SANDBOX, KIND_KERNEL, KIND_TEMPLATE, KIND_POOL, KIND_BOXCLAIM };
+
     if (!controller_is_synced(c) || c->leads || (c->elects && !kube_lease_is_held(&c->lease)))
         return;
     c->leads = true;
-    log_line(LOG_INFO, "acting: %zu sandboxes, %zu kernels, %zu pods, %zu services, %zu volume claims known",
-             c->cache.of[KIND_SANDBOX].count, c->cache.of[KIND_KERNEL].count, c->cache.of[KIND_POD].count,
+    log_line(LOG_INFO, "acting: %zu sandboxes, %zu kernels, %zu pools, %zu claims, %zu pods, %zu services, %zu volume "
+             "claims known", c->cache.of[KIND_SANDBOX].count, c->cache.of[KIND_KERNEL].count,
+             c->cache.of[KIND_POOL].count, c->cache.of[KIND_BOXCLAIM].count, c->cache.of[KIND_POD].count,
              c->cache.of[KIND_SERVICE].count, c->cache.of[KIND_CLAIM].count);
-    wake_all(c, KIND_SANDBOX);
-    wake_all(c, KIND_KERNEL);
+    for (size_t i = 0; i < sizeof reconciled / sizeof *reconciled; i++)
+        wake_all(c, reconciled[i]);
 }
 
 static void on_listing(struct kube_watch *w)
@@ -138,7 +229,7 @@ static void on_object(struct kube_watch *w, struct jsonslice text, bool is_delet
         cache_list_version(&c->cache, kind, strtoull(w->version, NULL, 10));
     struct object *o = object_decode(kind, text, &e);
     if (!o) {
-        log_line(LOG_WARN, "%s: an object is not understood: %s", nouns[kind], e.what);
+        log_line(LOG_WARN, "%s: an object is not understood: %s", kind_info[kind].plural, e.what);
         return;
     }
     if (w->phase == KUBE_WATCH_WATCHING && o->version > c->cache.watched[kind])
@@ -153,8 +244,23 @@ static void on_object(struct kube_watch *w, struct jsonslice text, bool is_delet
 
 static void start(struct controller *c, enum kind kind)
 {
-    if (c->watch[kind].phase == KUBE_WATCH_OFF)
+    if (is_wanted(c, kind) && c->watch[kind].phase == KUBE_WATCH_OFF)
         kube_watch_start(&c->watch[kind]);
+}
+
+/* What others depend on is known before they are: what belongs to Sandboxes before Sandboxes (most need nothing, and
+ * keep no template then), pools and their Sandboxes before claims. */
+static void start_next(struct controller *c)
+{
+    if (!is_listed(c, KIND_POD) || !is_listed(c, KIND_SERVICE) || !is_listed(c, KIND_CLAIM) ||
+        !is_listed(c, KIND_TEMPLATE) || !is_listed(c, KIND_NETPOLICY))
+        return;
+    start(c, KIND_SANDBOX);
+    start(c, KIND_KERNEL);
+    start(c, KIND_POOL);
+    if (is_listed(c, KIND_SANDBOX) && is_listed(c, KIND_POOL))
+        start(c, KIND_BOXCLAIM);
+    controller_lead(c);
 }
 
 static void on_listed(struct kube_watch *w)
@@ -163,25 +269,16 @@ static void on_listed(struct kube_watch *w)
     enum kind kind = kind_of(w);
 
     cache_list_end(&c->cache, kind, strtoull(w->version, NULL, 10));
-    log_line(LOG_DEBUG, "%s: listed at version %s", nouns[kind], w->version);
-    /* What belongs to Sandboxes is known before they are: most need nothing, and keep no template then. */
-    if (c->watch[KIND_POD].synced && c->watch[KIND_SERVICE].synced && c->watch[KIND_CLAIM].synced) {
-        start(c, KIND_SANDBOX);
-        if (c->with_kernels)
-            start(c, KIND_KERNEL);
-    }
-    controller_lead(c);
+    log_line(LOG_DEBUG, "%s: listed at version %s", kind_info[kind].plural, w->version);
+    start_next(c);
 }
 
 static void on_absent(struct kube_watch *w)
 {
-    cache_clear(&controller_of(w)->cache, kind_of(w));
-}
+    struct controller *c = controller_of(w);
 
-/* A cluster may be without Kernels' definition, but not without Sandboxes'. */
-static bool is_done_without(const struct kube_watch *w, enum kind kind)
-{
-    return kind == KIND_KERNEL && w->status == 404;
+    cache_clear(&c->cache, kind_of(w));
+    start_next(c);
 }
 
 static const char *hint_for(const struct kube_watch *w, enum kind kind)
@@ -200,23 +297,23 @@ static void on_trouble(struct kube_watch *w, const char *text)
     enum kind kind = kind_of(w);
 
     if (!*text)
-        log_line(LOG_INFO, "%s: watching again", nouns[kind]);
+        log_line(LOG_INFO, "%s: watching again", kind_info[kind].plural);
     else if (is_done_without(w, kind))
-        log_line(LOG_INFO, "kernels.jupyter.org is not installed here; Kernels are not looked after until it is");
+        log_line(LOG_INFO, "%s are not installed here, and not looked after until they are", kind_info[kind].plural);
     else
-        log_line(LOG_ERROR, "%s: cannot be watched: %s%s; trying on", nouns[kind], text, hint_for(w, kind));
+        log_line(LOG_ERROR, "%s: cannot be watched: %s%s; trying on", kind_info[kind].plural, text, hint_for(w, kind));
 }
 
 void controller_write_trouble(const struct controller *c, struct buf *out)
 {
     for (enum kind kind = 0; kind < KINDS; kind++) {
         const struct kube_watch *w = &c->watch[kind];
-        if ((kind == KIND_KERNEL && !c->with_kernels) || is_done_without(w, kind))
+        if (!is_wanted(c, kind) || is_done_without(w, kind))
             continue;
         if (kube_watch_is_failing(w))
-            buf_printf(out, "%s: cannot be watched: %s%s\n", nouns[kind], w->why, hint_for(w, kind));
+            buf_printf(out, "%s: cannot be watched: %s%s\n", kind_info[kind].plural, w->why, hint_for(w, kind));
         else if (!w->synced)
-            buf_printf(out, "%s: not listed yet\n", nouns[kind]);
+            buf_printf(out, "%s: not listed yet\n", kind_info[kind].plural);
     }
 }
 
@@ -228,7 +325,7 @@ void controller_start(struct controller *c)
         struct kube_watch *w = &c->watch[i];
         w->client = c->client;
         w->loop = c->loop;
-        w->path = paths[i];
+        w->path = kind_info[i].path;
         w->on_listing = on_listing;
         w->on_object = on_object;
         w->on_listed = on_listed;
@@ -238,4 +335,6 @@ void controller_start(struct controller *c)
     start(c, KIND_POD);
     start(c, KIND_SERVICE);
     start(c, KIND_CLAIM);
+    start(c, KIND_TEMPLATE);
+    start(c, KIND_NETPOLICY);
 }

@@ -15,12 +15,14 @@ struct work;
 struct reconciler {
     enum kind   kind;
     const char *noun;           /* for the log */
-    const char *api_version, *kind_name;        /* for events */
     void      (*run)(struct work *w);
 };
 
 /* What failed writes are kept by, so that the rest can go on. */
-enum group { GROUP_SELF, GROUP_CLAIM, GROUP_POD, GROUP_SERVICE, GROUPS };
+enum group { GROUP_SELF, GROUP_CLAIM, GROUP_POD, GROUP_SERVICE, GROUP_BOX, GROUPS };
+
+/* What a boxclaim has begun, to be told when it is done. */
+enum begun { BEGUN_NOTHING, BEGUN_ADOPTION, BEGUN_CREATION };
 
 /* One object that must be looked at. Exists from the first reason to look until there is nothing left to do. */
 struct work {
@@ -29,6 +31,7 @@ struct work {
     struct work  *next;                 /* in the bucket */
     struct work  *next_ready;
     struct write *writes;               /* under way */
+    struct unsure *unsure;              /* asked for before the next look */
     const char   *namespace, *name;
     uint32_t      hash;
     struct loop_timer timer;
@@ -38,11 +41,14 @@ struct work {
     uint64_t      status_hash;          /* of the last one that was written */
     unsigned      failures, rounds;
     uint32_t      retry_ms;             /* at least; the server asked for it */
+    char         *reserved;             /* the Sandbox that a boxclaim is about to adopt; NULL: none */
+    enum begun    begun;
     bool          is_transient;         /* a write failed for a reason that has nothing to do with the object */
     char         *error[GROUPS];        /* in words; of this pass */
 };
 
-enum verb { VERB_GET, VERB_CREATE, VERB_PATCH, VERB_STATUS, VERB_DELETE };
+enum verb { VERB_GET, VERB_CREATE, VERB_PATCH, VERB_STATUS, VERB_DELETE, VERB_REPLACE, VERBS };
+enum deletion { DELETE_PLAINLY, DELETE_IF_UNCHANGED, DELETE_FOREGROUND };
 
 struct controller {
     struct loop        *loop;
@@ -51,7 +57,7 @@ struct controller {
     struct policy       policy;
     struct kube_watch   watch[KINDS];
     struct kube_lease   lease;
-    bool                elects, leads, is_stopping, with_kernels;
+    bool                elects, leads, is_stopping, with_kernels, with_extensions;
     unsigned            max_busy, n_busy;
     struct work       **works;          /* by kind, namespace and name */
     size_t              works_size, n_works;
@@ -59,11 +65,13 @@ struct controller {
     struct loop_task    pump;
     struct metrics      metrics;
     const char         *identity;
+    uint64_t            claim_at_ms;    /* when a boxclaim was last written about */
     uint64_t            event_tokens_at_ms;
     unsigned            event_tokens, n_events_out;
 };
 
-extern const struct reconciler sandbox_reconciler, kernel_reconciler;
+extern const struct reconciler sandbox_reconciler, kernel_reconciler, template_reconciler, pool_reconciler,
+    boxclaim_reconciler;
 
 MUST_CHECK int controller_init(struct controller *c);
 void controller_start(struct controller *c);        /* begins to watch */
@@ -88,7 +96,7 @@ void work_rest(struct work *w, uint64_t wake_ms);
 /* It could not be done now; later, and ever later. */
 void work_fail(struct work *w);
 /* A delete names the uid, so that it never meets another object of that name. */
-void work_delete(struct work *w, enum group group, const struct object *o, const char *what);
+void work_delete(struct work *w, enum group group, const struct object *o, enum deletion how, const char *what);
 char *work_path(enum kind kind, const char *namespace, const char *name, const char *subresource);
 
 /* event.c: best effort, bounded. type: "Normal" or "Warning". */

@@ -6,26 +6,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
-#include "cluster/object.h"
+#include "cluster/decode.h"
 
 /* Which members of a struct are strings in its own allocation. */
 #define STRING(type, member) (uint16_t)offsetof(type, member)
 static const uint16_t common_strings[] = {
     STRING(struct object, namespace), STRING(struct object, name), STRING(struct object, uid),
     STRING(struct object, owner_uid), STRING(struct object, owner_kind), STRING(struct object, owner_name),
-    STRING(struct object, owner_group), STRING(struct object, owners), STRING(struct object, name_hash), 0xffff };
+    STRING(struct object, owner_group), STRING(struct object, owners), STRING(struct object, name_hash),
+    STRING(struct object, owned_key), 0xffff };
 static const uint16_t pod_strings[] = {
     STRING(struct pod, node), STRING(struct pod, ips), STRING(struct pod, scheduled_reason),
     STRING(struct pod, scheduled_message), STRING(struct pod, labels), STRING(struct pod, notes),
-    STRING(struct pod, conditions), STRING(struct pod, state), 0xffff };
+    STRING(struct pod, conditions), STRING(struct pod, state), STRING(struct pod, trouble), 0xffff };
 static const uint16_t service_strings[] = { STRING(struct service, cluster_ip), STRING(struct service, selector),
                                             0xffff };
-static const uint16_t claim_strings[] = { 0xffff };
+static const uint16_t no_strings[] = { 0xffff };
 static const uint16_t sandbox_strings[] = {
     STRING(struct sandbox, pod_name), STRING(struct sandbox, created_by), STRING(struct sandbox, launch),
     STRING(struct sandbox, template_ref), STRING(struct sandbox, pool), STRING(struct sandbox, template_hash_label),
-    STRING(struct sandbox, claim_id), STRING(struct sandbox, labels), STRING(struct sandbox, notes),
+    STRING(struct sandbox, claim_id), STRING(struct sandbox, blueprint_label), STRING(struct sandbox, trouble),
+    STRING(struct sandbox, labels), STRING(struct sandbox, notes),
     STRING(struct sandbox, foreign), STRING(struct sandbox, status_service), STRING(struct sandbox, status_fqdn),
     STRING(struct sandbox, status_selector), STRING(struct sandbox, status_ips), STRING(struct sandbox, status_node),
     STRING(struct sandbox, condition[0].reason), STRING(struct sandbox, condition[0].message),
@@ -36,29 +37,33 @@ static const uint16_t kernel_strings[] = {
     STRING(struct kernel, kernel_id), STRING(struct kernel, connection), STRING(struct kernel, labels),
     STRING(struct kernel, notes), STRING(struct kernel, conditions), STRING(struct kernel, state), 0xffff };
 
-static const struct { size_t size; const uint16_t *strings; const char *name; } kinds[KINDS] = {
-    [KIND_SANDBOX] = { sizeof(struct sandbox), sandbox_strings, "Sandbox" },
-    [KIND_KERNEL] = { sizeof(struct kernel), kernel_strings, "Kernel" },
-    [KIND_POD] = { sizeof(struct pod), pod_strings, "Pod" },
-    [KIND_SERVICE] = { sizeof(struct service), service_strings, "Service" },
-    [KIND_CLAIM] = { sizeof(struct claim), claim_strings, "PersistentVolumeClaim" },
-};
+static const uint16_t template_strings[] = {
+    STRING(struct template, hash_label), STRING(struct template, labels), STRING(struct template, notes),
+    STRING(struct template, pod_spec), STRING(struct template, claim_templates), STRING(struct template, policy_spec),
+    0xffff };
+static const uint16_t pool_strings[] = { STRING(struct pool, template_name), STRING(struct pool, status_selector),
+                                         0xffff };
+static const uint16_t boxclaim_strings[] = {
+    STRING(struct boxclaim, pool_name), STRING(struct boxclaim, template_name), STRING(struct boxclaim, warmth),
+    STRING(struct boxclaim, assigned), STRING(struct boxclaim, assigned_label), STRING(struct boxclaim, observed),
+    STRING(struct boxclaim, first_ready), STRING(struct boxclaim, requested), STRING(struct boxclaim, webhook),
+    STRING(struct boxclaim, trace), STRING(struct boxclaim, trouble), STRING(struct boxclaim, created_by),
+    STRING(struct boxclaim, labels), STRING(struct boxclaim, notes), STRING(struct boxclaim, env),
+    STRING(struct boxclaim, claim_templates), STRING(struct boxclaim, foreign), STRING(struct boxclaim, box_name),
+    STRING(struct boxclaim, box_ips), STRING(struct boxclaim, box_fqdn), STRING(struct boxclaim, ready.reason),
+    STRING(struct boxclaim, ready.message), STRING(struct boxclaim, finished.reason),
+    STRING(struct boxclaim, finished.message), 0xffff };
 
-union draft {
-    struct object  o;
-    struct sandbox sandbox;
-    struct kernel  kernel;
-    struct pod     pod;
-    struct service service;
-    struct claim   claim;
-};
-
-struct decoder {
-    union draft d;
-    struct buf  scratch;        /* strings; the draft's pointers are offsets + 1 until pack() */
-    struct { const char *name; bool is_template; } claims[CLAIMS_MAX];
-    size_t      n_claims;
-    struct err *e;
+static const struct { size_t size; const uint16_t *strings; } kinds[KINDS] = {
+    [KIND_SANDBOX] = { sizeof(struct sandbox), sandbox_strings },
+    [KIND_KERNEL] = { sizeof(struct kernel), kernel_strings },
+    [KIND_POD] = { sizeof(struct pod), pod_strings },
+    [KIND_SERVICE] = { sizeof(struct service), service_strings },
+    [KIND_CLAIM] = { sizeof(struct claim), no_strings },
+    [KIND_TEMPLATE] = { sizeof(struct template), template_strings },
+    [KIND_POOL] = { sizeof(struct pool), pool_strings },
+    [KIND_BOXCLAIM] = { sizeof(struct boxclaim), boxclaim_strings },
+    [KIND_NETPOLICY] = { sizeof(struct netpolicy), no_strings },
 };
 
 static const char *offset_of(size_t at)
@@ -66,8 +71,7 @@ static const char *offset_of(size_t at)
     return (const char *)(uintptr_t)(at + 1);
 }
 
-/* A copy of bytes; NULL stays NULL. */
-static const char *keep(struct decoder *d, const char *data, size_t size)
+const char *decode_keep(struct decoder *d, const char *data, size_t size)
 {
     size_t at = d->scratch.length;
 
@@ -78,13 +82,12 @@ static const char *keep(struct decoder *d, const char *data, size_t size)
     return offset_of(at);
 }
 
-static const char *keep_raw(struct decoder *d, struct jsonslice value)
+const char *decode_raw(struct decoder *d, struct jsonslice value)
 {
-    return keep(d, value.data, value.size);
+    return decode_keep(d, value.data, value.size);
 }
 
-/* A string's text; NULL if it is none or empty. */
-static const char *keep_text(struct decoder *d, struct jsonslice value)
+const char *decode_text(struct decoder *d, struct jsonslice value)
 {
     size_t at = d->scratch.length;
 
@@ -97,27 +100,92 @@ static const char *keep_text(struct decoder *d, struct jsonslice value)
     return offset_of(at);
 }
 
-static bool is_object(struct jsonslice v)
+const char *decode_kept(const struct decoder *d, const char *kept)
+{
+    return kept && d->scratch.data ? d->scratch.data + ((uintptr_t)kept - 1) : "";
+}
+
+const char *decode_ips(struct decoder *d, struct jsonslice list, const char *member)
+{
+    struct jsonwalk w = jsonscan_walk(list);
+    char one[64];
+    struct buf ips;
+
+    buf_init(&ips, 4096);
+    while (jsonscan_next(&w))
+        if (jsonscan_text(member ? jsonscan_find(w.value, member) : w.value, one, sizeof one))
+            buf_printf(&ips, "%s%s", ips.length ? "," : "", one);
+    const char *kept = ips.length ? decode_keep(d, ips.data, ips.length) : NULL;
+    buf_done(&ips);
+    return kept;
+}
+
+bool decode_is_object(struct jsonslice v)
 {
     return v.data && *v.data == '{';
 }
 
-static bool is_true(struct jsonslice v)
+bool decode_is_true(struct jsonslice v)
 {
     return v.size == 4 && memcmp(v.data, "true", 4) == 0;
 }
 
-static uint8_t truth_of(struct jsonslice v)
+uint8_t decode_truth(struct jsonslice v)
 {
     return jsonscan_is(v, "true") ? YES : jsonscan_is(v, "false") ? NO : UNSET;
 }
 
-static int64_t time_of(struct jsonslice v)
+int64_t decode_time(struct jsonslice v)
 {
     char text[64];
     int64_t t = 0;
 
     return jsonscan_text(v, text, sizeof text) && time_parse(text, &t) ? t : 0;
+}
+
+uint8_t decode_status(struct jsonslice v)
+{
+    return jsonscan_is(v, "True") ? COND_TRUE : jsonscan_is(v, "False") ? COND_FALSE : COND_UNKNOWN;
+}
+
+bool decode_condition(struct decoder *d, struct jsonslice c, const char *type, struct condition *to)
+{
+    unsigned long long generation = 0;
+
+    if (!jsonscan_is(jsonscan_find(c, "type"), type))
+        return false;
+    (void)jsonscan_number(jsonscan_find(c, "observedGeneration"), &generation);
+    *to = (struct condition){ .status = decode_status(jsonscan_find(c, "status")),
+                              .reason = decode_text(d, jsonscan_find(c, "reason")),
+                              .message = decode_text(d, jsonscan_find(c, "message")),
+                              .since = decode_time(jsonscan_find(c, "lastTransitionTime")),
+                              .generation = (int64_t)generation };
+    return true;
+}
+
+void decode_foreign(struct buf *foreign, struct jsonslice c)
+{
+    if (foreign->length + c.size + 1 > foreign->limit)
+        return;         /* half a condition would make the next status invalid */
+    if (foreign->length > 0)
+        buf_add_char(foreign, ',');
+    buf_add(foreign, c.data, c.size);
+}
+
+char *decode_copy(struct jsonslice v)
+{
+    return v.data ? strndup(v.data, v.size) : NULL;
+}
+
+const char *decode_conditions(struct decoder *d, struct jsonslice conditions)
+{
+    struct buf normal;
+
+    buf_init(&normal, 1 << 20);
+    conditions_write(conditions, &normal);
+    const char *kept = decode_keep(d, buf_string(&normal), normal.length);
+    buf_done(&normal);
+    return kept;
 }
 
 /* ---- metadata ---- */
@@ -129,154 +197,79 @@ static void take_owners(struct decoder *d, struct jsonslice owners)
     bool has_controller = false;
 
     for (; jsonscan_next(&w); n++) {
-        if (!is_true(jsonscan_find(w.value, "controller")) || has_controller)
+        if (!decode_is_true(jsonscan_find(w.value, "controller")) || has_controller)
             continue;
         struct jsonslice group = jsonscan_inside(jsonscan_find(w.value, "apiVersion"));
         has_controller = true;
-        d->d.o.owner_uid = keep_text(d, jsonscan_find(w.value, "uid"));
-        d->d.o.owner_kind = keep_text(d, jsonscan_find(w.value, "kind"));
-        d->d.o.owner_name = keep_text(d, jsonscan_find(w.value, "name"));
+        d->d.o.owner_uid = decode_text(d, jsonscan_find(w.value, "uid"));
+        d->d.o.owner_kind = decode_text(d, jsonscan_find(w.value, "kind"));
+        d->d.o.owner_name = decode_text(d, jsonscan_find(w.value, "name"));
         const char *slash = group.data ? memchr(group.data, '/', group.size) : NULL;
-        d->d.o.owner_group = slash ? keep(d, group.data, (size_t)(slash - group.data)) : NULL;
+        d->d.o.owner_group = slash ? decode_keep(d, group.data, (size_t)(slash - group.data)) : NULL;
     }
     if (n > (has_controller ? 1 : 0))
-        d->d.o.owners = keep_raw(d, owners);
+        d->d.o.owners = decode_raw(d, owners);
 }
 
-static int take_metadata(struct decoder *d, struct jsonslice meta, struct jsonslice *ret_labels,
-                         struct jsonslice *ret_notes, int64_t *ret_generation, int64_t *ret_created)
+int decode_metadata(struct decoder *d, struct jsonslice whole, struct decoded_meta *ret)
 {
     struct object *o = &d->d.o;
-    struct jsonwalk w = jsonscan_walk(meta);
+    struct jsonwalk w = jsonscan_walk(jsonscan_find(whole, "metadata"));
     unsigned long long number;
     char version[32] = "";
 
+    *ret = (struct decoded_meta){ 0 };
     while (jsonscan_next(&w)) {
         if (jsonscan_is(w.key, "name"))
-            o->name = keep_text(d, w.value);
+            o->name = decode_text(d, w.value);
         else if (jsonscan_is(w.key, "namespace"))
-            o->namespace = keep_text(d, w.value);
+            o->namespace = decode_text(d, w.value);
         else if (jsonscan_is(w.key, "uid"))
-            o->uid = keep_text(d, w.value);
+            o->uid = decode_text(d, w.value);
         else if (jsonscan_is(w.key, "resourceVersion"))
             (void)jsonscan_text(w.value, version, sizeof version);
         else if (jsonscan_is(w.key, "generation") && jsonscan_number(w.value, &number))
-            *ret_generation = (int64_t)number;
+            ret->generation = (int64_t)number;
         else if (jsonscan_is(w.key, "creationTimestamp"))
-            *ret_created = time_of(w.value);
+            ret->created = decode_time(w.value);
         else if (jsonscan_is(w.key, "deletionTimestamp"))
             o->deleting = *w.value.data == '"';
         else if (jsonscan_is(w.key, "labels"))
-            *ret_labels = w.value;
+            ret->labels = w.value;
         else if (jsonscan_is(w.key, "annotations"))
-            *ret_notes = w.value;
+            ret->notes = w.value;
         else if (jsonscan_is(w.key, "ownerReferences"))
             take_owners(d, w.value);
     }
     if (!o->name || !o->namespace || !o->uid || !version[0])
-        return err_set(d->e, EBADMSG, STEP_PROTOCOL, "%s without name, namespace, uid or version", kinds[o->kind].name);
+        return err_set(d->e, EBADMSG, STEP_PROTOCOL, "%s without name, namespace, uid or version",
+                       kind_info[o->kind].name);
     if (buf_error(&d->scratch) < 0)
-        return err_at(d->e, ENOMEM, STEP_MEMORY, 0, kinds[o->kind].name);
+        return err_at(d->e, ENOMEM, STEP_MEMORY, 0, kind_info[o->kind].name);
     o->version = strtoull(version, NULL, 10);
-    o->name_hash = keep_text(d, jsonscan_find(*ret_labels, LABEL_HASH));
-    o->adoptable = jsonscan_is(jsonscan_find(*ret_labels, LABEL_ADOPTABLE), "true");
+    o->name_hash = decode_text(d, jsonscan_find(ret->labels, LABEL_HASH));
+    o->adoptable = jsonscan_is(jsonscan_find(ret->labels, LABEL_ADOPTABLE), "true");
     return 0;
 }
 
-/* ---- Pods ---- */
-
-static uint8_t status_of(struct jsonslice v)
-{
-    return jsonscan_is(v, "True") ? COND_TRUE : jsonscan_is(v, "False") ? COND_FALSE : COND_UNKNOWN;
-}
-
-static const char *keep_conditions(struct decoder *d, struct jsonslice conditions)
-{
-    struct buf normal;
-
-    buf_init(&normal, 1 << 20);
-    conditions_write(conditions, &normal);
-    const char *kept = keep(d, buf_string(&normal), normal.length);
-    buf_done(&normal);
-    return kept;
-}
-
-static void take_pod_status(struct decoder *d, struct jsonslice status, bool for_kernel)
-{
-    static const char *const phases[] = { "", "Pending", "Running", "Succeeded", "Failed", "Unknown" };
-    struct pod *p = &d->d.pod;
-    struct jsonslice phase = jsonscan_find(status, "phase"), conditions = jsonscan_find(status, "conditions");
-    struct jsonwalk w = jsonscan_walk(conditions);
-    char ips[512], one[64];
-    size_t n = 0;
-
-    for (uint8_t i = POD_PENDING; i <= POD_UNKNOWN; i++)
-        if (jsonscan_is(phase, phases[i]))
-            p->phase = i;
-    while (jsonscan_next(&w)) {
-        struct jsonslice type = jsonscan_find(w.value, "type");
-        if (jsonscan_is(type, "Ready") && p->ready == COND_ABSENT) {
-            p->ready = status_of(jsonscan_find(w.value, "status"));
-        } else if (jsonscan_is(type, "PodScheduled") && p->scheduled == COND_ABSENT) {
-            p->scheduled = status_of(jsonscan_find(w.value, "status"));
-            p->scheduled_reason = keep_text(d, jsonscan_find(w.value, "reason"));
-            p->scheduled_message = keep_text(d, jsonscan_find(w.value, "message"));
-        }
-    }
-    w = jsonscan_walk(jsonscan_find(status, "podIPs"));
-    while (jsonscan_next(&w))
-        if (jsonscan_text(jsonscan_find(w.value, "ip"), one, sizeof one) && n + strlen(one) + 2 < sizeof ips) {
-            size_t length = strlen(one);
-            if (n > 0)
-                ips[n++] = ',';
-            memcpy(ips + n, one, length);
-            n += length;
-        }
-    p->ips = n > 0 ? keep(d, ips, n) : NULL;
-    if (for_kernel) {
-        struct jsonwalk c = jsonscan_walk(jsonscan_find(status, "containerStatuses"));
-        p->conditions = keep_conditions(d, conditions);
-        if (jsonscan_next(&c))
-            p->state = keep_raw(d, jsonscan_find(c.value, "state"));
-    }
-}
-
-static int take_pod(struct decoder *d, struct jsonslice whole)
-{
-    struct jsonslice labels = { 0 }, notes = { 0 };
-    int64_t ignored;
-    int r = take_metadata(d, jsonscan_find(whole, "metadata"), &labels, &notes, &ignored, &ignored);
-
-    if (r < 0)
-        return r;
-    const char *kind = d->d.o.owner_kind ? d->scratch.data + ((uintptr_t)d->d.o.owner_kind - 1) : "";
-    bool for_kernel = strcmp(kind, "Kernel") == 0;
-    /* Somebody else's Pods are here only so that a name that is taken is noticed. */
-    if (d->d.o.name_hash || d->d.o.adoptable || for_kernel || strcmp(kind, "Sandbox") == 0) {
-        d->d.pod.labels = keep_raw(d, labels);
-        d->d.pod.notes = keep_raw(d, notes);
-        d->d.pod.node = keep_text(d, jsonscan_find(jsonscan_find(whole, "spec"), "nodeName"));
-        take_pod_status(d, jsonscan_find(whole, "status"), for_kernel);
-    }
-    return 0;
-}
+/* ---- Services and Kernels ---- */
 
 static int take_service(struct decoder *d, struct jsonslice whole)
 {
-    struct jsonslice labels = { 0 }, notes = { 0 }, spec = jsonscan_find(whole, "spec");
-    int64_t ignored;
+    struct jsonslice spec = jsonscan_find(whole, "spec");
+    struct decoded_meta ignored;
     struct buf ports;
-    int r = take_metadata(d, jsonscan_find(whole, "metadata"), &labels, &notes, &ignored, &ignored);
+    int r = decode_metadata(d, whole, &ignored);
 
     if (r < 0)
         return r;
-    d->d.service.cluster_ip = keep_text(d, jsonscan_find(spec, "clusterIP"));
+    d->d.service.cluster_ip = decode_text(d, jsonscan_find(spec, "clusterIP"));
     buf_init(&ports, 1 << 20);
     ports_write_own(jsonscan_find(spec, "ports"), &ports);
     d->d.service.ports_hash = hash_bytes(HASH_SEED, buf_string(&ports), ports.length);
     buf_done(&ports);
     char own[9];
-    hash_name(d->scratch.data + ((uintptr_t)d->d.o.name - 1), own);
+    hash_name(decode_kept(d, d->d.o.name), own);
     struct jsonslice selector = jsonscan_find(spec, "selector");
     struct jsonwalk w = jsonscan_walk(selector);
     size_t n = 0;
@@ -285,175 +278,36 @@ static int take_service(struct decoder *d, struct jsonslice whole)
         d->d.service.selects = n == 1 && jsonscan_is(w.key, LABEL_HASH) && jsonscan_is(w.value, own);
     }
     if (!d->d.service.selects && (d->d.o.name_hash || d->d.o.adoptable || d->d.o.owner_uid))
-        d->d.service.selector = keep_raw(d, selector);
-    return 0;
-}
-
-/* ---- Sandboxes ---- */
-
-static void take_condition(struct decoder *d, struct jsonslice c, struct buf *foreign)
-{
-    static const char *const names[CONDITIONS] = { "Ready", "Suspended", "PodScheduled", "Finished" };
-    struct jsonslice type = jsonscan_find(c, "type");
-    unsigned long long generation = 0;
-
-    for (size_t i = 0; i < CONDITIONS; i++)
-        if (jsonscan_is(type, names[i])) {
-            (void)jsonscan_number(jsonscan_find(c, "observedGeneration"), &generation);
-            d->d.sandbox.condition[i] = (struct condition){
-                .status = status_of(jsonscan_find(c, "status")), .reason = keep_text(d, jsonscan_find(c, "reason")),
-                .message = keep_text(d, jsonscan_find(c, "message")),
-                .since = time_of(jsonscan_find(c, "lastTransitionTime")), .generation = (int64_t)generation };
-            return;
-        }
-    if (foreign->length > 0)
-        buf_add_char(foreign, ',');
-    buf_add(foreign, c.data, c.size);
-}
-
-static void take_sandbox_status(struct decoder *d, struct jsonslice status)
-{
-    struct sandbox *s = &d->d.sandbox;
-    struct jsonwalk w = jsonscan_walk(jsonscan_find(status, "conditions"));
-    struct buf foreign, ips;
-    unsigned long long n;
-    char one[64];
-
-    buf_init(&foreign, 65536);
-    buf_init(&ips, 4096);
-    while (jsonscan_next(&w))
-        if (is_object(w.value))
-            take_condition(d, w.value, &foreign);
-    s->foreign = foreign.length ? keep(d, foreign.data, foreign.length) : NULL;
-    w = jsonscan_walk(jsonscan_find(status, "podIPs"));
-    while (jsonscan_next(&w))
-        if (jsonscan_text(w.value, one, sizeof one))
-            buf_printf(&ips, "%s%s", ips.length ? "," : "", one);
-    s->status_ips = ips.length ? keep(d, ips.data, ips.length) : NULL;
-    s->status_service = keep_text(d, jsonscan_find(status, "service"));
-    s->status_fqdn = keep_text(d, jsonscan_find(status, "serviceFQDN"));
-    s->status_selector = keep_text(d, jsonscan_find(status, "selector"));
-    s->status_node = keep_text(d, jsonscan_find(status, "nodeName"));
-    s->status_replicas = jsonscan_number(jsonscan_find(status, "replicas"), &n) && n < 100 ? (int8_t)n : -1;
-    buf_done(&foreign);
-    buf_done(&ips);
-}
-
-static void mention_claim(struct decoder *d, const char *name, bool is_template)
-{
-    if (!name)
-        return;
-    if (d->n_claims == CLAIMS_MAX) {
-        d->d.sandbox.too_many_claims = true;
-        return;
-    }
-    d->claims[d->n_claims].name = name;
-    d->claims[d->n_claims++].is_template = is_template;
-}
-
-/* Names of the claims: those made from templates are "<template>-<sandbox>". */
-static void take_claims(struct decoder *d, struct jsonslice templates, struct jsonslice pod_spec)
-{
-    struct jsonwalk w = jsonscan_walk(templates);
-    const char *own = d->scratch.data + ((uintptr_t)d->d.o.name - 1);
-    char name[600], box[256];
-
-    snprintf(box, sizeof box, "%s", own);
-    while (jsonscan_next(&w)) {
-        char first[256];
-        if (!jsonscan_text(jsonscan_find(jsonscan_find(w.value, "metadata"), "name"), first, sizeof first))
-            first[0] = '\0';
-        snprintf(name, sizeof name, "%s-%s", first, box);
-        mention_claim(d, keep(d, name, strlen(name)), true);
-    }
-    w = jsonscan_walk(jsonscan_find(pod_spec, "volumes"));
-    while (jsonscan_next(&w))
-        mention_claim(d, keep_text(d, jsonscan_find(jsonscan_find(w.value, "persistentVolumeClaim"), "claimName")),
-                      false);
-}
-
-static char *copy_of(struct jsonslice v)
-{
-    return v.data ? strndup(v.data, v.size) : NULL;
-}
-
-static void take_sandbox_spec(struct decoder *d, struct jsonslice spec)
-{
-    struct sandbox *s = &d->d.sandbox;
-    struct jsonslice template = jsonscan_find(spec, "podTemplate"), meta = jsonscan_find(template, "metadata");
-    struct jsonslice pod_spec = jsonscan_find(template, "spec"), service = jsonscan_find(spec, "service");
-    struct jsonslice templates = jsonscan_find(spec, "volumeClaimTemplates");
-    unsigned long long n;
-    struct buf ports;
-
-    s->replicas = jsonscan_number(jsonscan_find(spec, "replicas"), &n) && n < 100 ? (int8_t)n : -1;
-    s->suspended = jsonscan_is(jsonscan_find(spec, "operatingMode"), "Suspended");
-    s->shutdown = time_of(jsonscan_find(spec, "shutdownTime"));
-    s->deletes_at_shutdown = jsonscan_is(jsonscan_find(spec, "shutdownPolicy"), "Delete");
-    s->service = is_true(service) ? YES : service.data && *service.data == 'f' ? NO : UNSET;
-    s->labels = keep_raw(d, jsonscan_find(meta, "labels"));
-    s->notes = keep_raw(d, jsonscan_find(meta, "annotations"));
-    s->has_spec = is_object(pod_spec);
-    if (!s->has_spec)
-        return;
-    s->spec_hash = hash_bytes(HASH_SEED, pod_spec.data, pod_spec.size);
-    buf_init(&ports, 1 << 20);
-    ports_write(pod_spec, &ports);
-    s->ports_hash = hash_bytes(HASH_SEED, buf_string(&ports), ports.length);
-    buf_done(&ports);
-    take_claims(d, templates, pod_spec);
-    s->pod_spec = copy_of(pod_spec);
-    s->claim_templates = copy_of(templates);
-}
-
-static int take_sandbox(struct decoder *d, struct jsonslice whole)
-{
-    struct sandbox *s = &d->d.sandbox;
-    struct jsonslice labels = { 0 }, notes = { 0 };
-    int r = take_metadata(d, jsonscan_find(whole, "metadata"), &labels, &notes, &s->generation, &s->created);
-
-    if (r < 0)
-        return r;
-    s->created_by = keep_text(d, jsonscan_find(labels, LABEL_CREATED_BY));
-    s->launch = keep_text(d, jsonscan_find(labels, LABEL_LAUNCH));
-    s->pool = keep_text(d, jsonscan_find(labels, LABEL_POOL));
-    s->template_hash_label = keep_text(d, jsonscan_find(labels, LABEL_TEMPLATE));
-    s->claim_id = keep_text(d, jsonscan_find(labels, LABEL_CLAIM_ID));
-    s->pod_name = keep_text(d, jsonscan_find(notes, NOTE_POD_NAME));
-    s->template_ref = keep_text(d, jsonscan_find(notes, NOTE_TEMPLATE));
-    s->retain = truth_of(jsonscan_find(notes, NOTE_RETAIN));
-    s->recreate = truth_of(jsonscan_find(notes, NOTE_RECREATE));
-    s->release = truth_of(jsonscan_find(notes, NOTE_RELEASE));
-    s->secure = truth_of(jsonscan_find(notes, NOTE_SECURE));
-    s->scaled = truth_of(jsonscan_find(notes, NOTE_SCALED)) == YES;
-    take_sandbox_status(d, jsonscan_find(whole, "status"));
-    take_sandbox_spec(d, jsonscan_find(whole, "spec"));
+        d->d.service.selector = decode_raw(d, selector);
     return 0;
 }
 
 static int take_kernel(struct decoder *d, struct jsonslice whole)
 {
     struct kernel *k = &d->d.kernel;
-    struct jsonslice labels = { 0 }, notes = { 0 }, status = jsonscan_find(whole, "status");
+    struct jsonslice status = jsonscan_find(whole, "status");
+    struct decoded_meta m;
     struct jsonslice template = jsonscan_find(jsonscan_find(whole, "spec"), "template");
     struct jsonslice spec = jsonscan_find(template, "spec"), meta = jsonscan_find(template, "metadata");
     struct jsonwalk w = jsonscan_walk(jsonscan_find(status, "conditions"));
-    int r = take_metadata(d, jsonscan_find(whole, "metadata"), &labels, &notes, &k->generation, &k->created);
+    int r = decode_metadata(d, whole, &m);
 
     if (r < 0)
         return r;
-    k->kernel_id = keep_text(d, jsonscan_find(notes, "jupyter.org/kernel-id"));
-    k->connection = keep_text(d, jsonscan_find(notes, "jupyter.org/kernel-connection-info"));
-    k->labels = keep_raw(d, jsonscan_find(meta, "labels"));
-    k->notes = keep_raw(d, jsonscan_find(meta, "annotations"));
-    k->conditions = keep_conditions(d, jsonscan_find(status, "conditions"));
-    k->state = keep_raw(d, jsonscan_find(status, "containerState"));
+    k->generation = m.generation;
+    k->created = m.created;
+    k->kernel_id = decode_text(d, jsonscan_find(m.notes, "jupyter.org/kernel-id"));
+    k->connection = decode_text(d, jsonscan_find(m.notes, "jupyter.org/kernel-connection-info"));
+    k->labels = decode_raw(d, jsonscan_find(meta, "labels"));
+    k->notes = decode_raw(d, jsonscan_find(meta, "annotations"));
+    k->conditions = decode_conditions(d, jsonscan_find(status, "conditions"));
+    k->state = decode_raw(d, jsonscan_find(status, "containerState"));
     k->has_replicas = jsonscan_find(status, "readyReplicas").data != NULL;
     while (jsonscan_next(&w))
         if (jsonscan_is(jsonscan_find(w.value, "type"), "Ready"))
-            k->ready = status_of(jsonscan_find(w.value, "status"));
-    k->has_spec = is_object(spec);
-    k->pod_spec = k->has_spec ? copy_of(spec) : NULL;
+            k->ready = decode_status(jsonscan_find(w.value, "status"));
+    k->has_spec = decode_is_object(spec);
+    k->pod_spec = k->has_spec ? decode_copy(spec) : NULL;
     return 0;
 }
 
@@ -498,19 +352,18 @@ static struct object *pack(struct decoder *d)
 struct object *object_decode(enum kind kind, struct jsonslice text, struct err *e)
 {
     static int (*const take[KINDS])(struct decoder *, struct jsonslice) = {
-        [KIND_SANDBOX] = take_sandbox, [KIND_KERNEL] = take_kernel, [KIND_POD] = take_pod, [KIND_SERVICE] = take_service
-    };
+        [KIND_SANDBOX] = decode_sandbox, [KIND_KERNEL] = take_kernel, [KIND_POD] = decode_pod,
+        [KIND_SERVICE] = take_service, [KIND_TEMPLATE] = decode_template, [KIND_POOL] = decode_pool,
+        [KIND_BOXCLAIM] = decode_boxclaim, [KIND_NETPOLICY] = decode_netpolicy };
     struct decoder d = { .e = e };
-    struct jsonslice labels = { 0 }, notes = { 0 };
-    int64_t ignored;
+    struct decoded_meta ignored;
     struct object *o = NULL;
 
     d.d.o.kind = (uint8_t)kind;
     buf_init(&d.scratch, 8 << 20);
-    int r = take[kind] ? take[kind](&d, text)
-                       : take_metadata(&d, jsonscan_find(text, "metadata"), &labels, &notes, &ignored, &ignored);
+    int r = take[kind] ? take[kind](&d, text) : decode_metadata(&d, text, &ignored);
     if (r == 0 && !(o = pack(&d)))
-        err_at(e, ENOMEM, STEP_MEMORY, 0, kinds[kind].name);
+        err_at(e, ENOMEM, STEP_MEMORY, 0, kind_info[kind].name);
     if (!o && kind == KIND_SANDBOX) {
         free(d.d.sandbox.pod_spec);
         free(d.d.sandbox.claim_templates);

@@ -61,8 +61,8 @@ static void write_body(struct buf *out, struct work *w, const struct object *abo
     jsonout_string(&j, "namespace", w->namespace);
     jsonout_close(&j);
     jsonout_open_object(&j, "involvedObject");
-    jsonout_string(&j, "apiVersion", w->by->api_version);
-    jsonout_string(&j, "kind", w->by->kind_name);
+    jsonout_string(&j, "apiVersion", kind_info[w->by->kind].api_version);
+    jsonout_string(&j, "kind", kind_info[w->by->kind].name);
     jsonout_string(&j, "name", w->name);
     jsonout_string(&j, "namespace", w->namespace);
     jsonout_string(&j, "uid", about->uid);

@@ -8,7 +8,7 @@
 
 #include "cluster/controller.h"
 
-enum type { BOOL, TEXT, IGNORED_BOOL, IGNORED, WORKERS, LEVEL, REFUSED };
+enum type { BOOL, TEXT, NUMBER, RATE, DURATION, IGNORED_BOOL, IGNORED, LEVEL, REFUSED };
 
 static const struct flag {
     const char *name;
@@ -26,7 +26,8 @@ static const struct flag {
     { "health-probe-bind-address", TEXT, offsetof(struct flags, probe_address),
       "HOST:PORT: default :8081; 0 for none" },
     { "cluster-domain", TEXT, offsetof(struct flags, cluster_domain), "DOMAIN: default cluster.local" },
-    { "sandbox-concurrent-workers", WORKERS, 0, "N: objects with writes under way; default 100" },
+    { "sandbox-concurrent-workers", NUMBER, offsetof(struct flags, workers),
+      "N: objects with writes under way; default 100" },
     { "cache-label-selectors", BOOL, offsetof(struct flags, selects_labels),
       "watch only Pods and Services with the sandbox label" },
     { "secure-defaults", BOOL, offsetof(struct flags, secure_defaults),
@@ -38,11 +39,30 @@ static const struct flag {
     { "release-volumes", BOOL, offsetof(struct flags, release_volumes),
       "a Pod ends when a claim that it uses is deleted" },
     { "kernels", BOOL, offsetof(struct flags, kernels), "look after Kernels of jupyter.org, too (default true)" },
+    { "extensions", BOOL, offsetof(struct flags, extensions),
+      "look after SandboxTemplates, SandboxWarmPools and SandboxClaims, too (default true)" },
+    { "sandbox-warm-pool-max-batch-size", NUMBER, offsetof(struct flags, max_batch),
+      "N: Sandboxes that a pool creates or deletes at once; default 300" },
+    { "sandbox-warm-pool-replenish-delay", DURATION, offsetof(struct flags, replenish_delay_ms),
+      "TIME: a pool that lost members to claims is refilled when it has lost none for so long; default 0" },
+    { "sandbox-warm-pool-max-refill-rate", RATE, offsetof(struct flags, refill_rate),
+      "N: Sandboxes per second that a pool creates; default 0, as many as are missing" },
+    { "sandbox-warm-pool-readiness-grace-period", DURATION, offsetof(struct flags, grace_ms),
+      "TIME: a pool replaces a Sandbox that is not Ready after it; default 5m" },
+    { "sandbox-warm-pool-unschedulable-recheck-interval", DURATION, offsetof(struct flags, recheck_ms),
+      "TIME: default 1m" },
+    { "enable-warm-pool-eviction", BOOL, offsetof(struct flags, evictable_pools),
+      "an autoscaler may evict the Pods of a pool (default true)" },
+    { "disable-claim-events", BOOL, offsetof(struct flags, quiet_claims), "no events about SandboxClaims" },
+    { "disable-claim-observability-annotations", BOOL, offsetof(struct flags, bare_claims),
+      "no annotations with times on SandboxClaims" },
+    { "allowed-label-domains", TEXT, offsetof(struct flags, label_domains),
+      "LIST: of labels that a claim may give its Pod; default the file /etc/sandbox-config/allowed-label-domains, else "
+      "sandbox.users.io" },
     { "zap-log-level", LEVEL, 0, "LEVEL: error, warn, info, debug" },
     { "version", BOOL, offsetof(struct flags, print_version), "print the version" },
     { "help", BOOL, offsetof(struct flags, print_help), "print this" },
     { "h", BOOL, offsetof(struct flags, print_help), NULL },
-    { "extensions", REFUSED, 0, NULL },
     { "metrics-secure-serving", REFUSED, 0, NULL },
     { "enable-tracing", IGNORED_BOOL, 0, NULL },
     { "enable-pprof", IGNORED_BOOL, 0, NULL },
@@ -56,14 +76,6 @@ static const struct flag {
     { "sandbox-claim-concurrent-workers", IGNORED, 0, NULL },
     { "sandbox-warm-pool-concurrent-workers", IGNORED, 0, NULL },
     { "sandbox-template-concurrent-workers", IGNORED, 0, NULL },
-    { "sandbox-warm-pool-max-batch-size", IGNORED, 0, NULL },
-    { "sandbox-warm-pool-replenish-delay", IGNORED, 0, NULL },
-    { "sandbox-warm-pool-max-refill-rate", IGNORED, 0, NULL },
-    { "sandbox-warm-pool-readiness-grace-period", IGNORED, 0, NULL },
-    { "sandbox-warm-pool-unschedulable-recheck-interval", IGNORED, 0, NULL },
-    { "enable-warm-pool-eviction", IGNORED_BOOL, 0, NULL },
-    { "disable-claim-events", IGNORED_BOOL, 0, NULL },
-    { "disable-claim-observability-annotations", IGNORED_BOOL, 0, NULL },
     { "sandbox-write-behind-window", IGNORED, 0, NULL },
     { "enable-webhook", IGNORED_BOOL, 0, NULL },
     { "manage-webhook-certs", IGNORED_BOOL, 0, NULL },
@@ -106,10 +118,60 @@ static int set_level(struct flags *f, const char *text, struct err *e)
     return err_set(e, EINVAL, STEP_USAGE, "--zap-log-level is \"%.20s\"; it must be error, warn, info or debug", text);
 }
 
+/* Go's: "1h30m", "250ms", "0". */
+static bool parse_duration(const char *text, uint64_t *ret_ms)
+{
+    static const struct { const char *unit; double ms; } units[] = { { "ms", 1 }, { "us", 1e-3 }, { "ns", 1e-6 },
+                                                                      { "s", 1e3 }, { "m", 6e4 }, { "h", 3.6e6 } };
+    double ms = 0;
+
+    if (strcmp(text, "0") == 0) {
+        *ret_ms = 0;
+        return true;
+    }
+    for (char *end; *text; text = end) {
+        double n = strtod(text, &end);
+        size_t i = 0;
+        if (end == text || !(n >= 0) || *text == '+' || *text == '-')
+            return false;
+        while (i < 6 && strncmp(end, units[i].unit, strlen(units[i].unit)) != 0)
+            i++;
+        if (i == 6)
+            return false;
+        end += strlen(units[i].unit);
+        ms += n * units[i].ms;
+    }
+    if (!(ms < 1e12))
+        return false;
+    *ret_ms = (uint64_t)ms;
+    return true;
+}
+
+static int set_number(struct flags *f, const struct flag *flag, const char *value, struct err *e)
+{
+    void *to = (char *)f + flag->at;
+    char *end;
+
+    if (flag->type == NUMBER) {
+        unsigned long n = strtoul(value, &end, 10);
+        if (!*value || *end || n < 1 || n > 100000)
+            return err_set(e, EINVAL, STEP_USAGE, "--%s is \"%.40s\"; it must be a number from 1", flag->name, value);
+        *(unsigned *)to = (unsigned)n;
+    } else if (flag->type == RATE) {
+        double rate = strtod(value, &end);
+        if (!*value || *end || !(rate >= 0 && rate < 1e6))
+            return err_set(e, EINVAL, STEP_USAGE, "--%s is \"%.40s\"; it must be a number from 0", flag->name, value);
+        *(double *)to = rate;
+    } else if (!parse_duration(value, to)) {
+        return err_set(e, EINVAL, STEP_USAGE, "--%s is \"%.40s\"; it must be a time like 5m or 250ms", flag->name,
+                       value);
+    }
+    return 0;
+}
+
 static int set(struct flags *f, const struct flag *flag, const char *value, struct err *e)
 {
     bool on = true;
-    char *end;
 
     if ((flag->type == BOOL || flag->type == IGNORED_BOOL || flag->type == REFUSED) && value && !parse_bool(value, &on))
         return err_set(e, EINVAL, STEP_USAGE, "--%s is \"%.40s\"; it must be true or false", flag->name, value);
@@ -120,20 +182,13 @@ static int set(struct flags *f, const struct flag *flag, const char *value, stru
     case TEXT:
         *(const char **)((char *)f + flag->at) = value;
         break;
-    case WORKERS: {
-        unsigned long n = strtoul(value, &end, 10);
-        if (*end || n < 1 || n > 100000)
-            return err_set(e, EINVAL, STEP_USAGE, "--%s is \"%.40s\"; it must be a number from 1", flag->name, value);
-        f->workers = (unsigned)n;
-        break;
-    }
+    case NUMBER:
+    case RATE:
+    case DURATION:
+        return set_number(f, flag, value, e);
     case LEVEL:
         return set_level(f, value, e);
     case REFUSED:
-        if (on && strcmp(flag->name, "extensions") == 0)
-            return err_set(e, EINVAL, STEP_USAGE,
-                           "--extensions: SandboxTemplate, SandboxWarmPool and SandboxClaim are not "
-                           "looked after yet; leave the flag out, or keep the original controller for them");
         if (on)
             return err_set(e, EINVAL, STEP_USAGE, "--%s: metrics are served over HTTP only; put a proxy before them",
                            flag->name);
@@ -148,7 +203,8 @@ static int set(struct flags *f, const struct flag *flag, const char *value, stru
 int flags_parse(int argc, char **argv, struct flags *ret, struct err *e)
 {
     struct flags f = { .metrics_address = ":8080", .probe_address = ":8081", .cluster_domain = "cluster.local",
-                       .elects = true, .kernels = true, .workers = 100, .verbosity = LOG_INFO };
+                       .elects = true, .kernels = true, .extensions = true, .evictable_pools = true, .workers = 100,
+                       .max_batch = 300, .grace_ms = 300000, .recheck_ms = 60000, .verbosity = LOG_INFO };
 
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i], *value;
@@ -180,8 +236,8 @@ int flags_parse(int argc, char **argv, struct flags *ret, struct err *e)
 void flags_print_help(void)
 {
     printf("carrel-controller " CARREL_VERSION
-           ": looks after Sandboxes (agents.x-k8s.io) and Kernels (jupyter.org) of a "
-           "Kubernetes cluster.\n\n");
+           ": looks after Sandboxes, their templates, pools and claims (agents.x-k8s.io), and Kernels (jupyter.org) of "
+           "a Kubernetes cluster.\n\n");
     for (size_t i = 0; i < FLAGS; i++)
         if (all[i].help)
             printf("  --%-28s %s\n", all[i].name, all[i].help);

@@ -3,15 +3,20 @@
 #define CARREL_CLUSTER_FLAGS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/err.h"
 
 struct flags {
     const char *kubeconfig, *context;
     const char *metrics_address, *probe_address, *cluster_domain, *lease_namespace;
-    bool        elects, kernels, selects_labels, print_version, print_help;
+    const char *label_domains;
+    bool        elects, kernels, extensions, selects_labels, print_version, print_help;
     bool        secure_defaults, retain_volumes, recreate_on_change, release_volumes;
-    unsigned    workers;
+    bool        evictable_pools, quiet_claims, bare_claims;
+    unsigned    workers, max_batch;
+    double      refill_rate;
+    uint64_t    replenish_delay_ms, grace_ms, recheck_ms;
     int         verbosity;              /* enum log_level */
     const char *ignored[32];            /* the original's that mean nothing here */
     unsigned    n_ignored;

@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "base/jsonout.h"
+#include "cluster/body.h"
 #include "cluster/kernel.h"
 
 enum { KEY_SIZE = 320 };
@@ -18,20 +19,9 @@ static const struct { const char *env, *member, *name; unsigned port;
     { "KERNEL_STDIN_PORT", "stdin_port", "stdin", 52321 },
 };
 
-static struct jsonslice slice(const char *text)
-{
-    return (struct jsonslice){ text, text ? strlen(text) : 0 };
-}
-
-static void finish(struct jsonout *j, struct buf *out)
-{
-    if (jsonout_finish(j) < 0)
-        out->failure = out->failure ? out->failure : EINVAL;
-}
-
 void kernel_link_read(const struct kernel *k, struct kernel_link *ret)
 {
-    struct jsonwalk containers = jsonscan_walk(jsonscan_find(slice(k->pod_spec), "containers"));
+    struct jsonwalk containers = jsonscan_walk(jsonscan_find(body_slice(k->pod_spec), "containers"));
     char text[32];
 
     *ret = (struct kernel_link){ 0 };
@@ -77,7 +67,7 @@ void kernel_write_notes(const struct kernel *k, const struct policy *p, struct b
     jsonout_string(&j, "signature_scheme", "hmac-sha256");
     jsonout_string(&j, "kernel_name", "");
     jsonout_close(&j);
-    finish(&j, &info);
+    body_finish(&j, &info);
 
     jsonout_init(&j, out);
     jsonout_open_object(&j, NULL);
@@ -88,7 +78,7 @@ void kernel_write_notes(const struct kernel *k, const struct policy *p, struct b
     jsonout_close(&j);
     jsonout_close(&j);
     jsonout_close(&j);
-    finish(&j, out);
+    body_finish(&j, out);
     if (buf_error(&info) < 0)
         out->failure = info.failure;
     buf_done(&info);
@@ -150,7 +140,7 @@ static void write_containers(struct jsonout *j, struct jsonslice containers, con
 
 static void write_metadata(struct jsonout *j, const struct kernel *k, bool for_pod)
 {
-    struct jsonwalk w = jsonscan_walk(slice(for_pod ? k->labels : NULL));
+    struct jsonwalk w = jsonscan_walk(body_slice(for_pod ? k->labels : NULL));
     char key[KEY_SIZE];
 
     jsonout_open_object(j, "metadata");
@@ -165,14 +155,14 @@ static void write_metadata(struct jsonout *j, const struct kernel *k, bool for_p
     if (for_pod && k->notes && *k->notes == '{')
         jsonout_raw(j, "annotations", k->notes, strlen(k->notes));
     jsonout_open_array(j, "ownerReferences");
-    write_owner(j, "jupyter.org/v1", "Kernel", &k->o);
+    body_owner(j, &k->o);
     jsonout_close(j);
     jsonout_close(j);
 }
 
 void kernel_write_pod(const struct kernel *k, const struct policy *p, struct buf *out)
 {
-    struct jsonslice spec = slice(k->pod_spec), account = jsonscan_find(spec, "serviceAccountName");
+    struct jsonslice spec = body_slice(k->pod_spec), account = jsonscan_find(spec, "serviceAccountName");
     struct jsonwalk w = jsonscan_walk(spec);
     bool asks = jsonscan_find(spec, "automountServiceAccountToken").data ||
                 (jsonscan_inside(account).size > 0 && !jsonscan_is(account, "default"));
@@ -201,7 +191,7 @@ void kernel_write_pod(const struct kernel *k, const struct policy *p, struct buf
         jsonout_bool(&j, "automountServiceAccountToken", false);
     jsonout_close(&j);
     jsonout_close(&j);
-    finish(&j, out);
+    body_finish(&j, out);
 }
 
 void kernel_write_service(const struct kernel *k, struct buf *out)
@@ -230,7 +220,7 @@ void kernel_write_service(const struct kernel *k, struct buf *out)
     jsonout_close(&j);
     jsonout_close(&j);
     jsonout_close(&j);
-    finish(&j, out);
+    body_finish(&j, out);
 }
 
 void kernel_write_status(const struct kernel_plan *plan, struct buf *out)
@@ -244,11 +234,11 @@ void kernel_write_status(const struct kernel_plan *plan, struct buf *out)
     jsonout_unsigned(&j, "readyReplicas", 1);
     /* A merge patch would mix the old state's members with the new one's: first all are taken away by name. */
     if (plan->state) {
-        struct jsonwalk w = jsonscan_walk(slice(plan->state));
+        struct jsonwalk w = jsonscan_walk(body_slice(plan->state));
         static const char *const kinds[] = { "waiting", "running", "terminated" };
         jsonout_open_object(&j, "containerState");
         for (size_t i = 0; i < 3; i++)
-            if (!jsonscan_find(slice(plan->state), kinds[i]).data)
+            if (!jsonscan_find(body_slice(plan->state), kinds[i]).data)
                 jsonout_null(&j, kinds[i]);
         while (jsonscan_next(&w)) {
             char key[KEY_SIZE];
@@ -261,5 +251,5 @@ void kernel_write_status(const struct kernel_plan *plan, struct buf *out)
     }
     jsonout_close(&j);
     jsonout_close(&j);
-    finish(&j, out);
+    body_finish(&j, out);
 }

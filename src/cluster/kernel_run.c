@@ -34,7 +34,7 @@ static void act(struct work *w, const struct kernel *k, enum kernel_act a)
                    work_path(KIND_SERVICE, w->namespace, NULL, NULL), &body, "create service");
         break;
     case KERNEL_CULL:
-        work_delete(w, GROUP_SELF, &k->o, "cull kernel");
+        work_delete(w, GROUP_SELF, &k->o, DELETE_PLAINLY, "cull kernel");
         break;
     }
     free(own);
@@ -82,5 +82,4 @@ static void run(struct work *w)
         work_rest(w, wake);
 }
 
-const struct reconciler kernel_reconciler = { .kind = KIND_KERNEL, .noun = "kernel", .api_version = "jupyter.org/v1",
-                                              .kind_name = "Kernel", .run = run };
+const struct reconciler kernel_reconciler = { .kind = KIND_KERNEL, .noun = "kernel", .run = run };

@@ -25,7 +25,7 @@ struct program {
     struct serve       serve;
     struct loop_signal signals;
     struct loop_timer  stop, drain;
-    char               identity[320];
+    char               identity[320], domains[4096];
     int                status;
 };
 
@@ -123,6 +123,19 @@ static void name_ourselves(struct program *p)
     p->controller.identity = p->identity;
 }
 
+/* The key of an optional ConfigMap, which is mounted there. NULL: there is none. */
+static const char *read_domains(struct program *p)
+{
+    ssize_t n = fd_read_file(-1, "/etc/sandbox-config/allowed-label-domains", p->domains, sizeof p->domains);
+
+    if (n <= 0)
+        return NULL;
+    for (char *at = p->domains; *at; at++)
+        if (*at == '\n')
+            *at = ',';
+    return p->domains;
+}
+
 static void set_lease(struct program *p, const struct flags *f)
 {
     struct controller *c = &p->controller;
@@ -160,9 +173,15 @@ static int start(struct program *p, const struct flags *f, struct err *e)
     kube_client_on_trouble(c->client, on_credential_trouble);
     c->policy = (struct policy){ .cluster_domain = f->cluster_domain, .secure_defaults = f->secure_defaults,
                                  .retain_volumes = f->retain_volumes, .recreate_on_change = f->recreate_on_change,
-                                 .release_volumes = f->release_volumes };
+                                 .release_volumes = f->release_volumes, .evictable_pools = f->evictable_pools,
+                                 .quiet_claims = f->quiet_claims, .bare_claims = f->bare_claims,
+                                 .label_domains = f->label_domains ? f->label_domains : read_domains(p),
+                                 .max_batch = f->max_batch, .refill_rate = f->refill_rate,
+                                 .replenish_delay_ms = f->replenish_delay_ms, .grace_ms = f->grace_ms,
+                                 .recheck_ms = f->recheck_ms };
     c->max_busy = f->workers;
     c->with_kernels = f->kernels;
+    c->with_extensions = f->extensions;
     if (f->selects_labels) {
         c->watch[KIND_POD].selector = "agents.x-k8s.io%2Fsandbox-name-hash";
         c->watch[KIND_SERVICE].selector = "agents.x-k8s.io%2Fsandbox-name-hash";

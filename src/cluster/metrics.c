@@ -10,12 +10,10 @@
 #include "base/buf.h"
 #include "base/fd.h"
 #include "cluster/controller.h"
+#include "cluster/extension.h"
 
-/* More sorts of Sandboxes than these are counted as one, so that namespaces that come and go do not fill the memory. */
-enum { LATENCY_SORTS_MAX = 1000 };
-
-static const unsigned bounds[LATENCY_BUCKETS] = { 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 60000, 120000,
-                                                  240000, 300000, 600000 };
+/* More sorts than these are not counted, so that namespaces that come and go do not fill the memory. */
+enum { SORTS_MAX = 4000 };
 
 static void head(struct buf *out, const char *name, const char *type, const char *help)
 {
@@ -46,18 +44,25 @@ static void add_value(struct buf *b, const char *name, const char *value)
     buf_add_char(b, '"');
 }
 
+static const char *creator_of(const char *label)
+{
+    static const char *const known[] = { "go-client", "python-client", "controller" };
+
+    for (size_t i = 0; label && i < 3; i++)
+        if (strcmp(label, known[i]) == 0)
+            return known[i];
+    return "unknown";
+}
+
 static char *labels_of(const struct sandbox *s)
 {
     const struct condition *ready = &s->condition[COND_READY];
-    const char *owner = "None", *by = "unknown";
+    const char *owner = "None";
     struct buf b;
 
     if (s->o.owner_group && s->o.owner_kind && !strcmp(s->o.owner_group, "extensions.agents.x-k8s.io") &&
         (!strcmp(s->o.owner_kind, "SandboxClaim") || !strcmp(s->o.owner_kind, "SandboxWarmPool")))
         owner = s->o.owner_kind;
-    if (s->created_by && (!strcmp(s->created_by, "go-client") || !strcmp(s->created_by, "python-client") ||
-                          !strcmp(s->created_by, "controller")))
-        by = s->created_by;
     buf_init(&b, 8192);
     add_value(&b, "namespace", s->o.namespace);
     add_value(&b, "ready_condition", ready->status == COND_TRUE ? "true" : "false");
@@ -65,7 +70,7 @@ static char *labels_of(const struct sandbox *s)
     add_value(&b, "launch_type", s->launch && !strcmp(s->launch, "warm") ? "warm" : "cold");
     add_value(&b, "sandbox_template", s->template_ref ? s->template_ref : "unknown");
     add_value(&b, "owned_by", owner);
-    add_value(&b, "created_by", by);
+    add_value(&b, "created_by", creator_of(s->created_by));
     return b.data;
 }
 
@@ -97,9 +102,26 @@ static void write_sandboxes(const struct controller *c, struct buf *out)
     free(all);
 }
 
-/* ---- agent_sandbox_creation_latency_ms ---- */
+/* ---- histograms ---- */
 
-static char *latency_labels(const struct sandbox *s)
+static const struct { const char *name, *help; unsigned n, bounds[LATENCY_BUCKETS]; } histograms[HISTOGRAMS] = {
+    [LATENCY_SANDBOX] = { "agent_sandbox_creation_latency_ms",
+                          "Time from a Sandbox being seen to its Ready condition, in milliseconds.", 14,
+                          { 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 60000, 120000, 240000, 300000,
+                            600000 } },
+#define CLAIM_BOUNDS 15, { 100, 250, 500, 750, 1000, 1250, 1500, 2000, 2500, 5000, 10000, 30000, 60000, 120000, 240000 }
+    [LATENCY_CLAIM_WEBHOOK] = { "agent_sandbox_claim_startup_latency_ms",
+                                "Time from a webhook seeing a SandboxClaim to its Ready condition, in milliseconds.",
+                                CLAIM_BOUNDS },
+    [LATENCY_CLAIM_CONTROLLER] = { "agent_sandbox_claim_controller_startup_latency_ms",
+                                   "Time from a SandboxClaim being seen to its Ready condition, in milliseconds.",
+                                   CLAIM_BOUNDS },
+    [LATENCY_CLAIM_CLIENT] = { "agent_sandbox_client_claim_startup_latency_ms",
+                               "Time from a client's request to the claim's Ready condition, in milliseconds.",
+                               CLAIM_BOUNDS },
+};
+
+static char *sandbox_sort(const struct sandbox *s)
 {
     struct buf b;
 
@@ -110,67 +132,131 @@ static char *latency_labels(const struct sandbox *s)
     return b.data;
 }
 
-static struct latency *latency_of(struct metrics *m, const struct sandbox *box)
+static char *claim_sort(const struct sandbox *box)
 {
-    struct latency **at = &m->latencies;
-    char *labels = latency_labels(box);
+    struct buf b;
 
-    if (!labels)
-        return NULL;
-    while (*at && strcmp((*at)->labels, labels) != 0)
+    buf_init(&b, 8192);
+    add_value(&b, "launch_type", !box ? "unknown" : box->launch && !strcmp(box->launch, "warm") ? "warm" : "cold");
+    add_value(&b, "sandbox_template", box && box->template_ref ? box->template_ref : "__unknown__");
+    return b.data;
+}
+
+/* labels is taken over. */
+static struct latency *latency_of(struct metrics *m, enum histogram of, char *labels)
+{
+    struct latency **at = &m->latencies[of];
+
+    while (*at && labels && strcmp((*at)->labels, labels) != 0)
         at = &(*at)->next;
-    if (*at || (box && m->n_latencies >= LATENCY_SORTS_MAX)) {
+    if (*at || !labels || m->n_sorts >= SORTS_MAX || !(*at = calloc(1, sizeof **at))) {
         free(labels);
-        return *at ? *at : latency_of(m, NULL);
-    }
-    if (!(*at = calloc(1, sizeof **at))) {
-        free(labels);
-        return NULL;
+        return *at;
     }
     (*at)->labels = labels;
-    m->n_latencies++;
+    m->n_sorts++;
     return *at;
 }
 
-void metrics_ready(struct metrics *m, const struct sandbox *box, uint64_t ms)
+static void observe(struct metrics *m, enum histogram of, char *labels, uint64_t ms)
 {
-    struct latency *l = latency_of(m, box);
+    struct latency *l = latency_of(m, of, labels);
     size_t i = 0;
 
     if (!l)
         return;
-    while (i < LATENCY_BUCKETS && ms > bounds[i])
+    while (i < histograms[of].n && ms > histograms[of].bounds[i])
         i++;
     l->bucket[i]++;
     l->count++;
     l->sum_ms += ms;
 }
 
-void metrics_done(struct metrics *m)
+void metrics_ready(struct metrics *m, const struct sandbox *box, uint64_t ms)
 {
-    for (struct latency *l = m->latencies, *next; l; l = next) {
-        next = l->next;
-        free(l->labels);
-        free(l);
-    }
-    m->latencies = NULL;
+    observe(m, LATENCY_SANDBOX, sandbox_sort(box), ms);
 }
 
-static void write_latency(const struct metrics *m, struct buf *out)
+void metrics_claim_ready(struct metrics *m, const struct boxclaim *c, const struct sandbox *box, int64_t now_us)
 {
-    static const char name[] = "agent_sandbox_creation_latency_ms";
+    const struct { enum histogram of; const char *text; } from[] = {
+        { LATENCY_CLAIM_WEBHOOK, c->webhook }, { LATENCY_CLAIM_CLIENT, c->requested } };
+    int64_t at;
 
-    head(out, name, "histogram", "Time from a Sandbox being seen to its Ready condition, in milliseconds.");
-    for (const struct latency *l = m->latencies; l; l = l->next) {
+    if (c->ready.status == COND_TRUE)
+        return;
+    if (c->seen_us)
+        observe(m, LATENCY_CLAIM_CONTROLLER, claim_sort(box), (uint64_t)(now_us - c->seen_us) / 1000);
+    for (size_t i = 0; i < 2; i++)
+        if (from[i].text && time_parse_us(from[i].text, &at) && at <= now_us)
+            observe(m, from[i].of, claim_sort(box), (uint64_t)(now_us - at) / 1000);
+}
+
+void metrics_claim(struct metrics *m, const struct boxclaim *c, const struct sandbox *box, bool is_warm)
+{
+    struct tally **at = &m->tallies;
+    struct buf b;
+
+    buf_init(&b, 8192);
+    add_value(&b, "namespace", c->o.namespace);
+    add_value(&b, "sandbox_template", box->template_ref ? box->template_ref : "__unknown__");
+    add_value(&b, "launch_type", is_warm ? "warm" : "cold");
+    add_value(&b, "warmpool_name", c->pool_name ? c->pool_name : "");
+    add_value(&b, "pod_condition", box->condition[COND_READY].status == COND_TRUE ? "ready" : "not_ready");
+    add_value(&b, "created_by", creator_of(c->created_by));
+    while (*at && b.data && strcmp((*at)->labels, b.data) != 0)
+        at = &(*at)->next;
+    if (*at || !b.data || m->n_sorts >= SORTS_MAX || !(*at = calloc(1, sizeof **at))) {
+        buf_done(&b);
+    } else {
+        (*at)->labels = b.data;
+        m->n_sorts++;
+    }
+    if (*at)
+        (*at)->count++;
+}
+
+void metrics_done(struct metrics *m)
+{
+    for (size_t i = 0; i < HISTOGRAMS; i++)
+        for (struct latency *l = m->latencies[i], *next; l; l = next) {
+            next = l->next;
+            free(l->labels);
+            free(l);
+        }
+    for (struct tally *t = m->tallies, *next; t; t = next) {
+        next = t->next;
+        free(t->labels);
+        free(t);
+    }
+    memset(m, 0, sizeof *m);
+}
+
+static void write_histogram(const struct metrics *m, enum histogram of, struct buf *out)
+{
+    const char *name = histograms[of].name;
+
+    head(out, name, "histogram", histograms[of].help);
+    for (const struct latency *l = m->latencies[of]; l; l = l->next) {
         uint64_t sum = 0;
-        for (size_t i = 0; i < LATENCY_BUCKETS; i++) {
+        for (size_t i = 0; i < histograms[of].n; i++) {
             sum += l->bucket[i];
-            buf_printf(out, "%s_bucket{%s,le=\"%u\"} %llu\n", name, l->labels, bounds[i], (unsigned long long)sum);
+            buf_printf(out, "%s_bucket{%s,le=\"%u\"} %llu\n", name, l->labels, histograms[of].bounds[i],
+                       (unsigned long long)sum);
         }
         buf_printf(out, "%s_bucket{%s,le=\"+Inf\"} %llu\n%s_sum{%s} %llu\n%s_count{%s} %llu\n", name, l->labels,
                    (unsigned long long)l->count, name, l->labels, (unsigned long long)l->sum_ms, name, l->labels,
                    (unsigned long long)l->count);
     }
+}
+
+static void write_tallies(const struct metrics *m, struct buf *out)
+{
+    static const char name[] = "agent_sandbox_claim_creation_total";
+
+    head(out, name, "counter", "SandboxClaims that have got a Sandbox.");
+    for (const struct tally *t = m->tallies; t; t = t->next)
+        buf_printf(out, "%s{%s} %llu\n", name, t->labels, (unsigned long long)t->count);
 }
 
 static void write_process(struct buf *out)
@@ -192,12 +278,13 @@ static void write_process(struct buf *out)
 
 void metrics_write(const struct controller *c, struct buf *out)
 {
-    static const char *const verbs[] = { "get", "create", "patch", "status", "delete" };
-    static const char *const kinds[KINDS] = { "sandboxes", "kernels", "pods", "services", "persistentvolumeclaims" };
+    static const char *const verbs[VERBS] = { "get", "create", "patch", "status", "delete", "replace" };
     const struct metrics *m = &c->metrics;
 
     write_sandboxes(c, out);
-    write_latency(m, out);
+    for (enum histogram i = 0; i < HISTOGRAMS; i++)
+        write_histogram(m, i, out);
+    write_tallies(m, out);
     head(out, "agent_sandbox_build_info", "gauge", "The program's version.");
     buf_printf(out, "agent_sandbox_build_info{version=\"carrel-" CARREL_VERSION "\"} 1\n");
     one(out, "carrel_controller_leader", "gauge", "Whether this one acts.", c->leads);
@@ -210,19 +297,19 @@ void metrics_write(const struct controller *c, struct buf *out)
     one(out, "carrel_controller_events_total", "counter", "Events sent.", m->events);
     one(out, "carrel_controller_events_dropped_total", "counter", "Events not sent.", m->events_dropped);
     head(out, "carrel_controller_writes_total", "counter", "Answers to requests about objects.");
-    for (size_t i = 0; i < 5; i++)
+    for (size_t i = 0; i < VERBS; i++)
         buf_printf(out, "carrel_controller_writes_total{verb=\"%s\"} %llu\n", verbs[i],
                    (unsigned long long)m->writes[i]);
     head(out, "carrel_controller_objects", "gauge", "Objects in the cache.");
     for (size_t i = 0; i < KINDS; i++)
-        buf_printf(out, "carrel_controller_objects{resource=\"%s\"} %zu\n", kinds[i], c->cache.of[i].count);
+        buf_printf(out, "carrel_controller_objects{resource=\"%s\"} %zu\n", kind_info[i].plural, c->cache.of[i].count);
     head(out, "carrel_controller_watch_events_total", "counter", "What watches have told.");
     for (size_t i = 0; i < KINDS; i++)
-        buf_printf(out, "carrel_controller_watch_events_total{resource=\"%s\"} %llu\n", kinds[i],
+        buf_printf(out, "carrel_controller_watch_events_total{resource=\"%s\"} %llu\n", kind_info[i].plural,
                    (unsigned long long)c->watch[i].n_events);
     head(out, "carrel_controller_lists_total", "counter", "Whole lists.");
     for (size_t i = 0; i < KINDS; i++)
-        buf_printf(out, "carrel_controller_lists_total{resource=\"%s\"} %llu\n", kinds[i],
+        buf_printf(out, "carrel_controller_lists_total{resource=\"%s\"} %llu\n", kind_info[i].plural,
                    (unsigned long long)c->watch[i].n_lists);
     write_process(out);
 }

@@ -10,7 +10,15 @@
 #include "base/err.h"
 #include "base/jsonscan.h"
 
-enum kind { KIND_SANDBOX, KIND_KERNEL, KIND_POD, KIND_SERVICE, KIND_CLAIM, KINDS };
+/* A SandboxClaim is a "boxclaim" here, because a volume claim is a "claim". */
+enum kind { KIND_SANDBOX, KIND_KERNEL, KIND_POD, KIND_SERVICE, KIND_CLAIM, KIND_TEMPLATE, KIND_POOL, KIND_BOXCLAIM,
+            KIND_NETPOLICY, KINDS };
+
+struct kind_info {
+    const char *name, *plural, *api_version;
+    const char *prefix, *path;      /* of the group, and of the whole collection: "/api/v1", "/api/v1/pods" */
+};
+extern const struct kind_info kind_info[KINDS];
 
 #define LABEL_HASH          "agents.x-k8s.io/sandbox-name-hash"
 #define LABEL_ADOPTABLE     "agents.x-k8s.io/adoptable"
@@ -19,6 +27,8 @@ enum kind { KIND_SANDBOX, KIND_KERNEL, KIND_POD, KIND_SERVICE, KIND_CLAIM, KINDS
 #define LABEL_POOL          "agents.x-k8s.io/warm-pool-sandbox"
 #define LABEL_TEMPLATE      "agents.x-k8s.io/sandbox-template-ref-hash"
 #define LABEL_CLAIM_ID      "agents.x-k8s.io/claim-uid"
+#define LABEL_BLUEPRINT     "agents.x-k8s.io/sandbox-template-hash"
+#define LABEL_POD_TEMPLATE  "agents.x-k8s.io/sandbox-pod-template-hash"     /* deprecated by the one above */
 #define NOTE_POD_NAME       "agents.x-k8s.io/pod-name"
 #define NOTE_TEMPLATE       "agents.x-k8s.io/sandbox-template-ref"
 #define NOTE_LABELS         "agents.x-k8s.io/propagated-labels"
@@ -30,6 +40,7 @@ enum kind { KIND_SANDBOX, KIND_KERNEL, KIND_POD, KIND_SERVICE, KIND_CLAIM, KINDS
 #define NOTE_SECURE         "carrel.dev/secure-defaults"
 #define NOTE_SPEC_HASH      "carrel.dev/template-hash"
 #define NOTE_SCALED         "carrel.dev/suspended-by-scale"
+#define NOTE_TROUBLE        "carrel.dev/last-trouble"
 #define LABEL_KERNEL        "jupyter.org/kernel-name"
 
 enum truth { UNSET, NO, YES };
@@ -41,6 +52,7 @@ struct object {
     const char    *owner_uid, *owner_kind, *owner_name, *owner_group;   /* of the controller */
     const char    *owners;          /* all owner references, if they are not just the controller's */
     const char    *name_hash;       /* the label */
+    const char    *owned_key;       /* what cache_first_owned() finds a Pod or Sandbox by; NULL: not in that index */
     uint64_t       version;
     uint32_t       hash, generation_of_list;
     uint8_t        kind;
@@ -65,6 +77,8 @@ struct pod {
     const char *scheduled_reason, *scheduled_message;
     const char *labels, *notes;     /* JSON objects; only of Pods that may concern us */
     const char *conditions, *state; /* JSON in normal form; a Kernel's only */
+    const char *trouble;            /* why it died or does not start, in words; NULL: nothing is wrong */
+    int64_t     scheduled_since;    /* seconds */
     uint8_t phase, ready, scheduled;                /* the last two: enum condition_status */
 };
 
@@ -72,7 +86,7 @@ struct service {
     struct object o;
     const char *cluster_ip;
     const char *selector;           /* JSON; only if it is another */
-    uint64_t    ports_hash;         /* of the normal form, see ports.c */
+    uint64_t    ports_hash;         /* of the normal form, see ports_write() */
     bool        selects;            /* its selector is the name hash label and nothing else */
 };
 
@@ -93,13 +107,15 @@ struct claim_ref {
 struct sandbox {
     struct object o;
     const char *pod_name;           /* annotation */
-    const char *created_by, *launch, *template_ref, *pool, *template_hash_label, *claim_id;
+    const char *created_by, *launch, *template_ref, *pool, *template_hash_label, *claim_id, *blueprint_label;
+    const char *trouble;            /* annotation */
     const char *labels, *notes;     /* of the Pod template: JSON objects */
     char       *pod_spec, *claim_templates;     /* JSON; allocations of their own; NULL: dropped, fetch it */
     struct claim_ref *claims;
     int64_t     generation, created, shutdown;  /* seconds; shutdown 0: none */
     uint64_t    seen_ms;            /* when it was first seen; 0: it was there before us */
     uint64_t    spec_hash, ports_hash;
+    uint64_t    blueprint;          /* hash of what a template says of it, in normal form; 0: in no pool */
     uint16_t    n_claims;
     uint8_t     service;            /* enum truth */
     uint8_t     retain, recreate, release, secure;  /* enum truth: annotations */
@@ -107,6 +123,7 @@ struct sandbox {
     bool        suspended;          /* operatingMode */
     bool        has_spec, scaled;   /* scaled: we wrote operatingMode because of replicas */
     bool        deletes_at_shutdown, too_many_claims;
+    bool        is_reserved;        /* a boxclaim is about to adopt it; not in the API */
     /* status */
     struct condition condition[CONDITIONS];
     const char *foreign;            /* conditions of others: JSON, separated by commas */
@@ -140,9 +157,11 @@ void     hash_name(const char *name, char text[static 9]);
 uint64_t hash_bytes(uint64_t seed, const void *data, size_t size);
 #define HASH_SEED UINT64_C(0xcbf29ce484222325)
 
-/* "2026-01-02T03:04:05.678+01:00" as seconds since 1970. */
+/* "2026-01-02T03:04:05.678+01:00" as seconds, or microseconds, since 1970. */
 bool time_parse(const char *text, int64_t *ret);
+bool time_parse_us(const char *text, int64_t *ret);
 void time_write(int64_t seconds, char text[static 24]);
+void time_write_us(int64_t us, char text[static 32]);
 
 /* A Pod's or a Kernel's conditions with the members that a Kernel shows, in a fixed order, as a JSON array. */
 struct buf;

@@ -4,13 +4,21 @@
 #define CARREL_CLUSTER_SANDBOX_H
 
 #include "cluster/object.h"
+#include "cluster/texts.h"
 
 struct buf;
 
-/* Flags of the program; an annotation on a Sandbox overrules the last four. */
+/* Flags of the program; an annotation on a Sandbox overrules the first four of type bool. */
 struct policy {
     const char *cluster_domain;
     bool secure_defaults, retain_volumes, recreate_on_change, release_volumes;
+    bool evictable_pools;               /* an autoscaler may evict the Pods of a pool */
+    bool quiet_claims, bare_claims;     /* no events about claims; no annotations with times on them */
+    const char *label_domains;          /* of additionalPodMetadata: separated by commas; NULL: sandbox.users.io */
+    /* Pools: */
+    unsigned max_batch;
+    double   refill_rate;               /* Sandboxes per second; 0: as many as are missing */
+    uint64_t replenish_delay_ms, grace_ms, recheck_ms;
 };
 
 struct view {
@@ -34,6 +42,7 @@ enum act {
     ACT_FORGET_POD_NAME,    /* the annotation on the Sandbox leads nowhere */
     ACT_SUSPEND, ACT_RESUME,    /* replicas becomes operatingMode */
     ACT_DELETE_SANDBOX,
+    ACT_NOTE_TROUBLE,       /* why the Pod died or does not start, as an annotation */
 };
 
 struct action {
@@ -59,9 +68,9 @@ struct plan {
     bool          is_urgent;            /* somebody may wait for just this change */
     bool          failed;               /* try again later */
     bool          many_pods;
+    const char   *trouble;              /* for ACT_NOTE_TROUBLE; NULL: there is none any more */
     int64_t       wake_at;              /* look again then; 0: when something changes */
-    size_t        used;
-    char          text[3072];           /* what the status points to */
+    struct texts  texts;                /* what the status points to */
 };
 
 void sandbox_plan(const struct view *v, struct plan *ret);
@@ -83,9 +92,6 @@ bool sandbox_write_pod_patch(const struct sandbox *s, const struct policy *p, co
                              struct buf *out);
 void sandbox_write_status(const struct sandbox *s, const struct status *status, struct buf *out);
 void sandbox_write_mode(bool suspend, struct buf *out);
-
-/* One owner reference, as a member of an array. */
-struct jsonout;
-void write_owner(struct jsonout *j, const char *api_version, const char *kind, const struct object *owner);
+void sandbox_write_trouble(const char *trouble, struct buf *out);
 
 #endif

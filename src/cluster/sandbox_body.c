@@ -6,31 +6,13 @@
 
 #include "base/buf.h"
 #include "base/jsonout.h"
+#include "cluster/body.h"
 #include "cluster/sandbox.h"
-
-static struct jsonslice slice(const char *text)
-{
-    return (struct jsonslice){ text, text ? strlen(text) : 0 };
-}
-
-static void finish(struct jsonout *j, struct buf *out)
-{
-    if (jsonout_finish(j) < 0)
-        out->failure = out->failure ? out->failure : EINVAL;
-}
-
-static void write_version(struct jsonout *j, const struct object *o)
-{
-    char version[32];
-
-    snprintf(version, sizeof version, "%llu", (unsigned long long)o->version);
-    jsonout_string(j, "resourceVersion", version);
-}
 
 /* The template that the claim of this number is made from. */
 static struct jsonslice template_of(const struct sandbox *s, size_t index)
 {
-    struct jsonwalk w = jsonscan_walk(slice(s->claim_templates));
+    struct jsonwalk w = jsonscan_walk(body_slice(s->claim_templates));
 
     for (size_t i = 0; jsonscan_next(&w); i++)
         if (i == index)
@@ -64,38 +46,38 @@ void sandbox_write_claim(const struct sandbox *s, const struct policy *p, size_t
         jsonout_raw(&j, "annotations", notes.data, notes.size);
     if (!sandbox_wants(s->retain, p->retain_volumes)) {
         jsonout_open_array(&j, "ownerReferences");
-        write_owner(&j, "agents.x-k8s.io/v1beta1", "Sandbox", &s->o);
+        body_owner(&j, &s->o);
         jsonout_close(&j);
     }
     jsonout_close(&j);
     if (spec.data)
         jsonout_raw(&j, "spec", spec.data, spec.size);
     jsonout_close(&j);
-    finish(&j, out);
+    body_finish(&j, out);
 }
 
 void sandbox_write_adoption(const struct sandbox *s, const struct object *o, struct buf *out)
 {
-    struct jsonwalk w = jsonscan_walk(slice(o->owners));
+    struct jsonwalk w = jsonscan_walk(body_slice(o->owners));
     struct jsonout j;
 
     jsonout_init(&j, out);
     jsonout_open_object(&j, NULL);
     jsonout_open_object(&j, "metadata");
-    write_version(&j, o);
+    body_version(&j, o);
     jsonout_open_array(&j, "ownerReferences");
     while (jsonscan_next(&w))
         jsonout_raw(&j, NULL, w.value.data, w.value.size);
-    write_owner(&j, "agents.x-k8s.io/v1beta1", "Sandbox", &s->o);
+    body_owner(&j, &s->o);
     jsonout_close(&j);
     jsonout_close(&j);
     jsonout_close(&j);
-    finish(&j, out);
+    body_finish(&j, out);
 }
 
 void sandbox_write_disowning(const struct sandbox *s, const struct object *o, struct buf *out)
 {
-    struct jsonwalk w = jsonscan_walk(slice(o->owners));
+    struct jsonwalk w = jsonscan_walk(body_slice(o->owners));
     struct jsonout j;
     char hash[9];
 
@@ -103,7 +85,7 @@ void sandbox_write_disowning(const struct sandbox *s, const struct object *o, st
     jsonout_init(&j, out);
     jsonout_open_object(&j, NULL);
     jsonout_open_object(&j, "metadata");
-    write_version(&j, o);
+    body_version(&j, o);
     jsonout_open_object(&j, "labels");
     jsonout_string(&j, LABEL_HASH, hash);       /* so that a new Sandbox of that name finds it */
     jsonout_close(&j);
@@ -114,7 +96,7 @@ void sandbox_write_disowning(const struct sandbox *s, const struct object *o, st
     jsonout_close(&j);
     jsonout_close(&j);
     jsonout_close(&j);
-    finish(&j, out);
+    body_finish(&j, out);
 }
 
 /* ---- the Service ---- */
@@ -123,7 +105,7 @@ void sandbox_write_disowning(const struct sandbox *s, const struct object *o, st
 static void write_service_spec(struct jsonout *j, const struct sandbox *s, const struct service *now, const char *hash,
                                bool with_ports)
 {
-    struct jsonwalk w = jsonscan_walk(slice(now ? now->selector : NULL));
+    struct jsonwalk w = jsonscan_walk(body_slice(now ? now->selector : NULL));
     struct buf ports;
     char key[320];
 
@@ -136,7 +118,7 @@ static void write_service_spec(struct jsonout *j, const struct sandbox *s, const
     if (!with_ports)
         return;
     buf_init(&ports, 1 << 20);
-    ports_write(slice(s->pod_spec), &ports);
+    ports_write(body_slice(s->pod_spec), &ports);
     if (ports.length > 2)
         jsonout_raw(j, "ports", buf_string(&ports), ports.length);
     else
@@ -161,7 +143,7 @@ void sandbox_write_service(const struct sandbox *s, struct buf *out)
     jsonout_string(&j, LABEL_HASH, hash);
     jsonout_close(&j);
     jsonout_open_array(&j, "ownerReferences");
-    write_owner(&j, "agents.x-k8s.io/v1beta1", "Sandbox", &s->o);
+    body_owner(&j, &s->o);
     jsonout_close(&j);
     jsonout_close(&j);
     jsonout_open_object(&j, "spec");
@@ -169,20 +151,20 @@ void sandbox_write_service(const struct sandbox *s, struct buf *out)
     write_service_spec(&j, s, NULL, hash, true);
     jsonout_close(&j);
     jsonout_close(&j);
-    finish(&j, out);
+    body_finish(&j, out);
 }
 
 void sandbox_write_service_patch(const struct sandbox *s, const struct service *now, bool adopt, struct buf *out)
 {
     struct jsonout j;
-    struct jsonwalk w = jsonscan_walk(slice(now->o.owners));
+    struct jsonwalk w = jsonscan_walk(body_slice(now->o.owners));
     char hash[9];
 
     hash_name(s->o.name, hash);
     jsonout_init(&j, out);
     jsonout_open_object(&j, NULL);
     jsonout_open_object(&j, "metadata");
-    write_version(&j, &now->o);
+    body_version(&j, &now->o);
     jsonout_open_object(&j, "labels");
     jsonout_string(&j, LABEL_HASH, hash);
     jsonout_close(&j);
@@ -190,7 +172,7 @@ void sandbox_write_service_patch(const struct sandbox *s, const struct service *
         jsonout_open_array(&j, "ownerReferences");
         while (jsonscan_next(&w))
             jsonout_raw(&j, NULL, w.value.data, w.value.size);
-        write_owner(&j, "agents.x-k8s.io/v1beta1", "Sandbox", &s->o);
+        body_owner(&j, &s->o);
         jsonout_close(&j);
     }
     jsonout_close(&j);
@@ -198,41 +180,10 @@ void sandbox_write_service_patch(const struct sandbox *s, const struct service *
     write_service_spec(&j, s, now, hash, s->service == YES);
     jsonout_close(&j);
     jsonout_close(&j);
-    finish(&j, out);
+    body_finish(&j, out);
 }
 
 /* ---- the status ---- */
-
-static void write_condition(struct jsonout *j, const char *type, const struct condition *c)
-{
-    static const char *const words[] = { "", "False", "True", "Unknown" };
-    char since[24];
-
-    time_write(c->since, since);
-    jsonout_open_object(j, NULL);
-    jsonout_string(j, "type", type);
-    jsonout_string(j, "status", words[c->status]);
-    jsonout_signed(j, "observedGeneration", c->generation);
-    jsonout_string(j, "lastTransitionTime", since);
-    jsonout_string(j, "reason", c->reason ? c->reason : "Unknown");
-    jsonout_string(j, "message", c->message ? c->message : "");
-    jsonout_close(j);
-}
-
-static void write_ips(struct jsonout *j, const char *ips)
-{
-    if (!ips) {
-        jsonout_null(j, "podIPs");
-        return;
-    }
-    jsonout_open_array(j, "podIPs");
-    for (const char *at = ips; *at;) {
-        size_t n = strcspn(at, ",");
-        jsonout_bytes(j, NULL, at, n);
-        at += n + (at[n] == ',');
-    }
-    jsonout_close(j);
-}
 
 void sandbox_write_status(const struct sandbox *s, const struct status *status, struct buf *out)
 {
@@ -248,12 +199,12 @@ void sandbox_write_status(const struct sandbox *s, const struct status *status, 
         jsonout_raw(&j, NULL, s->foreign, strlen(s->foreign));
     for (size_t i = 0; i < CONDITIONS; i++)
         if (status->condition[order[i]].status != COND_ABSENT)
-            write_condition(&j, names[order[i]], &status->condition[order[i]]);
+            body_condition(&j, names[order[i]], &status->condition[order[i]]);
     jsonout_close(&j);
     jsonout_string(&j, "service", status->service);
     jsonout_string(&j, "serviceFQDN", status->fqdn);
     jsonout_string(&j, "selector", status->selector);
-    write_ips(&j, status->ips);
+    body_ips(&j, status->ips);
     jsonout_string(&j, "nodeName", status->node);
     if (status->replicas >= 0)
         jsonout_signed(&j, "replicas", status->replicas);
@@ -261,7 +212,7 @@ void sandbox_write_status(const struct sandbox *s, const struct status *status, 
         jsonout_null(&j, "replicas");
     jsonout_close(&j);
     jsonout_close(&j);
-    finish(&j, out);
+    body_finish(&j, out);
 }
 
 void sandbox_write_mode(bool suspend, struct buf *out)
@@ -279,5 +230,20 @@ void sandbox_write_mode(bool suspend, struct buf *out)
     jsonout_string(&j, "operatingMode", suspend ? "Suspended" : "Running");
     jsonout_close(&j);
     jsonout_close(&j);
-    finish(&j, out);
+    body_finish(&j, out);
+}
+
+void sandbox_write_trouble(const char *trouble, struct buf *out)
+{
+    struct jsonout j;
+
+    jsonout_init(&j, out);
+    jsonout_open_object(&j, NULL);
+    jsonout_open_object(&j, "metadata");
+    jsonout_open_object(&j, "annotations");
+    jsonout_string(&j, NOTE_TROUBLE, trouble);
+    jsonout_close(&j);
+    jsonout_close(&j);
+    jsonout_close(&j);
+    body_finish(&j, out);
 }

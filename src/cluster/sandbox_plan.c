@@ -9,7 +9,6 @@
  * What differs from the original: a Pod is not made on a claim that is somebody else's or is being deleted. */
 #include "cluster/sandbox.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -39,35 +38,19 @@ void plan_add(struct planner *p, enum act act, const struct object *object, size
         plan->action[plan->n_actions++] = (struct action){ .act = act, .object = object, .index = (uint16_t)index };
 }
 
-/* A text that lives as long as the plan. */
-const char *plan_text(struct plan *plan, const char *format, ...)
-{
-    va_list args;
-    char *at = plan->text + plan->used;
-    size_t room = sizeof plan->text - plan->used;
-
-    va_start(args, format);
-    int n = vsnprintf(at, room, format, args);
-    va_end(args);
-    if (n < 0)
-        return "";
-    plan->used += (size_t)n < room ? (size_t)n + 1 : room;
-    if (plan->used == sizeof plan->text)
-        plan->used--;
-    return at;
-}
-
 static const char *foreign_owner(struct planner *p, const char *noun, const struct object *o)
 {
-    return plan_text(p->plan, "%s \"%s\" is owned by %s/%s (UID: %s), not by sandbox \"%s\"", noun, o->name,
+    return texts_add(&p->plan->texts, "%s \"%s\" is owned by %s/%s (UID: %s), not by sandbox \"%s\"", noun, o->name,
                      o->owner_kind ? o->owner_kind : "", o->owner_name ? o->owner_name : "", o->owner_uid,
                      p->v->box->o.name);
 }
 
 static const char *not_adoptable(struct planner *p, const char *noun, const struct object *o)
 {
-    return plan_text(p->plan, "cannot adopt unowned %s \"%s\": missing required pool authorization label (\"%s\") or "
-                     "sandbox tracking label (\"%s\")", noun, o->name, LABEL_ADOPTABLE, LABEL_HASH);
+    return texts_add(&p->plan->texts,
+                     "cannot adopt unowned %s \"%s\": missing required pool authorization label (\"%s\") or "
+                     "sandbox tracking label (\"%s\")",
+                     noun, o->name, LABEL_ADOPTABLE, LABEL_HASH);
 }
 
 static bool may_adopt(struct planner *p, const struct object *o)
@@ -105,16 +88,17 @@ static void plan_claims(struct planner *p)
 
     p->claim_error = p->v->claim_error;
     if (box->too_many_claims)
-        p->claim_error = plan_text(p->plan, "a Sandbox may mention at most %d volume claims", CLAIMS_MAX);
+        p->claim_error = texts_add(&p->plan->texts, "a Sandbox may mention at most %d volume claims", CLAIMS_MAX);
     for (size_t i = 0; i < box->n_claims && !p->claim_error; i++)
         if (box->claims[i].is_template)
             plan_claim(p, i);
     for (size_t i = 0; i < box->n_claims && !p->blocked; i++) {
         const struct claim *c = p->v->claim[i];
         if (c && c->o.deleting && (release || box->claims[i].is_template))
-            p->blocked = plan_text(p->plan, "PersistentVolumeClaim \"%s\" is being deleted", box->claims[i].name);
+            p->blocked =
+                texts_add(&p->plan->texts, "PersistentVolumeClaim \"%s\" is being deleted", box->claims[i].name);
         else if (!c && release && !box->claims[i].is_template)
-            p->blocked = plan_text(p->plan, "PersistentVolumeClaim \"%s\" does not exist", box->claims[i].name);
+            p->blocked = texts_add(&p->plan->texts, "PersistentVolumeClaim \"%s\" does not exist", box->claims[i].name);
         if (c && c->o.deleting && release)
             p->lets_go = true;
     }
@@ -184,8 +168,10 @@ static void plan_pod(struct planner *p)
     p->pod = v->named;
     if (owned > 1) {
         p->plan->many_pods = true;
-        p->pod_error = plan_text(p->plan, "multiple Pods (%zu) are controlled by this Sandbox; refusing to choose or "
-                                 "create a Pod", owned);
+        p->pod_error = texts_add(&p->plan->texts,
+                                 "multiple Pods (%zu) are controlled by this Sandbox; refusing to choose or "
+                                 "create a Pod",
+                                 owned);
         p->pod = NULL;
         return;
     }
@@ -236,11 +222,40 @@ static void plan_service(struct planner *p)
     } else if (box->service == YES && !may_adopt(p, &s->o)) {
         p->service_error = not_adoptable(p, "service", &s->o);
     } else if (box->service == YES && s->cluster_ip && strcmp(s->cluster_ip, "None") != 0) {
-        p->service_error = plan_text(p->plan, "cannot adopt service \"%s\": ClusterIP is \"%s\" (expected \"None\", "
-                                     "field is immutable)", s->o.name, s->cluster_ip);
+        p->service_error = texts_add(&p->plan->texts,
+                                     "cannot adopt service \"%s\": ClusterIP is \"%s\" (expected \"None\", "
+                                     "field is immutable)",
+                                     s->o.name, s->cluster_ip);
     } else if (box->service == YES) {
         plan_add(p, ACT_ADOPT_SERVICE, &s->o, 0);
     }
+}
+
+/* ---- why it died, or does not start ---- */
+
+/* What the scheduler says counts when it has said so for a while: most Pods hear it for a moment. */
+enum { UNSCHEDULED_S = 2 };
+
+static void plan_trouble(struct planner *p)
+{
+    const struct sandbox *box = p->v->box;
+    const struct pod *pod = p->pod && object_is_owned_by(&p->pod->o, &box->o) ? p->pod : NULL;
+    struct plan *plan = p->plan;
+
+    if (!pod || pod->o.deleting)
+        return;         /* the last word stays */
+    plan->trouble = pod->trouble;
+    if (!plan->trouble && pod->scheduled == COND_FALSE && texts_are_same(pod->scheduled_reason, "Unschedulable")) {
+        int64_t since = pod->scheduled_since + UNSCHEDULED_S;
+        if (p->v->now < since) {
+            plan->wake_at = !plan->wake_at || since < plan->wake_at ? since : plan->wake_at;
+            return;
+        }
+        plan->trouble = texts_add(&plan->texts, "Pod: Unschedulable: %s",
+                                  pod->scheduled_message ? pod->scheduled_message : "");
+    }
+    if (!texts_are_same(plan->trouble, box->trouble))
+        plan_add(p, ACT_NOTE_TROUBLE, &box->o, 0);
 }
 
 /* ---- all of it ---- */
@@ -298,9 +313,10 @@ void sandbox_plan(const struct view *v, struct plan *ret)
 {
     struct planner p = { .v = v, .plan = ret };
 
-    ret->n_actions = ret->used = 0;
+    ret->n_actions = ret->texts.used = 0;
     ret->differs = ret->is_urgent = ret->failed = ret->many_pods = false;
     ret->wake_at = 0;
+    ret->trouble = NULL;
     if (v->box->o.deleting)
         return;
     hash_name(v->box->o.name, p.hash);
@@ -323,6 +339,8 @@ void sandbox_plan(const struct view *v, struct plan *ret)
         plan_pod(&p);
     if (!ret->many_pods && !claims_first)
         plan_service(&p);
+    if (ret->n_actions == 0)
+        plan_trouble(&p);
     if (ret->n_actions == 0) {
         status_active(&p);
     } else if (!v->box->pod_spec && needs_template(ret)) {

@@ -10,23 +10,15 @@
 
 #include "base/buf.h"
 #include "base/jsonout.h"
+#include "cluster/body.h"
+#include "cluster/extension.h"
 #include "cluster/sandbox.h"
 
 enum { KEYS_MAX = 256, KEY_SIZE = 320 };
 
-static struct jsonslice slice(const char *text)
-{
-    return (struct jsonslice){ text, text ? strlen(text) : 0 };
-}
-
-static bool is_reserved(const char *key)
-{
-    return !strncmp(key, "agents.x-k8s.io/", 16) || !strncmp(key, "extensions.agents.x-k8s.io/", 27);
-}
-
 static bool is_reserved_note(const char *key)
 {
-    return is_reserved(key) || !strcmp(key, "opentelemetry.io/trace-context") || !strcmp(key, NOTE_SPEC_HASH);
+    return body_is_reserved(key) || !strcmp(key, "opentelemetry.io/trace-context") || !strcmp(key, NOTE_SPEC_HASH);
 }
 
 static int compare_keys(const void *a, const void *b)
@@ -34,13 +26,16 @@ static int compare_keys(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The keys of the template that reach the Pod, sorted, with commas between; "" if there are none. */
-static void join_keys(struct jsonslice map, bool (*skips)(const char *), struct buf *out)
+/* The keys of the template that reach the Pod, and one more (or NULL), sorted, with commas between; "" if there are
+ * none. */
+static void join_keys(struct jsonslice map, bool (*skips)(const char *), const char *more, struct buf *out)
 {
     char *keys[KEYS_MAX], key[KEY_SIZE];
     size_t n = 0;
     struct jsonwalk w = jsonscan_walk(map);
 
+    if (more && (keys[n] = strdup(more)))
+        n++;
     while (n < KEYS_MAX && jsonscan_next(&w))
         if (jsonscan_text(w.key, key, sizeof key) && !skips(key) && (keys[n] = strdup(key)))
             n++;
@@ -57,6 +52,16 @@ static const char *normal_creator(const char *by)
     if (!by)
         return NULL;
     return !strcmp(by, "go-client") || !strcmp(by, "python-client") || !strcmp(by, "controller") ? by : "unknown";
+}
+
+/* The annotation that lets an autoscaler evict a Pod that waits in a pool, unless the template says something about it.
+ * It is not in the Sandbox's template, so that adoption by a claim leaves the template alone. NULL: not this Pod. */
+static const char *eviction_note(const struct sandbox *s, const struct policy *p)
+{
+    bool in_pool = s->o.owner_group && !strcmp(s->o.owner_group, EXTENSION_GROUP) && s->o.owner_kind &&
+                   !strcmp(s->o.owner_kind, kind_info[KIND_POOL].name);
+
+    return in_pool && p->evictable_pools && !jsonscan_find(body_slice(s->notes), NOTE_EVICT).data ? NOTE_EVICT : NULL;
 }
 
 struct fixed_label {
@@ -87,18 +92,6 @@ static void write_map(struct jsonout *j, struct jsonslice map, bool (*skips)(con
             jsonout_raw(j, key, w.value.data, w.value.size);
 }
 
-void write_owner(struct jsonout *j, const char *api_version, const char *kind, const struct object *owner)
-{
-    jsonout_open_object(j, NULL);
-    jsonout_string(j, "apiVersion", api_version);
-    jsonout_string(j, "kind", kind);
-    jsonout_string(j, "name", owner->name);
-    jsonout_string(j, "uid", owner->uid);
-    jsonout_bool(j, "controller", true);
-    jsonout_bool(j, "blockOwnerDeletion", true);
-    jsonout_close(j);
-}
-
 static void write_spec_hash(struct jsonout *j, const struct sandbox *s)
 {
     char hash[24];
@@ -109,6 +102,7 @@ static void write_spec_hash(struct jsonout *j, const struct sandbox *s)
 
 static void write_metadata(struct jsonout *j, const struct sandbox *s, const struct policy *p)
 {
+    const char *evict = eviction_note(s, p);
     struct fixed_label fixed[5];
     struct buf keys;
     char hash[9];
@@ -119,19 +113,21 @@ static void write_metadata(struct jsonout *j, const struct sandbox *s, const str
     jsonout_string(j, "name", s->o.name);
     jsonout_string(j, "namespace", s->o.namespace);
     jsonout_open_object(j, "labels");
-    write_map(j, slice(s->labels), is_reserved);
+    write_map(j, body_slice(s->labels), body_is_reserved);
     for (size_t i = 0; i < 5; i++)
         if (fixed[i].value)
             jsonout_string(j, fixed[i].key, fixed[i].value);
     jsonout_close(j);
     jsonout_open_object(j, "annotations");
-    write_map(j, slice(s->notes), is_reserved_note);
+    write_map(j, body_slice(s->notes), is_reserved_note);
+    if (evict)
+        jsonout_string(j, evict, "true");
     buf_init(&keys, 1 << 20);
-    join_keys(slice(s->labels), is_reserved, &keys);
+    join_keys(body_slice(s->labels), body_is_reserved, NULL, &keys);
     if (keys.length > 0)
         jsonout_string(j, NOTE_LABELS, buf_string(&keys));
     buf_clear(&keys);
-    join_keys(slice(s->notes), is_reserved_note, &keys);
+    join_keys(body_slice(s->notes), is_reserved_note, evict, &keys);
     if (keys.length > 0)
         jsonout_string(j, NOTE_NOTES, buf_string(&keys));
     buf_done(&keys);
@@ -139,7 +135,7 @@ static void write_metadata(struct jsonout *j, const struct sandbox *s, const str
         write_spec_hash(j, s);
     jsonout_close(j);
     jsonout_open_array(j, "ownerReferences");
-    write_owner(j, "agents.x-k8s.io/v1beta1", "Sandbox", &s->o);
+    body_owner(j, &s->o);
     jsonout_close(j);
     jsonout_close(j);
 }
@@ -147,7 +143,7 @@ static void write_metadata(struct jsonout *j, const struct sandbox *s, const str
 /* The template's volumes, then one for each claim template, which wins if the names are the same. */
 static void write_volumes(struct jsonout *j, const struct sandbox *s, struct jsonslice volumes)
 {
-    struct jsonslice templates = slice(s->claim_templates);
+    struct jsonslice templates = body_slice(s->claim_templates);
     struct jsonwalk w = jsonscan_walk(volumes);
     char name[KEY_SIZE], other[KEY_SIZE], claim[2 * KEY_SIZE + 2];
 
@@ -180,7 +176,7 @@ static void write_volumes(struct jsonout *j, const struct sandbox *s, struct jso
 
 static void write_spec(struct jsonout *j, const struct sandbox *s, const struct policy *p)
 {
-    struct jsonslice spec = slice(s->pod_spec), templates = slice(s->claim_templates);
+    struct jsonslice spec = body_slice(s->pod_spec), templates = body_slice(s->claim_templates);
     struct jsonwalk w = jsonscan_walk(templates);
     bool has_templates = jsonscan_next(&w), has_volumes = false;
     struct jsonslice account = jsonscan_find(spec, "serviceAccountName");
@@ -254,7 +250,7 @@ static void change_map(struct change *c, struct jsonslice wanted, struct jsonsli
 
 /* What once came from the template and is not there any more; keys is the annotation that says so. */
 static void remove_dropped(struct change *c, struct jsonslice keys, struct jsonslice wanted, struct jsonslice has,
-                           bool (*skips)(const char *))
+                           bool (*skips)(const char *), const char *more)
 {
     char *list = keys.data ? malloc(keys.size + 1) : NULL, *at, *save = NULL;
     bool is_list = list && jsonscan_text(keys, list, keys.size + 1);
@@ -263,7 +259,7 @@ static void remove_dropped(struct change *c, struct jsonslice keys, struct jsons
         bool stays = skips(at) ? !strcmp(at, LABEL_HASH) || !strcmp(at, NOTE_LABELS) || !strcmp(at, NOTE_NOTES) ||
                                  !strcmp(at, NOTE_SPEC_HASH)
                                : jsonscan_find(wanted, at).data != NULL;
-        if (!stays && jsonscan_find(has, at).data)
+        if (!stays && jsonscan_find(has, at).data && !(more && !strcmp(at, more)))
             change_to(c, at, NULL);
     }
     free(list);
@@ -276,8 +272,8 @@ static void change_labels(struct change *c, const struct sandbox *s, struct json
 
     hash_name(s->o.name, hash);
     fixed_labels(s, hash, fixed);
-    change_map(c, slice(s->labels), has, is_reserved);
-    remove_dropped(c, jsonscan_find(notes, NOTE_LABELS), slice(s->labels), has, is_reserved);
+    change_map(c, body_slice(s->labels), has, body_is_reserved);
+    remove_dropped(c, jsonscan_find(notes, NOTE_LABELS), body_slice(s->labels), has, body_is_reserved, NULL);
     for (size_t i = 0; i < 5; i++) {
         struct jsonslice now = jsonscan_find(has, fixed[i].key);
         if (fixed[i].value ? !jsonscan_is(now, fixed[i].value) : now.data != NULL)
@@ -286,13 +282,13 @@ static void change_labels(struct change *c, const struct sandbox *s, struct json
 }
 
 static void change_keys(struct change *c, const char *note, struct jsonslice map, struct jsonslice notes,
-                        bool (*skips)(const char *))
+                        bool (*skips)(const char *), const char *more)
 {
     struct jsonslice now = jsonscan_find(notes, note);
     struct buf keys;
 
     buf_init(&keys, 1 << 20);
-    join_keys(map, skips, &keys);
+    join_keys(map, skips, more, &keys);
     if (now.data ? !jsonscan_is(now, buf_string(&keys)) : keys.length > 0) {
         char *text = now.data ? malloc(now.size + 1) : NULL;    /* long ones need more than jsonscan_is() has */
         if (!text || !jsonscan_text(now, text, now.size + 1) || strcmp(text, buf_string(&keys)) != 0)
@@ -305,10 +301,11 @@ static void change_keys(struct change *c, const char *note, struct jsonslice map
 bool sandbox_write_pod_patch(const struct sandbox *s, const struct policy *p, const struct pod *pod, bool adopt,
                              struct buf *out)
 {
-    struct jsonslice labels = slice(pod->labels), notes = slice(pod->notes);
+    struct jsonslice labels = body_slice(pod->labels), notes = body_slice(pod->notes);
     struct buf body;
     struct jsonout j;
     struct change c = { .j = &j };
+    const char *evict = eviction_note(s, p);
     char version[32];
 
     buf_init(&body, 8 << 20);
@@ -319,10 +316,12 @@ bool sandbox_write_pod_patch(const struct sandbox *s, const struct policy *p, co
     change_labels(&c, s, labels, notes);
     jsonout_close(&j);
     jsonout_open_object(&j, "annotations");
-    change_map(&c, slice(s->notes), notes, is_reserved_note);
-    remove_dropped(&c, jsonscan_find(notes, NOTE_NOTES), slice(s->notes), notes, is_reserved_note);
-    change_keys(&c, NOTE_LABELS, slice(s->labels), notes, is_reserved);
-    change_keys(&c, NOTE_NOTES, slice(s->notes), notes, is_reserved_note);
+    change_map(&c, body_slice(s->notes), notes, is_reserved_note);
+    if (evict && !jsonscan_is(jsonscan_find(notes, evict), "true"))
+        change_to(&c, evict, "true");
+    remove_dropped(&c, jsonscan_find(notes, NOTE_NOTES), body_slice(s->notes), notes, is_reserved_note, evict);
+    change_keys(&c, NOTE_LABELS, body_slice(s->labels), notes, body_is_reserved, NULL);
+    change_keys(&c, NOTE_NOTES, body_slice(s->notes), notes, is_reserved_note, evict);
     if (sandbox_wants(s->recreate, p->recreate_on_change) && !jsonscan_find(notes, NOTE_SPEC_HASH).data) {
         write_spec_hash(&j, s);
         c.n++;
@@ -332,10 +331,10 @@ bool sandbox_write_pod_patch(const struct sandbox *s, const struct policy *p, co
         snprintf(version, sizeof version, "%llu", (unsigned long long)pod->o.version);
         jsonout_string(&j, "resourceVersion", version);
         jsonout_open_array(&j, "ownerReferences");
-        struct jsonwalk w = jsonscan_walk(slice(pod->o.owners));
+        struct jsonwalk w = jsonscan_walk(body_slice(pod->o.owners));
         while (jsonscan_next(&w))
             jsonout_raw(&j, NULL, w.value.data, w.value.size);
-        write_owner(&j, "agents.x-k8s.io/v1beta1", "Sandbox", &s->o);
+        body_owner(&j, &s->o);
         jsonout_close(&j);
     }
     jsonout_close(&j);

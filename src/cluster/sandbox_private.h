@@ -16,7 +16,6 @@ struct planner {
 };
 
 void        plan_add(struct planner *p, enum act act, const struct object *object, size_t index);
-const char *plan_text(struct plan *plan, const char *format, ...) PRINTF_LIKE(2, 3);
 
 /* Fill plan->status and say whether it differs. */
 void status_active(struct planner *p);

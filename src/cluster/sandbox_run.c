@@ -16,8 +16,9 @@ static void look(struct controller *c, struct work *w, const struct sandbox *box
     *v = (struct view){ .box = box, .policy = &c->policy, .now = now.tv_sec, .claim_error = w->error[GROUP_CLAIM],
                         .pod_error = w->error[GROUP_POD], .service_error = w->error[GROUP_SERVICE] };
     v->named = (const struct pod *)cache_find(&c->cache, KIND_POD, w->namespace, sandbox_pod_name(box));
-    v->owned = cache_first_owned(&c->cache, box->o.uid);
-    for (const struct pod *p = v->owned; p; p = cache_next_owned(p))
+    const struct object *owned = cache_first_owned(&c->cache, KIND_POD, box->o.uid);
+    v->owned = (const struct pod *)owned;
+    for (; owned; owned = cache_next_owned(owned))
         v->n_owned++;
     v->service = (const struct service *)cache_find(&c->cache, KIND_SERVICE, w->namespace, w->name);
     for (size_t i = 0; i < box->n_claims; i++)
@@ -41,7 +42,7 @@ static void forget_pod_name(struct work *w, const struct object *o, struct buf *
     patch(w, GROUP_POD, o, body, "clear pod name annotation");
 }
 
-static void act(struct work *w, const struct sandbox *box, const struct action *a)
+static void act(struct work *w, const struct sandbox *box, const struct plan *plan, const struct action *a)
 {
     const struct policy *p = &w->controller->policy;
     struct buf body;
@@ -74,7 +75,7 @@ static void act(struct work *w, const struct sandbox *box, const struct action *
         patch(w, GROUP_POD, a->object, &body, a->act == ACT_ADOPT_POD ? "adopt pod" : "patch pod");
         break;
     case ACT_DELETE_POD:
-        work_delete(w, GROUP_POD, a->object, "delete pod");
+        work_delete(w, GROUP_POD, a->object, DELETE_PLAINLY, "delete pod");
         break;
     case ACT_CREATE_SERVICE:
         sandbox_write_service(box, &body);
@@ -87,7 +88,7 @@ static void act(struct work *w, const struct sandbox *box, const struct action *
               a->act == ACT_ADOPT_SERVICE ? "adopt service" : "patch owned service");
         break;
     case ACT_DELETE_SERVICE:
-        work_delete(w, GROUP_SERVICE, a->object, "delete service");
+        work_delete(w, GROUP_SERVICE, a->object, DELETE_PLAINLY, "delete service");
         break;
     case ACT_FORGET_POD_NAME:
         forget_pod_name(w, a->object, &body);
@@ -97,8 +98,14 @@ static void act(struct work *w, const struct sandbox *box, const struct action *
         sandbox_write_mode(a->act == ACT_SUSPEND, &body);
         patch(w, GROUP_SELF, a->object, &body, a->act == ACT_SUSPEND ? "suspend" : "resume");
         break;
+    case ACT_NOTE_TROUBLE:
+        sandbox_write_trouble(plan->trouble, &body);
+        patch(w, GROUP_SELF, a->object, &body, "note trouble");
+        if (plan->trouble)
+            event_send(w, &box->o, "Warning", "PodTrouble", plan->trouble);
+        break;
     case ACT_DELETE_SANDBOX:
-        work_delete(w, GROUP_SELF, a->object, "delete sandbox");
+        work_delete(w, GROUP_SELF, a->object, DELETE_PLAINLY, "delete sandbox");
         break;
     }
 }
@@ -163,7 +170,7 @@ static void run(struct work *w)
     sandbox_plan(&v, &plan);
     if (plan.n_actions > 0) {
         for (size_t i = 0; i < plan.n_actions; i++)
-            act(w, box, &plan.action[i]);
+            act(w, box, &plan, &plan.action[i]);
         return;
     }
     uint64_t now_ms = loop_now_ms(), wake_ms = plan.wake_at ? until(plan.wake_at, v.now) : 0;
@@ -183,6 +190,4 @@ static void run(struct work *w)
         work_rest(w, wake_ms);
 }
 
-const struct reconciler sandbox_reconciler = { .kind = KIND_SANDBOX, .noun = "sandbox",
-                                               .api_version = "agents.x-k8s.io/v1beta1", .kind_name = "Sandbox",
-                                               .run = run };
+const struct reconciler sandbox_reconciler = { .kind = KIND_SANDBOX, .noun = "sandbox", .run = run };

@@ -14,17 +14,12 @@ static void set(struct planner *p, enum condition_kind kind, enum condition_stat
         .since = was->status == status ? was->since : p->v->now };
 }
 
-static bool same_text(const char *a, const char *b)
-{
-    return strcmp(a ? a : "", b ? b : "") == 0;
-}
-
 static bool same_condition(const struct condition *a, const struct condition *b)
 {
     if (a->status == COND_ABSENT && b->status == COND_ABSENT)
         return true;
-    return a->status == b->status && a->generation == b->generation && same_text(a->reason, b->reason) &&
-           same_text(a->message, b->message) && a->since == b->since;
+    return a->status == b->status && a->generation == b->generation && texts_are_same(a->reason, b->reason) &&
+           texts_are_same(a->message, b->message) && a->since == b->since;
 }
 
 /* How it differs from what the Sandbox says, and whether somebody may wait for that. */
@@ -34,7 +29,7 @@ static void compare(struct planner *p)
     struct plan *plan = p->plan;
     const struct status *s = &plan->status;
     const struct condition *ready = &s->condition[COND_READY], *was = &box->condition[COND_READY];
-    bool node = !same_text(s->node, box->status_node);
+    bool node = !texts_are_same(s->node, box->status_node);
 
     for (size_t i = 0; i < CONDITIONS; i++) {
         const struct condition *now = &s->condition[i], *before = &box->condition[i];
@@ -44,14 +39,14 @@ static void compare(struct planner *p)
         if (flips && (i == COND_FINISHED || now->status == COND_TRUE || before->status == COND_TRUE))
             plan->is_urgent = plan->is_urgent || i != COND_SCHEDULED;
     }
-    if (!same_text(s->service, box->status_service) || !same_text(s->fqdn, box->status_fqdn) ||
-        !same_text(s->selector, box->status_selector) || !same_text(s->ips, box->status_ips) ||
+    if (!texts_are_same(s->service, box->status_service) || !texts_are_same(s->fqdn, box->status_fqdn) ||
+        !texts_are_same(s->selector, box->status_selector) || !texts_are_same(s->ips, box->status_ips) ||
         s->replicas != box->status_replicas)
         plan->differs = true;
     /* The node's name alone is not worth a write before the Sandbox is Ready. */
     if (node && (plan->differs || ready->status == COND_TRUE))
         plan->differs = true;
-    if (!same_text(ready->reason, was->reason) && ready->reason &&
+    if (!texts_are_same(ready->reason, was->reason) && ready->reason &&
         (!strcmp(ready->reason, "ReconcilerError") || !strcmp(ready->reason, "SandboxExpired") ||
          !strcmp(ready->reason, "MultiplePods")))
         plan->is_urgent = true;
@@ -116,11 +111,11 @@ static const char *pod_message(struct planner *p, bool *ret_ready)
 
     *ret_ready = false;
     if (!pod)
-        return p->blocked ? plan_text(p->plan, "Pod does not exist; %s", p->blocked) : "Pod does not exist";
+        return p->blocked ? texts_add(&p->plan->texts, "Pod does not exist; %s", p->blocked) : "Pod does not exist";
     if (p->lets_go)
-        return plan_text(p->plan, "Pod is terminating; %s", p->blocked ? p->blocked : "");
+        return texts_add(&p->plan->texts, "Pod is terminating; %s", p->blocked ? p->blocked : "");
     if (pod->phase != POD_RUNNING)
-        return plan_text(p->plan, "Pod exists with phase: %s", phases[pod->phase]);
+        return texts_add(&p->plan->texts, "Pod exists with phase: %s", phases[pod->phase]);
     if (pod->ready != COND_TRUE)
         return "Pod is Running but not Ready";
     if (!pod->ips)
@@ -141,10 +136,10 @@ static void set_ready(struct planner *p)
     }
     for (size_t i = 0; i < 3; i++)
         if (errors[i])
-            all = all ? plan_text(p->plan, "%s\n%s", all, errors[i]) : errors[i];
+            all = all ? texts_add(&p->plan->texts, "%s\n%s", all, errors[i]) : errors[i];
     if (all) {
         p->plan->failed = true;
-        set(p, COND_READY, COND_FALSE, "ReconcilerError", plan_text(p->plan, "Error seen: %s", all));
+        set(p, COND_READY, COND_FALSE, "ReconcilerError", texts_add(&p->plan->texts, "Error seen: %s", all));
         return;
     }
     if (sandbox_is_suspended(box)) {
@@ -161,9 +156,9 @@ static void set_ready(struct planner *p)
     }
     const char *message = pod_message(p, &is_ready);
     if (p->service)
-        message = plan_text(p->plan, "%s; Service Exists", message);
+        message = texts_add(&p->plan->texts, "%s; Service Exists", message);
     else if (box->service == YES)
-        message = plan_text(p->plan, "%s; Service does not exist", message);
+        message = texts_add(&p->plan->texts, "%s; Service does not exist", message);
     is_ready = is_ready && (p->service || box->service != YES);
     set(p, COND_READY, is_ready ? COND_TRUE : COND_FALSE, is_ready ? "DependenciesReady" : "DependenciesNotReady",
         message);
@@ -177,15 +172,15 @@ void status_active(struct planner *p)
 
     *s = (struct status){ .selector = box->status_selector, .replicas = -1 };
     if (p->pod)
-        s->selector = plan_text(p->plan, LABEL_HASH "=%s", p->hash);
+        s->selector = texts_add(&p->plan->texts, LABEL_HASH "=%s", p->hash);
     if (ours) {
         s->ips = p->pod->ips;
         s->node = p->pod->node;
     }
     if (p->service) {
         s->service = p->service->o.name;
-        s->fqdn =
-            plan_text(p->plan, "%s.%s.svc.%s", p->service->o.name, box->o.namespace, p->v->policy->cluster_domain);
+        s->fqdn = texts_add(&p->plan->texts, "%s.%s.svc.%s", p->service->o.name, box->o.namespace,
+                            p->v->policy->cluster_domain);
     } else if (p->service_error || p->plan->many_pods) {
         s->service = box->status_service;
         s->fqdn = box->status_fqdn;

@@ -1,5 +1,6 @@
 /* Small pure things: hashes, times, the ports of a Service. */
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +9,31 @@
 #include "base/buf.h"
 #include "base/jsonout.h"
 #include "cluster/object.h"
+#include "cluster/texts.h"
 
 enum { PORTS_MAX = 128 };
+
+const char *texts_add(struct texts *t, const char *format, ...)
+{
+    va_list args;
+    char *at = t->data + t->used;
+    size_t room = sizeof t->data - t->used;
+
+    va_start(args, format);
+    int n = vsnprintf(at, room, format, args);
+    va_end(args);
+    if (n < 0)
+        return "";
+    t->used += (size_t)n < room ? (size_t)n + 1 : room;
+    if (t->used == sizeof t->data)
+        t->used--;
+    return at;
+}
+
+bool texts_are_same(const char *a, const char *b)
+{
+    return strcmp(a ? a : "", b ? b : "") == 0;
+}
 
 void hash_name(const char *name, char text[static 9])
 {
@@ -42,10 +66,10 @@ static int digits(const char *at, int n)
     return value;
 }
 
-bool time_parse(const char *text, int64_t *ret)
+bool time_parse_us(const char *text, int64_t *ret)
 {
     static const char pattern[] = "dddd-dd-ddTdd:dd:dd";
-    int64_t offset = 0;
+    int64_t offset = 0, us = 0, weight = 100000;
 
     for (size_t i = 0; i < sizeof pattern - 1; i++)
         if (pattern[i] == 'd' ? text[i] < '0' || text[i] > '9' : text[i] != pattern[i])
@@ -61,8 +85,8 @@ bool time_parse(const char *text, int64_t *ret)
         return false;
     const char *at = text + sizeof pattern - 1;
     if (*at == '.')
-        for (at++; *at >= '0' && *at <= '9';)
-            at++;
+        for (at++; *at >= '0' && *at <= '9'; at++, weight /= 10)
+            us += (*at - '0') * weight;
     if (*at == '+' || *at == '-') {
         if (strlen(at) != 6 || at[3] != ':' || digits(at + 1, 2) < 0 || digits(at + 4, 2) < 0)
             return false;
@@ -70,7 +94,17 @@ bool time_parse(const char *text, int64_t *ret)
     } else if (*at != 'Z' || at[1]) {
         return false;
     }
-    *ret = timegm(&tm) - offset;
+    *ret = (timegm(&tm) - offset) * 1000000 + us;
+    return true;
+}
+
+bool time_parse(const char *text, int64_t *ret)
+{
+    int64_t us;
+
+    if (!time_parse_us(text, &us))
+        return false;
+    *ret = us / 1000000;
     return true;
 }
 
@@ -81,6 +115,14 @@ void time_write(int64_t seconds, char text[static 24])
 
     if (!gmtime_r(&t, &tm) || strftime(text, 24, "%Y-%m-%dT%H:%M:%SZ", &tm) == 0)
         snprintf(text, 24, "1970-01-01T00:00:00Z");
+}
+
+void time_write_us(int64_t us, char text[static 32])
+{
+    char seconds[24];
+
+    time_write(us / 1000000, seconds);
+    snprintf(text, 32, "%.19s.%06lldZ", seconds, (long long)(us % 1000000));
 }
 
 void conditions_write(struct jsonslice conditions, struct buf *out)

@@ -32,6 +32,14 @@ struct write {
     uint64_t         version;   /* of what it changes */
 };
 
+/* A creation without an answer: the object may be there. */
+struct unsure {
+    struct unsure *next;
+    enum group     group;
+    enum kind      kind;
+    char           name[];
+};
+
 static void run_later(struct work *w);
 
 /* ---- finding ---- */
@@ -88,6 +96,11 @@ static void release_work(struct work *w)
     w->controller->n_works--;
     loop_timer_cancel(w->controller->loop, &w->timer);
     clear_errors(w);
+    for (struct unsure *u = w->unsure, *next; u; u = next) {
+        next = u->next;
+        free(u);
+    }
+    free(w->reserved);
     free(w);
 }
 
@@ -147,7 +160,12 @@ static void run_later(struct work *w)
 
 void work_wake(struct controller *c, enum kind kind, const char *namespace, const char *name, bool is_soft)
 {
-    const struct reconciler *by = kind == KIND_SANDBOX ? &sandbox_reconciler : &kernel_reconciler;
+    static const struct reconciler *const reconcilers[KINDS] = { [KIND_SANDBOX] = &sandbox_reconciler,
+                                                                 [KIND_KERNEL] = &kernel_reconciler,
+                                                                 [KIND_TEMPLATE] = &template_reconciler,
+                                                                 [KIND_POOL] = &pool_reconciler,
+                                                                 [KIND_BOXCLAIM] = &boxclaim_reconciler };
+    const struct reconciler *by = reconcilers[kind];
     uint32_t hash = hash_of(kind, namespace, name);
     struct work *w = *place_of(c, kind, hash, namespace, name);
 
@@ -181,6 +199,21 @@ static void run(struct work *w)
     w->by->run(w);
 }
 
+/* Asks first for what may have been created before. True: answers are under way. */
+static bool ask_unsure(struct work *w)
+{
+    bool asks = w->unsure != NULL;
+
+    for (struct unsure *u = w->unsure, *next; u; u = next) {
+        next = u->next;
+        work_write(w, VERB_GET, u->group, u->kind, u->name, NULL, work_path(u->kind, w->namespace, u->name, ""), NULL,
+                   "get");
+        free(u);
+    }
+    w->unsure = NULL;
+    return asks;
+}
+
 static void on_pump(struct loop_task *t)
 {
     struct controller *c = container_of(t, struct controller, pump);
@@ -199,7 +232,8 @@ static void on_pump(struct loop_task *t)
         loop_timer_cancel(c->loop, &w->timer);
         clear_errors(w);
         w->rounds = 0;
-        run(w);
+        if (!ask_unsure(w))
+            run(w);
     }
     if (c->ready && c->n_busy < c->max_busy)
         loop_task_add(c->loop, &c->pump);
@@ -241,18 +275,11 @@ void work_fail(struct work *w)
 
 char *work_path(enum kind kind, const char *namespace, const char *name, const char *subresource)
 {
-    static const char *const group[KINDS] = { [KIND_SANDBOX] = "/apis/agents.x-k8s.io/v1beta1",
-                                              [KIND_KERNEL] = "/apis/jupyter.org/v1",
-                                              [KIND_POD] = "/api/v1",
-                                              [KIND_SERVICE] = "/api/v1",
-                                              [KIND_CLAIM] = "/api/v1" };
-    static const char *const plural[KINDS] = {
-        [KIND_SANDBOX] = "sandboxes", [KIND_KERNEL] = "kernels", [KIND_POD] = "pods", [KIND_SERVICE] = "services",
-        [KIND_CLAIM] = "persistentvolumeclaims" };
+    const struct kind_info *k = &kind_info[kind];
 
     if (!name)
-        return kube_path("%r/namespaces/%s/%r?fieldManager=sandbox-controller", group[kind], namespace, plural[kind]);
-    return kube_path("%r/namespaces/%s/%r/%s%r", group[kind], namespace, plural[kind], name, subresource);
+        return kube_path("%r/namespaces/%s/%r?fieldManager=sandbox-controller", k->prefix, namespace, k->plural);
+    return kube_path("%r/namespaces/%s/%r/%s%r", k->prefix, namespace, k->plural, name, subresource);
 }
 
 static void release_write(struct write *x)
@@ -324,7 +351,19 @@ static void fail_group(struct write *x, const char *text)
     log_line(LOG_WARN, "%s %s/%s: %s %s: %s", w->by->noun, w->namespace, w->name, x->what, x->name, text);
 }
 
-/* The server said no, or nothing. True: it was dealt with by looking anew. */
+static void note_unsure(struct write *x)
+{
+    size_t size = strlen(x->name) + 1;
+    struct unsure *u = malloc(sizeof *u + size);
+
+    if (!u)
+        return;
+    *u = (struct unsure){ .next = x->work->unsure, .group = x->group, .kind = x->kind };
+    memcpy(u->name, x->name, size);
+    x->work->unsure = u;
+}
+
+/* The server said no, or nothing. */
 static void take_refusal(struct write *x)
 {
     struct work *w = x->work;
@@ -348,6 +387,9 @@ static void take_refusal(struct write *x)
         log_line(w->failures < 2 ? LOG_DEBUG : LOG_WARN, "%s %s/%s: %s %s: %s", w->by->noun, w->namespace, w->name,
                  x->what, x->name, text);
         w->is_transient = true;
+        /* The names of others are the same the next time, and the second creation is refused. */
+        if (x->verb != VERB_CREATE ? x->verb == VERB_GET && w->by->kind == KIND_POOL : x->kind == KIND_SANDBOX)
+            note_unsure(x);
         if (w->retry_ms < x->call.retry_after_ms)
             w->retry_ms = x->call.retry_after_ms;
     } else {
@@ -386,7 +428,9 @@ static void on_done(struct kube_call *call)
 void work_write(struct work *w, enum verb verb, enum group group, enum kind kind, const char *name,
                 const struct object *object, char *path, struct buf *body, const char *what)
 {
-    static const char *const methods[] = { "GET", "POST", "PATCH", "PATCH", "DELETE" };
+    static const char *const methods[VERBS] = { "GET", "POST", "PATCH", "PATCH", "DELETE", "PATCH" };
+    static const char *const types[VERBS] = { NULL, KUBE_JSON, KUBE_MERGE_PATCH, KUBE_MERGE_PATCH, KUBE_JSON,
+                                              KUBE_JSON_PATCH };
     struct write *x = calloc(1, sizeof *x);
     bool good = x && path && (!body || buf_error(body) == 0);
 
@@ -420,7 +464,7 @@ void work_write(struct work *w, enum verb verb, enum group group, enum kind kind
     x->call.deadline_ms = 30000;
     if (body) {
         x->call.body = *body;
-        x->call.type = verb == VERB_PATCH || verb == VERB_STATUS ? KUBE_MERGE_PATCH : KUBE_JSON;
+        x->call.type = types[verb];
     }
     x->next = w->writes;
     w->writes = x;
@@ -448,8 +492,9 @@ void work_status(struct work *w, enum kind kind, const struct object *o, struct 
                "write status");
 }
 
-void work_delete(struct work *w, enum group group, const struct object *o, const char *what)
+void work_delete(struct work *w, enum group group, const struct object *o, enum deletion how, const char *what)
 {
+    char version[32];
     struct buf body;
     struct jsonout j;
 
@@ -460,7 +505,13 @@ void work_delete(struct work *w, enum group group, const struct object *o, const
     jsonout_string(&j, "kind", "DeleteOptions");
     jsonout_open_object(&j, "preconditions");
     jsonout_string(&j, "uid", o->uid);
+    if (how == DELETE_IF_UNCHANGED) {
+        snprintf(version, sizeof version, "%llu", (unsigned long long)o->version);
+        jsonout_string(&j, "resourceVersion", version);
+    }
     jsonout_close(&j);
+    if (how == DELETE_FOREGROUND)
+        jsonout_string(&j, "propagationPolicy", "Foreground");
     jsonout_close(&j);
     if (jsonout_finish(&j) < 0)
         body.failure = body.failure ? body.failure : EINVAL;

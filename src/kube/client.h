@@ -11,6 +11,7 @@ struct kube_conn;
 
 #define KUBE_JSON        "application/json"
 #define KUBE_MERGE_PATCH "application/merge-patch+json"
+#define KUBE_JSON_PATCH  "application/json-patch+json"
 
 /* One request and its answer. Embedded in what it is for. Zeroed = not started. */
 struct kube_call {

@@ -114,3 +114,72 @@ def test_there_and_back_no_pod_restarts_and_nothing_is_lost(kubectl, original, n
         kubectl("patch", "-n", namespace, f"sandbox/{name}", "--type=merge", "-p", json.dumps({"spec": {"operatingMode": "Running"}}))
         wait_ready(kubectl, namespace, name)
     assert kubectl("exec", "-n", namespace, "kept", "--", "cat", "/home/file") == "kept\n"
+
+
+# ---- all four kinds ----
+
+@pytest.fixture(scope="module")
+def extended(original, kubectl, tmp_path_factory):
+    """The original's files with its extensions."""
+    folder = tmp_path_factory.mktemp("extended")
+    for name in ("controller.yaml", "extensions.controller.yaml"):
+        (folder / name).write_text((ORIGINAL / name).read_text().replace(PLACEHOLDER, IMAGE))
+    return [folder / "controller.yaml", ORIGINAL / "rbac.generated.yaml", ORIGINAL / "extensions-rbac.generated.yaml", ORIGINAL / "extensions.yaml",
+            *sorted((ORIGINAL / "crds").glob("*.yaml")), folder / "extensions.controller.yaml"]
+
+
+def all_of(kubectl, namespace):
+    """Who owns what, and the containers. Nothing of it may change."""
+    found = {}
+    for kind in ("sandboxtemplates", "sandboxwarmpools", "sandboxclaims", "sandboxes.agents.x-k8s.io", "pods", "networkpolicies"):
+        for item in kubectl.get(kind, "-n", namespace)["items"]:
+            meta = item["metadata"]
+            containers = [(c["containerID"], c["restartCount"]) for c in item.get("status", {}).get("containerStatuses", [])] if kind == "pods" else None
+            owner = [r["uid"] for r in meta.get("ownerReferences", [])]
+            status = item.get("status", {}) if kind in ("sandboxclaims", "sandboxwarmpools") else None
+            if kind == "sandboxclaims":
+                status = (status["sandbox"]["name"], [(c["type"], c["status"], c["reason"]) for c in status["conditions"]])
+            found[kind, meta["name"]] = (meta["uid"], owner, containers, status)
+    return found
+
+
+def claimed(kubectl, namespace, name):
+    kubectl.apply({"apiVersion": "extensions.agents.x-k8s.io/v1beta1", "kind": "SandboxClaim", "metadata": {"name": name, "namespace": namespace},
+                   "spec": {"warmPoolRef": {"name": "pool"}}})
+    kubectl("wait", "-n", namespace, "--for=condition=Ready", f"sandboxclaim/{name}", "--timeout=60s")
+    return kubectl.get("sandboxclaim", name, "-n", namespace)["status"]["sandbox"]["name"]
+
+
+def settle(kubectl, namespace):
+    wait_for("the pool is full", 60, lambda: kubectl.get("swp", "pool", "-n", namespace).get("status", {}).get("readyReplicas") == 2)
+
+
+@pytest.mark.parametrize("strategy", ["OnReplenish", "Recreate"])
+def test_pools_and_claims_go_over_and_back_without_a_pod_restarting(kubectl, extended, namespace, strategy):
+    pod = sandbox("x", namespace)["spec"]["podTemplate"]
+    pod["spec"]["containers"][0]["resources"] = {"limits": {"memory": "0.5Gi", "cpu": "0.5"}}      # quantities that are kept in other units
+    group = {"apiVersion": "extensions.agents.x-k8s.io/v1beta1"}
+    install(kubectl, *extended)
+    kubectl.apply({**group, "kind": "SandboxTemplate", "metadata": {"name": "template", "namespace": namespace}, "spec": {"podTemplate": pod}},
+                  {**group, "kind": "SandboxWarmPool", "metadata": {"name": "pool", "namespace": namespace},
+                   "spec": {"replicas": 2, "sandboxTemplateRef": {"name": "template"}, "updateStrategy": {"type": strategy}}})
+    settle(kubectl, namespace)
+    claimed(kubectl, namespace, "theirs")
+    settle(kubectl, namespace)
+    before = all_of(kubectl, namespace)
+
+    install(kubectl, MANIFEST)
+    act(kubectl, namespace, "by-ours")
+    after = all_of(kubectl, namespace)
+    assert {key: after.get(key) for key in before} == before
+    waiting = {key[1] for key, value in before.items() if key[0] == "sandboxes.agents.x-k8s.io" and before["sandboxwarmpools", "pool"][0] in value[1]}
+    assert claimed(kubectl, namespace, "ours") in waiting           # one that the original made
+    settle(kubectl, namespace)
+    before = all_of(kubectl, namespace)
+
+    install(kubectl, *extended)
+    act(kubectl, namespace, "by-theirs")
+    after = all_of(kubectl, namespace)
+    assert {key: after.get(key) for key in before} == before
+    waiting = {key[1] for key, value in before.items() if key[0] == "sandboxes.agents.x-k8s.io" and before["sandboxwarmpools", "pool"][0] in value[1]}
+    assert claimed(kubectl, namespace, "again") in waiting

@@ -16,10 +16,13 @@ import uuid
 CORE = {"pods": "Pod", "services": "Service", "persistentvolumeclaims": "PersistentVolumeClaim", "events": "Event",
         "namespaces": "Namespace"}
 GROUPS = {("agents.x-k8s.io", "v1beta1"): {"sandboxes": "Sandbox"}, ("jupyter.org", "v1"): {"kernels": "Kernel"},
+          ("extensions.agents.x-k8s.io", "v1beta1"): {"sandboxtemplates": "SandboxTemplate", "sandboxclaims": "SandboxClaim",
+                                                      "sandboxwarmpools": "SandboxWarmPool"},
+          ("networking.k8s.io", "v1"): {"networkpolicies": "NetworkPolicy"},
           ("coordination.k8s.io", "v1"): {"leases": "Lease"},
           ("rbac.authorization.k8s.io", "v1"): {"clusterroles": "ClusterRole", "clusterrolebindings": "ClusterRoleBinding"},
           ("apiextensions.k8s.io", "v1"): {"customresourcedefinitions": "CustomResourceDefinition"}}
-HAS_STATUS = {"sandboxes", "kernels", "pods"}
+HAS_STATUS = {"sandboxes", "kernels", "pods", "sandboxclaims", "sandboxwarmpools"}
 FAULTS = ["close", "close-after", "half", "409", "410", "410-inside", "429", "500", "late", "slow", "twice"]
 
 
@@ -60,6 +63,7 @@ class Store:
         self.oldest = 0             # versions before it are forgotten
         self.watchers = set()
         self.two_pods = []          # owners that had two Pods at once
+        self.two_claims = []        # Sandboxes that went from one claim to another
         self.writes = []            # (verb, resource, name, who)
         self.kubelet = True
         self.quota = None           # a message: no Pod may be created
@@ -117,11 +121,14 @@ class Store:
 
     def patch(self, resource, namespace, name, body, subresource):
         old = self.find(resource, namespace, name)
-        wanted = body.get("metadata", {}).get("resourceVersion")
+        wanted = {} if isinstance(body, list) else body.get("metadata", {})
+        if wanted.get("uid", old["metadata"]["uid"]) != old["metadata"]["uid"]:
+            raise Refusal(409, "Conflict", "Precondition failed: UID in precondition")
+        wanted = wanted.get("resourceVersion")
         if wanted and wanted != old["metadata"]["resourceVersion"]:
             raise Refusal(409, "Conflict", 'Operation cannot be fulfilled on %s "%s": the object has been modified'
                           % (resource, name))
-        new = merge(old, body)
+        new = self.replace(old, body) if isinstance(body, list) else merge(old, body)
         new["metadata"] = dict(new["metadata"], uid=old["metadata"]["uid"])
         if subresource == "status":
             new = dict(old, status=new.get("status", {}))
@@ -137,15 +144,38 @@ class Store:
         before = {k: v for k, v in old["metadata"].items() if k != "resourceVersion"}
         if dict(new, metadata=before) == dict(old, metadata=before) and new["metadata"] == before:
             return old      # no change, no version
+        before, after = self.claim_of(old), self.claim_of(new)
+        if before and after and before != after:
+            self.two_claims.append((name, before, after))
         self.objects[resource, namespace, name] = new
         self.record("MODIFIED", resource, new)
         return new
 
+    @staticmethod
+    def replace(old, steps):
+        """Of JSON patches, only what the controller sends: a version that is tested, and a member that is replaced."""
+        new = copy.deepcopy(old)
+        for step in steps:
+            *path, last = step["path"].strip("/").split("/")
+            at = new
+            for part in path:
+                at = at[part]
+            if step["op"] == "test" and at.get(last) != step["value"]:
+                raise Refusal(422, "Invalid", "the test of a patch failed")
+            if step["op"] == "replace":
+                at[last] = step["value"]
+        return new
+
+    @staticmethod
+    def claim_of(obj):
+        return next((r["uid"] for r in obj["metadata"].get("ownerReferences", [])
+                     if r.get("controller") and r["kind"] == "SandboxClaim"), None)
+
     def delete(self, resource, namespace, name, options):
         obj = self.find(resource, namespace, name)
-        uid = (options or {}).get("preconditions", {}).get("uid")
-        if uid and uid != obj["metadata"]["uid"]:
-            raise Refusal(409, "Conflict", "the UID in the precondition (%s) does not match" % uid)
+        for member, wanted in (options or {}).get("preconditions", {}).items():
+            if wanted != obj["metadata"][member]:
+                raise Refusal(409, "Conflict", "the %s in the precondition (%s) does not match" % (member, wanted))
         in_use = resource == "persistentvolumeclaims" and self.is_used(namespace, name)
         stays = obj["metadata"].get("finalizers") or in_use or (resource == "pods" and self.pod_grace != 0)
         if not stays:
@@ -185,6 +215,13 @@ class Store:
             if key[0] == "persistentvolumeclaims" and "deletionTimestamp" in claim["metadata"] \
                     and not self.is_used(key[1], key[2]):
                 self.remove(*key)
+
+    def collect(self):
+        """The garbage collector: what was created when its owner was gone already."""
+        uids = {o["metadata"]["uid"] for o in self.objects.values()}
+        for key, obj in list(self.objects.items()):
+            if key in self.objects and "deletionTimestamp" not in obj["metadata"] and self.owner(obj) and self.owner(obj) not in uids:
+                self.delete(*key, None)
 
     def run_pods(self):
         """The kubelet: one step for every Pod that is not where it should be."""
@@ -256,6 +293,7 @@ class Server:
     async def tick(self):
         while True:
             self.store.run_pods()
+            self.store.collect()
             await asyncio.sleep(0.005)
 
     def call(self, function, *args):
@@ -374,7 +412,8 @@ class Server:
         if verb == "create":
             return 201, s.create(resource, kind, namespace, dict(body, kind=kind))
         if verb == "patch":
-            assert fields["content-type"] == "application/merge-patch+json"
+            kind_of_patch = "json-patch" if isinstance(body, list) else "merge-patch"
+            assert fields["content-type"] == "application/%s+json" % kind_of_patch
             return 200, s.patch(resource, namespace, name, body, subresource)
         return 200, s.delete(resource, namespace, name, body)
 

@@ -77,7 +77,24 @@ def start(server, tmp_path):
     for c in started:
         text = c.log()
         assert "Sanitizer" not in text and "runtime error" not in text, text[-4000:]
-    assert server.call(lambda: server.store.two_pods) == []
+    assert server.call(lambda: server.store.two_pods + server.store.two_claims) == []
+
+
+EXTENSIONS = "extensions.agents.x-k8s.io/v1beta1"
+
+
+def template(name="template", pod=None, **spec):
+    pod = pod or {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+    return {"apiVersion": EXTENSIONS, "kind": "SandboxTemplate", "metadata": {"name": name}, "spec": dict({"podTemplate": pod}, **spec)}
+
+
+def pool(name="pool", replicas=2, of="template", **spec):
+    return {"apiVersion": EXTENSIONS, "kind": "SandboxWarmPool", "metadata": {"name": name},
+            "spec": dict({"replicas": replicas, "sandboxTemplateRef": {"name": of}}, **spec)}
+
+
+def claim(name="claim", of="pool", **spec):
+    return {"apiVersion": EXTENSIONS, "kind": "SandboxClaim", "metadata": {"name": name}, "spec": dict({"warmPoolRef": {"name": of}}, **spec)}
 
 
 def sandbox(name="box", meta=None, pod=None, **spec):

@@ -1,12 +1,15 @@
-/* Any object as a Sandbox or Kernel: decoded, planned for with Pods and Services made of the same bytes, and every body
- * that could be written for it is JSON. */
+/* Any object as a Sandbox, Kernel, template, pool or claim: decoded, planned for with others made of the same bytes,
+ * and every body that could be written for it is JSON. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 
 #include "base/buf.h"
+#include "cluster/boxclaim.h"
 #include "cluster/kernel.h"
+#include "cluster/pool.h"
 #include "cluster/sandbox.h"
+#include "cluster/template.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -73,6 +76,49 @@ static void try_kernel(const struct kernel *k)
     buf_done(&out);
 }
 
+static void try_extensions(struct object *const o[KINDS])
+{
+    static const struct policy policy = { .cluster_domain = "x", .max_batch = 4, .grace_ms = 1, .recheck_ms = 1 };
+    static struct boxclaim_plan plan;
+    const struct sandbox *member[2] = { (const struct sandbox *)o[KIND_SANDBOX] }, *owned[1] = { member[0] };
+    const struct template *t = (const struct template *)o[KIND_TEMPLATE];
+    struct pool_action actions[8];
+    struct pool_plan pool = { .action = actions };
+    struct pool_view pv = { .pool = (const struct pool *)o[KIND_POOL], .template = t, .member = member, .n_members = 1,
+                            .orphan = owned, .n_orphans = 1, .policy = &policy, .now = 1700000000, .now_ms = 5 };
+    struct boxclaim_view v = { .claim = (const struct boxclaim *)o[KIND_BOXCLAIM], .pool = pv.pool, .template = t,
+                               .owned = owned, .member = owned, .policy = &policy, .now_us = 1700000000000000 };
+    struct buf out;
+
+    buf_init(&out, 1 << 24);
+    pool_plan(&pv, &pool);
+    pool_write_status(pv.pool, &pool, &out);
+    check(&out);
+    if (t->pod_spec) {
+        pool_write_box(pv.pool, t, "n", &out);
+        check(&out);
+        boxclaim_write_box(&v, &out);
+        check(&out);
+    }
+    if (t->policy_spec) {
+        template_write_policy(t, &out);
+        check(&out);
+    }
+    for (v.n_owned = 0; v.n_owned < 2; v.n_owned++) {
+        v.n_members = 1 - v.n_owned;
+        boxclaim_plan(&v, &plan);
+        boxclaim_write_status(v.claim, &plan.status, &out);
+        check(&out);
+        boxclaim_write_notes(v.claim, &plan.notes, &out);
+        check(&out);
+    }
+    boxclaim_write_adoption(&v, owned[0], &out);
+    check(&out);
+    boxclaim_write_alignment(&v, owned[0], &out);
+    check(&out);
+    buf_done(&out);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct jsonslice text = { (const char *)data, size };
@@ -88,6 +134,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                     (struct claim *)o[KIND_CLAIM]);
     if (o[KIND_KERNEL])
         try_kernel((struct kernel *)o[KIND_KERNEL]);
+    if (o[KIND_SANDBOX] && o[KIND_TEMPLATE] && o[KIND_POOL] && o[KIND_BOXCLAIM])
+        try_extensions(o);
     for (int k = 0; k < KINDS; k++)
         object_free(o[k]);
     return 0;

@@ -120,12 +120,12 @@ static void test_pods_are_found_by_owner_also_when_there_are_many(void **state)
                  i / 3);
         cache_put(&cache, make(KIND_POD, name, name, i + 1, more));
     }
-    for (struct pod *p = cache_first_owned(&cache, "o500"); p; p = cache_next_owned(p))
+    for (struct object *p = cache_first_owned(&cache, KIND_POD, "o500"); p; p = cache_next_owned(p))
         n++;
     assert_int_equal(n, 3);
     cache_remove(&cache, KIND_POD, "n", "p1500", NULL, UINT64_MAX);
     n = 0;
-    for (struct pod *p = cache_first_owned(&cache, "o500"); p; p = cache_next_owned(p))
+    for (struct object *p = cache_first_owned(&cache, KIND_POD, "o500"); p; p = cache_next_owned(p))
         n++;
     assert_int_equal(n, 2);
     n = 0;

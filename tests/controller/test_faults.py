@@ -9,7 +9,7 @@ import threading
 import pytest
 
 import apiserver
-from conftest import Controller, conditions, is_ready, sandbox
+from conftest import Controller, claim, conditions, is_ready, pool, sandbox, template
 from support.waiting import wait_for
 
 ALL = os.environ.get("CONTROLLER_FAULTS") == "all"
@@ -30,6 +30,46 @@ def live(server):
     wait_for(lambda: server.get("pods", "a") and is_ready(server, "a"), "a is Ready again")
 
 
+def claimed(server, name):
+    """The Sandbox of a claim that is Ready."""
+    found = server.get("sandboxclaims", name) or {}
+    ready = conditions(found).get("Ready", {})
+    return ready.get("status") == "True" and found["status"]["sandbox"]["name"]
+
+
+def live_with_claims(server):
+    """Every kind of write for pools and claims. Ends with a pool of two, a warm and a cold claim, one that is retained."""
+    server.apply("sandboxtemplates", template(envVarsInjectionPolicy="Allowed"))
+    server.apply("sandboxwarmpools", pool())
+    wait_for(lambda: server.get("sandboxwarmpools", "pool").get("status", {}).get("readyReplicas") == 2, "the pool is full")
+    server.apply("sandboxclaims", claim("warm"))
+    server.apply("sandboxclaims", claim("cold", env=[{"name": "A", "value": "1"}]))
+    server.apply("sandboxclaims", claim("over", lifecycle={"shutdownTime": "2020-01-01T00:00:00Z", "shutdownPolicy": "Delete"}))
+    server.apply("sandboxclaims", claim("gone"))
+    for name in ("warm", "cold", "gone"):
+        wait_for(lambda name=name: claimed(server, name), f"{name} is Ready")
+    server.patch("sandboxclaims", "gone", {"spec": {"lifecycle": {"shutdownTime": "2020-01-01T00:00:00Z"}}})
+    server.patch("sandboxtemplates", "template", {"spec": {"networkPolicy": {"ingress": [{}]}}})
+    wait_for(lambda: server.get("sandboxclaims", "over") is None, "over is gone")
+    wait_for(lambda: not server.get("sandboxclaims", "gone")["status"].get("sandbox", {}).get("name"), "gone has no Sandbox")
+    wait_for(lambda: server.get("networkpolicies", "template-network-policy")["spec"].get("ingress") == [{}], "the policy is the new one")
+
+
+def check_with_claims(server):
+    assert server.call(lambda: server.store.two_pods + server.store.two_claims) == []
+    wait_for(lambda: len([s for s in server.all("sandboxes") if server.store.owner(s) == server.get("sandboxwarmpools", "pool")["metadata"]["uid"]]) == 2,
+             "two wait in the pool")
+    wait_for(lambda: len(server.all("sandboxes")) == 4 and len(server.all("pods")) == 4, "and two are claimed")
+    assert claimed(server, "warm") != "warm" and claimed(server, "cold") == "cold"
+    pods = {p["metadata"]["name"]: p for p in server.all("pods")}
+    assert pods["cold"]["spec"]["containers"][0]["env"] == [{"name": "A", "value": "1"}]
+    wait_for(lambda: pods_label(server, claimed(server, "warm")) == server.get("sandboxclaims", "warm")["metadata"]["uid"], "the Pod says whose it is")
+
+
+def pods_label(server, name):
+    return server.get("pods", name)["metadata"]["labels"].get("agents.x-k8s.io/claim-uid")
+
+
 def check(server):
     assert server.call(lambda: server.store.two_pods) == []
     assert sorted(p["metadata"]["name"] for p in server.all("pods")) == ["a"]
@@ -38,19 +78,20 @@ def check(server):
     assert sorted(p["metadata"]["name"] for p in server.all("sandboxes")) == ["a", "b"]
 
 
-def responses_of_a_life(tmp_path):
+def responses_of_a_life(tmp_path, a_life, an_end):
     with apiserver.Server() as s:
         s.fault = lambda *_: None
         c = Controller(s, tmp_path, "--leader-elect=false")
-        live(s)
-        check(s)
+        a_life(s)
+        an_end(s)
         assert c.stop() == 0
         return s.responses
 
 
 @pytest.mark.parametrize("fault", apiserver.FAULTS)
-def test_a_fault_at_every_response_in_turn(tmp_path, fault):
-    count = responses_of_a_life(tmp_path)
+@pytest.mark.parametrize("a_life, an_end", [(live, check), (live_with_claims, check_with_claims)], ids=["sandboxes", "claims"])
+def test_a_fault_at_every_response_in_turn(tmp_path, fault, a_life, an_end):
+    count = responses_of_a_life(tmp_path, a_life, an_end)
     assert count > 15
     # Quick cut: several responses of one life are hit, so that all are hit in few lives.
     lives = range(count) if ALL else range(3)
@@ -61,9 +102,9 @@ def test_a_fault_at_every_response_in_turn(tmp_path, fault):
             else:
                 s.fault = lambda i, *_, n=n: fault if i % 3 == n and i <= count else None
             c = Controller(s, tmp_path, "--leader-elect=false")
-            live(s)
+            a_life(s)
             s.fault = None
-            check(s)
+            an_end(s)
             assert c.stop() == 0
             assert "Sanitizer" not in c.log()
 
@@ -115,7 +156,7 @@ def test_a_definition_that_is_deleted_takes_its_objects_along(server, start):
     wait_for(lambda: is_ready(server), "Ready")
     server.uninstall("sandboxes")
     wait_for(lambda: "sandboxes: cannot be watched" in c.log(), "it is noticed")
-    server.delete("pods", "box")
+    wait_for(lambda: server.get("pods", "box") is None, "its Pod is collected")
     spec = {"template": {"spec": {"containers": [{"image": "i"}]}}}
     server.apply("kernels", {"kind": "Kernel", "metadata": {"name": "later"}, "spec": spec})
     wait_for(lambda: conditions(server.get("kernels", "later")).get("Ready", {}).get("status") == "True", "a later thing is done")

@@ -6,7 +6,7 @@
 #include "base/buf.h"
 #include "cluster/kernel.h"
 #include "cluster/sandbox.h"
-#include "unit/unit.h"
+#include "controller/decoding.h"
 
 #define UID "11111111-0000-0000-0000-000000000001"
 #define OURS "\"ownerReferences\":[{\"controller\":true,\"kind\":\"Sandbox\",\"name\":\"box\",\"uid\":\"" UID "\"}]"
@@ -42,6 +42,10 @@ struct row {
     bool        second_pod;
 };
 
+#define UNSCHEDULABLE(since)                                                                                           \
+    "\"phase\":\"Pending\",\"conditions\":[{\"type\":\"PodScheduled\",\"status\":\"False\",\"reason\":"                \
+    "\"Unschedulable\",\"message\":\"0/1 nodes\",\"lastTransitionTime\":\"" since "\"}]"
+#define PENDING "False DependenciesNotReady: Pod exists with phase: Pending"
 #define SERVICE_OK                                                                                                     \
     "{\"metadata\":{\"name\":\"box\",\"namespace\":\"n\",\"uid\":\"s\",\"resourceVersion\":\"5\"," LABELS "," OURS     \
     "},\"spec\":{\"clusterIP\":\"None\",\"selector\":{\"" LABEL_HASH "\":\"70c67e32\"},\"ports\":[{\"name\":"          \
@@ -91,11 +95,19 @@ static const struct row rows[] = {
     { "a new Pod", SPEC, .pod_meta = OURS "," LABELS, .pod_status = "\"phase\":\"Pending\"",
       .ready = "False DependenciesNotReady: Pod exists with phase: Pending", .suspended = NOT_SUSPENDED,
       .scheduled = "Unknown PodSchedulingUnknown: Pod has not reported a PodScheduled condition yet" },
-    { "a Pod that cannot be scheduled", SPEC, .pod_meta = OURS "," LABELS,
-      .pod_status = "\"phase\":\"Pending\",\"conditions\":[{\"type\":\"PodScheduled\",\"status\":\"False\",\"reason\":"
-                    "\"Unschedulable\",\"message\":\"0/1 nodes\"}]",
-      .ready = "False DependenciesNotReady: Pod exists with phase: Pending", .suspended = NOT_SUSPENDED,
+    { "a Pod that cannot be scheduled is told of", SPEC, .pod_meta = OURS "," LABELS,
+      .pod_status = UNSCHEDULABLE("2026-01-01T23:59:00Z"), .does = "note-trouble" },
+    { "not when it has only just been said", SPEC, .pod_meta = OURS "," LABELS,
+      .pod_status = UNSCHEDULABLE("2026-01-01T23:59:59Z"), .ready = PENDING, .suspended = NOT_SUSPENDED,
       .scheduled = "False Unschedulable: 0/1 nodes" },
+    { "and once", SPEC, "\"carrel.dev/last-trouble\":\"Pod: Unschedulable: 0/1 nodes\"", .pod_meta = OURS "," LABELS,
+      .pod_status = UNSCHEDULABLE("2026-01-01T23:59:00Z"), .ready = PENDING, .suspended = NOT_SUSPENDED,
+      .scheduled = "False Unschedulable: 0/1 nodes" },
+    { "a Pod that is well again", SPEC, "\"carrel.dev/last-trouble\":\"x\"", .pod_meta = OURS "," LABELS,
+      .pod_status = READY, .does = "note-trouble" },
+    { "the last word on a Pod that is gone stays", SUSPENDED, "\"carrel.dev/last-trouble\":\"x\"",
+      .ready = "False SandboxSuspended: Sandbox is suspended",
+      .suspended = "True PodTerminated: Pod has been terminated. Sandbox is suspended" },
     { "a Pod that runs", SPEC, .pod_meta = OURS "," LABELS, .pod_status = RUNNING("False", IPS),
       .ready = "False DependenciesNotReady: Pod is Running but not Ready", .suspended = NOT_SUSPENDED,
       .scheduled = SCHEDULED },
@@ -203,18 +215,6 @@ static const struct row rows[] = {
       .suspended = NOT_SUSPENDED, .scheduled = UNKNOWN_POD },
 };
 
-static struct object *decode(enum kind kind, const char *text)
-{
-    struct err e;
-
-    if (!jsonscan_is_object(text, strlen(text)))
-        fail_msg("no JSON: %s", text);
-    struct object *o = object_decode(kind, (struct jsonslice){ text, strlen(text) }, &e);
-    if (!o)
-        fail_msg("%s: %s", e.what, text);
-    return o;
-}
-
 static struct object *pod_of(const struct row *r, const char *name)
 {
     char text[4096];
@@ -233,7 +233,8 @@ static void name_actions(const struct plan *plan, char *text, size_t size)
     static const char *const names[] = { "fetch",          "create-claim",  "adopt-claim",   "disown-claim",
                                          "create-pod",     "adopt-pod",     "patch-pod",     "delete-pod",
                                          "create-service", "adopt-service", "patch-service", "delete-service",
-                                         "forget-name",    "suspend",       "resume",        "delete-sandbox" };
+                                         "forget-name",    "suspend",       "resume",        "delete-sandbox",
+                                         "note-trouble" };
 
     text[0] = '\0';
     for (size_t i = 0; i < plan->n_actions; i++)

@@ -183,12 +183,14 @@ def test_no_kubeconfig_and_no_pod_is_told(tmp_path):
     assert "use --kubeconfig" in said
 
 
-def test_flags_of_the_original_are_accepted_and_extensions_refused(server, start):
-    c = start("--leader-elect=false", "--kube-api-qps=50", "--kube-api-burst", "100", "-sandbox-concurrent-workers=3", "--enable-pprof")
+def test_flags_of_the_original_are_accepted(server, start):
+    c = start("--leader-elect=false", "--kube-api-qps=50", "--kube-api-burst", "100", "-sandbox-concurrent-workers=3", "--enable-pprof",
+              "--extensions", "--sandbox-warm-pool-replenish-delay=250ms", "--sandbox-warm-pool-max-refill-rate=2.5")
     server.apply("sandboxes", sandbox())
     wait_for(lambda: is_ready(server), "Ready")
     assert "--kube-api-qps means nothing here" in c.log()
-    assert "not looked after yet" in refusal("--extensions")
+    assert "must be a time like" in refusal("--sandbox-warm-pool-readiness-grace-period=soon")
+    assert "must be a number from 0" in refusal("--sandbox-warm-pool-max-refill-rate=-1")
     assert "see --help" in refusal("--nonsense")
 
 
@@ -239,7 +241,7 @@ def test_it_is_not_ready_while_the_server_is_away(server, start):
     server.fault = lambda _, method, path, query: "500" if "/leases" not in path else None
     server.cut()
     for c in (first, second):
-        status, text = wait_for(lambda c=c: next((p for p in [probe(c, "/readyz")] if p[1].count("cannot be watched") == 5), None), "not ready")
+        status, text = wait_for(lambda c=c: next((p for p in [probe(c, "/readyz")] if p[1].count("cannot be watched") == 9), None), "not ready")
         assert status == 503 and "pods: cannot be watched: a fault of the tests\n" in text and probe(c, "/healthz") == (200, "ok")
     server.fault = None
     wait_for(lambda: all(probe(c, "/readyz") == (200, "ok") for c in (first, second)), "ready again")
@@ -248,7 +250,7 @@ def test_it_is_not_ready_while_the_server_is_away(server, start):
 def test_a_watch_that_is_open_again_makes_it_ready_though_it_tells_nothing(server, start):
     server.bookmarks = False
     c = start()
-    wait_for(lambda: probe(c, "/readyz") == (200, "ok") and server.open_watches == 5, "ready")
+    wait_for(lambda: probe(c, "/readyz") == (200, "ok") and server.open_watches == 9, "ready")
     failures = []
 
     def three_times(_, method, path, query):
@@ -265,12 +267,12 @@ def test_a_watch_that_is_open_again_makes_it_ready_though_it_tells_nothing(serve
 
 
 def test_it_is_ready_without_kernels_but_not_without_sandboxes(server, start):
-    server.absent.update({"kernels", "sandboxes"})
+    server.absent.update({"kernels", "sandboxes", "sandboxclaims", "sandboxwarmpools", "sandboxtemplates"})
     c = start()
-    wait_for(lambda: "apply the CRD" in c.log() and "Kernels are not looked after" in c.log(), "told")
+    wait_for(lambda: "apply the CRD" in c.log() and "kernels are not installed here" in c.log() and "sandboxtemplates are not" in c.log(), "told")
     status, text = probe(c, "/readyz")
     assert status == 503 and "sandboxes: cannot be watched: " in text and "(apply the CRD sandboxes.agents.x-k8s.io" in text
-    assert "kernels" not in text
+    assert "kernels" not in text and "sandboxtemplates" not in text
     server.absent.remove("sandboxes")
     wait_for(lambda: probe(c, "/readyz") == (200, "ok"), "ready")
 
@@ -295,7 +297,8 @@ printf {1} >$d/namespace && unset KUBECONFIG && export KUBERNETES_SERVICE_HOST=1
             s.apply("sandboxes", sandbox(one))
             wait_for(lambda one=one: is_ready(s, one), "Ready")
         assert {path.split("/")[-1] for method, path, query, _ in s.requests if query.get("watch")} == \
-            {"sandboxes", "kernels", "pods", "services", "persistentvolumeclaims"}
+            {"sandboxes", "kernels", "pods", "services", "persistentvolumeclaims", "sandboxtemplates", "sandboxwarmpools", "sandboxclaims",
+             "networkpolicies"}
         assert not [path for _, path, _, _ in s.requests if "rbac" in path or crds in path or path.startswith("/api/v1/namespaces/" + SYSTEM)]
         assert c.stop() == 0
         s.delete("namespaces", SYSTEM, namespace="")

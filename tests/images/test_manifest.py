@@ -22,11 +22,13 @@ OPENAPI = {"components": {"schemas": {
     "c": {"type": "object", "description": "a container", "required": ["name"], "properties": {
         "name": {"type": "string", "default": ""}, "protocol": {"type": "string", "default": "TCP"},
         "limit": {"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.api.resource.Quantity"}}},
-    "io.k8s.api.core.v1.PersistentVolumeClaimSpec": {"type": "object"}}}}
+    "io.k8s.api.core.v1.PersistentVolumeClaimSpec": {"type": "object"},
+    "io.k8s.api.networking.v1.NetworkPolicyIngressRule": {"type": "object"},
+    "io.k8s.api.networking.v1.NetworkPolicyEgressRule": {"type": "object"}}}}
 
 
 def test_a_schema_has_no_references_and_only_real_defaults():
-    spec = make_crds().Source(OPENAPI).named("io.k8s.api.core.v1.PodSpec")
+    spec = make_crds().Source([OPENAPI]).named("io.k8s.api.core.v1.PodSpec")
     container = spec["properties"]["containers"]["items"]
     assert container == {"type": "object", "required": ["name"], "properties": {
         "name": {"type": "string"}, "protocol": {"type": "string", "default": "TCP"},
@@ -37,7 +39,11 @@ def test_a_schema_has_no_references_and_only_real_defaults():
 
 def test_both_versions_share_one_schema():
     module = make_crds()
-    sandbox, kernel = module.definitions(module.Source(OPENAPI))
+    sandbox, *extensions, kernel = module.definitions(module.Source([OPENAPI]))
+    assert [one["spec"]["names"]["kind"] for one in extensions] == ["SandboxTemplate", "SandboxWarmPool", "SandboxClaim"]
+    for one in extensions:
+        newer, older = one["spec"]["versions"]
+        assert newer["schema"] == older["schema"] and newer["storage"] and not older["storage"] and older["served"]
     newer, older = sandbox["spec"]["versions"]
     assert newer["schema"] is older["schema"] and newer["storage"] and not older["storage"] and older["served"]
     assert "default" not in newer["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["replicas"]
@@ -60,7 +66,8 @@ def test_the_controller_gets_no_secrets_and_no_wildcards():
     rules = TEXT[:TEXT.index("CustomResourceDefinition")]
     assert "secrets" not in rules and '"*"' not in rules and "escalate" not in rules
     role = rules[rules.index("kind: ClusterRole\n"):rules.index("kind: ClusterRoleBinding")]
-    assert "create" not in re.search(r"resources: \[sandboxes\]\n  verbs: (.*)", role)[1]
+    assert "create" not in re.search(r"resources: \[sandboxclaims\]\n  verbs: (.*)", role)[1]
     assert "delete" not in re.search(r"resources: \[persistentvolumeclaims\]\n  verbs: (.*)", role)[1]
-    assert set(re.findall(r"apiGroups: \[(.*)\]", role)) == {"agents.x-k8s.io", "jupyter.org", '""'}     # no roles, no definitions
+    assert set(re.findall(r"apiGroups: \[(.*)\]", role)) == {"agents.x-k8s.io", "extensions.agents.x-k8s.io", "networking.k8s.io", "jupyter.org",
+                                                                '""'}     # no roles, no definitions
     assert "namespaces" not in role
