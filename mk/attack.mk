@@ -1,5 +1,5 @@
 # Attacks from inside a box, judged from inside and from outside; and what must work inside. CARREL_WAY=fork runs them over a zygote.
-PACKAGES        += musl-tools python3-venv libcap2-bin nodejs gcc git bash
+PACKAGES        += musl-tools python3-venv libcap2-bin nodejs gcc git bash iproute2
 TEST_TARGETS    += attack
 
 PROBE           := $(BUILD)/tests/probe

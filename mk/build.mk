@@ -65,6 +65,7 @@ endef
 install: all
 	install -D -m 755 $(BUILD)/carrel $(DESTDIR)$(PREFIX)/bin/carrel
 	install -D -m 755 $(BUILD)/carrel-server $(DESTDIR)$(PREFIX)/libexec/carrel-server
+	install -D -m 755 $(BUILD)/carrel-egress $(DESTDIR)$(PREFIX)/libexec/carrel-egress
 	if test -f docs/carrel.1; then install -D -m 644 docs/carrel.1 $(DESTDIR)$(PREFIX)/share/man/man1/carrel.1; fi
 	if test -f tools/carrel.bash; then \
 	    install -D -m 644 tools/carrel.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/carrel; fi

@@ -52,6 +52,7 @@ $(FRONT_PLAYED): $(call asan_objects,$(STAGE:%=tests/front/%.c))
 $(FRONT_OUT)/test_kernels: $(call asan_objects,tests/front/cells.c)
 $(FRONT_OUT)/test_services: $(call asan_objects,tests/front/calls.c)
 $(FRONT_PLAYED): FRONT_LINK := -Wl,--wrap=clock_gettime
+$(FRONT_OUT)/test_exec_log: FRONT_LINK := -Wl,--wrap=pwrite,--wrap=ftruncate
 $(FRONT_OUT)/test_children: FRONT_LINK := -Wl,--wrap=prctl,--wrap=setgroups,--wrap=setresgid,--wrap=setresuid
 
 ## front: the server's settings, database and authentication; its boxes, kernels and services with a keeper that dies at every frame

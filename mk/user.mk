@@ -18,7 +18,7 @@ as_user = SUITE=$(1)-as-user PYTEST_PLUGINS=bounds PYTHONPATH=$(abspath tests/pl
 ## user-proof: the API, commands, kernels, Jupyter's door and the SDK as whole suites, with servers of an ordinary user
 user-proof: all | $(VENV)/bin/pytest venv-kernel
 	@$(call as_user,api) $(VENV)/bin/python -m pytest -q tests/api
-	@$(call as_user,cli) $(VENV)/bin/python -m pytest -q tests/cli/test_forward.py tests/cli/test_exec.py tests/cli/test_cp.py
+	@$(call as_user,cli) $(VENV)/bin/python -m pytest -q tests/cli/test_forward.py tests/cli/test_exec.py tests/cli/test_jobs.py tests/cli/test_cp.py
 	@$(call as_user,sdk) $(VENV)/bin/python -m pytest -q tests/sdk
 	@$(call as_user,kernels) $(VENV)/bin/python -m pytest -q tests/kernels
 	@$(call as_user,jupyter) $(VENV_KERNEL)/bin/python -m pytest -q --ignore=tests/jupyter/proof tests/jupyter

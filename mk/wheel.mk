@@ -10,7 +10,7 @@ WHEEL_SOURCES  := $(shell find sdk/python -name '*.py') sdk/python/carrel/py.typ
 
 .PHONY: wheel
 ## wheel: a Python wheel with the programs in it, in BUILD/wheel
-wheel: $(WHEEL_BIN)/carrel $(WHEEL_BIN)/carrel-server $(GUEST_FILES) $(WHEEL_SOURCES)
+wheel: $(WHEEL_BIN)/carrel $(WHEEL_BIN)/carrel-server $(WHEEL_BIN)/carrel-egress $(GUEST_FILES) $(WHEEL_SOURCES)
 	@/usr/bin/python3 -B tools/make-wheel --sdk sdk/python --bin $(WHEEL_BIN) --guest $(GUEST) --license LICENSE --out $(WHEEL_OUT)
 
 $(WHEEL_BIN)/carrel: $(BUILD)/carrel
@@ -20,3 +20,7 @@ $(WHEEL_BIN)/carrel: $(BUILD)/carrel
 $(WHEEL_BIN)/carrel-server: $(SERVER_OBJECTS)
 	@mkdir -p $(@D)
 	$(call say,link,$@)$(HOSTCC) $(SERVER_LDFLAGS) -s -o $@ $(SERVER_OBJECTS) $(WHEEL_LIBS)
+
+$(WHEEL_BIN)/carrel-egress: $(EGRESS_OBJECTS)
+	@mkdir -p $(@D)
+	$(call say,link,$@)$(HOSTCC) $(SERVER_LDFLAGS) -s -o $@ $(EGRESS_OBJECTS) -l:libcares.a

@@ -24,18 +24,20 @@ _carrel_client() {
     case $command in
         serve) options='--listen --socket --state --config --no-config --set --allow-anonymous --private --keeper --help' ;;
         create) options+=' --name --memory --cpus --pids --disk --request-memory --request-cpus --profile --root --writable-root
-            --template --store --mount --env --label --ttl --idle-timeout --on-idle --hostname --user --key' ;;
+            --template --store --mount --net --allow --deny --env --label --ttl --idle-timeout --on-idle --hostname --user --key' ;;
         ps) options+=' --gone --quiet --everybody --label --phase' ;;
         exec) options+=' --interactive --tty --detach --env --workdir --user --timeout --output-limit' ;;
         shell) options+=' --env --workdir --user' ;;
         cp) options+=' --recursive' ;;
         logs | events) options+=' --follow' ;;
+        jobs) options+=' --all --quiet' ;;
         rm) options+=' --all --label' ;;
         stats) options+=' --watch' ;;
+        net) options+=' --net --allow --deny' ;;
         token) options+=' --scope --expires' ;;
-        service) options+=' --box --memory --env --timeout' ;;
+        service) options+=' --box --memory --net --allow --deny --env --timeout' ;;
         grant) options+=' --box --expires --max-calls' ;;
-        py) options+=' --code --timeout --memory --cpus --env --template --python --yes' ;;
+        py) options+=' --code --timeout --memory --cpus --net --allow --deny --env --template --python --yes' ;;
         repl) options+=' --yes' ;;
         setup) options='--python --upgrade --help' ;;
         kernel) options+=' -f --python --template --memory --cpus --pids --disk --env --no-mount' ;;
@@ -55,7 +57,7 @@ _carrel_client() {
     elif [[ $command == cp || $command == config || $command == py ]]; then
         [[ $command == cp ]] && mapfile -t COMPREPLY < <(compgen -S : -W "$(_carrel_boxes)" -- "$cur")
         compopt -o default -o nospace 2>/dev/null
-    elif [[ ' exec shell logs events forward pause resume stop start rm stats repl ' == *" $command "* ]]; then
+    elif [[ ' exec shell jobs logs wait kill events forward pause resume stop start rm stats net repl ' == *" $command "* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$(_carrel_boxes)" -- "$cur")
     fi
 }
@@ -63,14 +65,14 @@ _carrel_client() {
 _carrel() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]-} i word
     local run_options='--memory --pids --cpus --disk --timeout --output-limit --root --writable-root --no-proc --mount --env --env-file
-        --pass-env --workdir --hostname --user --profile --net --local --server --interactive --tty --json --report --trace --help'
+        --pass-env --workdir --hostname --user --profile --net --allow --deny --local --server --interactive --tty --json --report --trace --help'
     local with_value=' --memory --pids --cpus --disk --timeout --output-limit --root --mount --env --env-file --pass-env --workdir
-        --hostname --user --profile --net --report '
+        --hostname --user --profile --net --allow --deny --report '
     COMPREPLY=()
 
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'run plan doctor gc serve config create ps exec shell cp logs events
-            forward pause resume stop start rm stats service grant token py repl kernel kernelspec setup mcp help --version --help' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W 'run plan doctor gc serve config create ps exec shell cp jobs logs wait kill events
+            forward pause resume stop start rm stats net service grant token py repl kernel kernelspec setup mcp help --version --help' -- "$cur")
         return
     fi
     case $command in
@@ -113,13 +115,13 @@ _carrel() {
 
     case $prev in
         --profile) mapfile -t COMPREPLY < <(compgen -W 'strict standard system' -- "$cur") ;;
-        --net) mapfile -t COMPREPLY < <(compgen -W none -- "$cur") ;;
+        --net) mapfile -t COMPREPLY < <(compgen -W 'none public' -- "$cur") ;;
         --root) mapfile -t COMPREPLY < <(compgen -W host -- "$cur"; compgen -d -- "$cur") ;;
         --pass-env) mapfile -t COMPREPLY < <(compgen -e -- "$cur") ;;
         --mount | --env-file | --report) compopt -o default 2>/dev/null ;;
         --memory | --disk | --output-limit) mapfile -t COMPREPLY < <(compgen -W '64M 256M 512M 1G 4G' -- "$cur") ;;
         --timeout) mapfile -t COMPREPLY < <(compgen -W '10s 30s 1m 10m 1h' -- "$cur") ;;
-        --pids | --cpus | --env | --workdir | --hostname | --user) ;;
+        --pids | --cpus | --allow | --deny | --env | --workdir | --hostname | --user) ;;
         *) mapfile -t COMPREPLY < <(compgen -W "$run_options" -- "$cur") ;;
     esac
 }

@@ -47,6 +47,7 @@ static const struct {
     {"allow", SECCOMP_RET_ALLOW},
     {"kill", SECCOMP_RET_KILL_PROCESS},
     {"nothing", SECCOMP_RET_ERRNO},     /* the errno 0: the caller thinks that it was done */
+    {"ask", SECCOMP_RET_USER_NOTIF},
     {"eperm", SECCOMP_RET_ERRNO | EPERM},
     {"enosys", SECCOMP_RET_ERRNO | ENOSYS},
     {"einval", SECCOMP_RET_ERRNO | EINVAL},

@@ -37,6 +37,8 @@ static void write_comment(FILE *out, size_t at, const struct sock_filter *i)
             fputs("allow", out);
         else if (i->k == SECCOMP_RET_KILL_PROCESS)
             fputs("kill", out);
+        else if (i->k == SECCOMP_RET_USER_NOTIF)
+            fputs("ask", out);
         else
             fprintf(out, "errno %u", i->k & SECCOMP_RET_DATA);
         break;

@@ -10,7 +10,7 @@
 enum {
     TABLE_NUMBERS = 1024, /* system call numbers that a row may have */
     TABLE_NAME    = 32,
-    TABLE_RULES   = 32,
+    TABLE_RULES   = 48,
     TABLE_FILTERS = 16,
     RULE_CLAUSES  = 16,
     CLAUSE_TESTS  = 4,

@@ -55,6 +55,7 @@ static int take_request(struct err *e)
         .shares = request.shares != 0, .files = { request.files_usual, request.files_most },
         .uid = request.uid, .gid = request.gid, .n_rules = request.n_rules,
         .can_setgroups = request.can_setgroups != 0, .landlock_abi = request.landlock_abi, .keeper = fds[ZYGOTE_LINK],
+        .door = request.has_door ? fds[ZYGOTE_TASKS + request.n_tasks] : -1,
     };
     for (size_t i = 0; i < request.n_rules; i++) {
         size_t length = strnlen(path, (size_t)(end - path));
@@ -146,9 +147,10 @@ static void become_payload(void (*warm)(void *data), void *data, struct zygote_c
     struct note ready = { .kind = NOTE_READY };
     struct err e = { 0 };
     int stdio[3] = { -1, -1, -1 }, link = fds[ZYGOTE_LINK];
+    const int keep[] = { link, box.door };
 
-    if (payload_keep_only(&link, 1, &e) < 0 ||
-        payload_give_up_rights(&box, policy_payload_filter(box.profile, box.shares), &e) < 0)
+    if (payload_keep_only(keep, sizeof keep / sizeof *keep, &e) < 0 ||
+        payload_give_up_rights(&box, policy_payload_filter(box.profile, box.shares), box.door, &e) < 0)
         fail(&e);
     if (send(link, &ready, sizeof ready, MSG_NOSIGNAL) < 0)
         _exit(0);

@@ -31,6 +31,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "box/egress.h"
 #include "box/family/family.h"
 #include "box/init.h"
 #include "box/making.h"
@@ -53,6 +54,7 @@ static const struct engine_box empty_box = {
     .oom = -1,
     .keeper = -1,
     .inlet = -1,
+    .door = -1,
     .zygote_tasks = CG_NONE,
 };
 
@@ -214,8 +216,19 @@ static int raise_box(struct box_host *host, struct engine_box *box, const struct
 int box_init_report(struct engine_box *box, bool block, struct err *e)
 {
     struct note note;
-    int r = link_receive(box->link, &note, sizeof note, NULL, 0, block);
+    int fds[EGRESS_FDS];
+    int r = link_receive(box->link, &note, sizeof note, fds, EGRESS_FDS, block);
 
+    /* First the way out, then how it went. */
+    if (r == 1 && note.kind == NOTE_EGRESS) {
+        egress_sockets_close(&box->egress);
+        box->egress = (struct egress_sockets){ .way = note.way, .has = note.has };
+        while (box->egress.n < EGRESS_FDS && fds[box->egress.n] >= 0) {
+            box->egress.fd[box->egress.n] = fds[box->egress.n];
+            box->egress.n++;
+        }
+        r = link_receive(box->link, &note, sizeof note, NULL, 0, block);
+    }
     if (r == 1 && note.kind == NOTE_FAILED) {
         *e = note.err;
         return -note.err.code;
@@ -267,6 +280,7 @@ int box_begin(struct box_host *host, const struct plan *plan, struct engine_box 
     box->uid = plan->uid;
     box->gid = plan->gid;
     box->limits = plan->limits;
+    box->has_network = plan->has_network;
     box->on_store = plan->store >= 0;
     box->landlock_abi = plan->landlock_abi;
     box->can_setgroups = host->can_setgroups;
@@ -298,6 +312,20 @@ int box_begin(struct box_host *host, const struct plan *plan, struct engine_box 
     return r;
 }
 
+int box_make_door(struct engine_box *box, int *ret_init, struct err *e)
+{
+    int pair[2];
+
+    *ret_init = -1;
+    if (box->profile == PROFILE_STRICT)
+        return 0;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return err_at(e, errno, STEP_CLONE, 0, "init's door");
+    box->door = pair[0];
+    *ret_init = pair[1];
+    return 0;
+}
+
 /* If init or the first payload failed, what we met is only the echo: their own word says why. */
 static void find_cause(struct engine_box *box, int *r, struct err *e)
 {
@@ -322,7 +350,7 @@ int box_create(struct box_host *host, const struct plan *plan, const struct star
 {
     struct engine_box *box = ret;
     struct trees trees = { .root = -1, .scratch = -1 };
-    int link[2] = { -1, -1 }, gate[2] = { -1, -1 };
+    int link[2] = { -1, -1 }, gate[2] = { -1, -1 }, door = -1;
     struct process_end end;
 
     int r = box_begin(host, plan, box, e);
@@ -344,6 +372,8 @@ int box_create(struct box_host *host, const struct plan *plan, const struct star
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) < 0
         || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, gate) < 0)
         r = err_at(e, errno, STEP_CLONE, 0, "init's links");
+    if (r == 0)
+        r = box_make_door(box, &door, e);
     if (r == 0) {
         r = process_clone_for(host->rootless ? 0 : box->ids.base,
                               CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS, &box->init, e);
@@ -351,10 +381,12 @@ int box_create(struct box_host *host, const struct plan *plan, const struct star
             /* The other ends are not init's, or it would never hear that the others are gone. */
             fd_close(link[0]);
             fd_close(gate[0]);
+            fd_close(box->door);
             init_run(&(struct init_job){ .plan = plan,
                                          .trees = &trees,
                                          .link = link[1],
                                          .gate = gate[1],
+                                         .door = door,
                                          .keeper = host->self,
                                          .wait_maps = host->rootless || plan->needs_ids,
                                          .can_setgroups = host->can_setgroups,
@@ -366,6 +398,7 @@ int box_create(struct box_host *host, const struct plan *plan, const struct star
     box->link = link[0];
     fd_close(link[1]);
     fd_close(gate[1]);
+    fd_close(door);
     box->scratch = TAKE_FD(trees.scratch);
     trees_close(&trees, plan->n_mounts);
     if (r == 0)

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "box/egress.h"
 #include "box/host/ids.h"
 #include "box/plan.h"
 #include "box/spec.h"
@@ -64,9 +65,7 @@ struct engine_box {
     struct process        midwife;      /* of a family's box that is being born; reaped as `abandoned` is */
     int                   birth, root;  /* owned, meanwhile: its word; the root, so that no other has its number */
     struct payload        first;        /* waits for the first command; taken by box_start_payload */
-    /* Killed, because box_start_payload could not give it its command; reaped by the caller or, at the latest, by
-     * box_destroy. */
-    struct process        abandoned;
+    struct process        abandoned;    /* killed without its command; reaped by the caller, or by box_destroy */
     int                   link;         /* owned: init's report */
     struct box_namespaces ns;
     struct cgroup         leaf;
@@ -82,11 +81,14 @@ struct engine_box {
     dev_t                 root_device;  /* of the root tmpfs: where every payload must find itself */
     int                   keeper;       /* borrowed: pidfd of the keeper */
     int                   inlet;        /* owned: a listener in its network that is served from outside, or -1 */
+    struct egress_sockets egress;       /* of a box with network, until the keeper hands them on */
+    int                   door;         /* owned: to init, for payloads' seccomp listeners (desk.c), or -1 */
     struct family        *family;       /* borrowed: whose zygote forks its payloads; NULL: a plain box */
     int zygote_tasks[CG_CONTROLLERS];   /* owned: what its zygote joins the leaf with on v1, then -1 */
     uint32_t              family_pids;  /* by which the bound of its family was raised for it */
     /* What a payload needs of the plan. */
     enum profile          profile;
+    bool                  has_network;  /* init prepares its way out */
     bool                  shares;       /* a folder of the caller's is mounted for writing */
     uid_t                 uid;
     gid_t                 gid;
@@ -126,13 +128,13 @@ MUST_CHECK int box_host_open(struct box_host *ret, struct err *e);
 /* Does nothing to a zeroed host. */
 void           box_host_close(struct box_host *host);
 
-/* The box's user is the caller's own outside, so that the kernel counts what he has there for him. */
+/* The box's user is the caller's own outside; the kernel counts both as one. */
 static inline bool box_shares_user(const struct engine_box *box)
 {
     return box->keep_own || box->ids.size == 1;
 }
 
-/* A box that is none: releasing it does nothing. */
+/* Sets the box to empty; releasing it is a no-op. */
 void           box_clear(struct engine_box *ret);
 
 /* Refuses, with the fix, a limit that this host cannot hold. */
@@ -156,8 +158,7 @@ MUST_CHECK int box_start_payload(struct engine_box *box, const struct start *sta
 /* Call when payload->link is readable. 1: the command runs; 0: not yet; -errno: it never ran, e says why (STEP_EXEC: as
  * a shell says 126, 127). */
 MUST_CHECK int payload_started(struct payload *payload, struct err *e);
-/* Like process_reap. */
-MUST_CHECK int payload_reap(struct payload *payload, struct process_end *ret);
+MUST_CHECK int payload_reap(struct payload *payload, struct process_end *ret);      /* like process_reap */
 void           payload_done(struct payload *payload);
 
 /* 1: all of the box stands still; 0: not yet after so long, call it again or thaw it. */

@@ -24,7 +24,7 @@ static int become_helper(const struct engine_box *box, int link, int socket, str
         return err_at(e, -r, STEP_CGROUP, 0, "joining");
     if ((r = payload_keep_only((int[]){ link, socket, box->keeper }, 3, e)) < 0)
         return r;
-    if ((r = payload_give_up_rights(box, policy_helper_filter(), e)) < 0)
+    if ((r = payload_give_up_rights(box, policy_helper_filter(), -1, e)) < 0)
         return r;
     r = payload_check_root(box, e);
     return r < 0 ? r : payload_seal_files(box, e);

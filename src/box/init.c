@@ -12,6 +12,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -24,6 +25,9 @@
 
 #include "base/fd.h"
 #include "base/title.h"
+#include "box/desk.h"
+#include "box/egress.h"
+#include "box/payload.h"
 #include "policy/policy.h"
 #include "sys/mountfd.h"
 #include "sys/network.h"
@@ -299,28 +303,48 @@ static int drop(const struct init_job *job, struct err *e)
     return 0;
 }
 
-/* All but link and gate. */
-static int close_others(const struct init_job *job)
+static int confine(const struct init_job *job, const struct init_desk *desk, struct err *e)
 {
-    unsigned link = (unsigned)job->link, gate = job->gate >= 0 ? (unsigned)job->gate : link;
-    unsigned low = link < gate ? link : gate, high = link < gate ? gate : link;
-
-    if ((low > 0 && syscall(SYS_close_range, 0, low - 1, 0) < 0) ||
-        (high > low + 1 && syscall(SYS_close_range, low + 1, high - 1, 0) < 0) ||
-        syscall(SYS_close_range, high + 1, ~0u, 0) < 0)
-        return -errno;
-    return 0;
-}
-
-static int confine(const struct init_job *job, struct err *e)
-{
-    const struct policy_filter *filter = policy_init_filter();
-    int r = close_others(job);
+    const struct policy_filter *filter = policy_init_filter(job->door >= 0);
+    const int keep[] = { job->link, job->gate, desk->door, desk->events, desk->signals, desk->census,
+                         desk->resolver };
+    /* The keeper filled 0, 1 and 2 before it opened anything, so none of these is among them. */
+    int r = syscall(SYS_close_range, 0, 2, 0) < 0 ? err_at(e, errno, STEP_STDIO, 0, "descriptors of init")
+                                                  : payload_keep_only(keep, sizeof keep / sizeof *keep, e);
 
     if (r < 0)
-        return err_at(e, -r, STEP_STDIO, 0, "descriptors of init");
+        return r;
     r = rights_filter_calls(filter->code, filter->length);
     return r < 0 ? err_at(e, -r, STEP_SECCOMP, 0, "the filter of init") : 0;
+}
+
+/* Before the box is ready, so that its first command finds the way out. */
+static int open_way_out(const struct init_job *job, struct err *e)
+{
+    struct egress_sockets sockets;
+    struct note note = { .kind = NOTE_EGRESS };
+    int r = egress_prepare(&sockets, e);
+
+    note.way = sockets.way;
+    note.has = sockets.has;
+    if (r == 0 && (r = link_send(job->link, &note, sizeof note, sockets.fd, sockets.n)) < 0)
+        r = err_at(e, -r, STEP_NETWORK, 0, "the keeper");
+    egress_sockets_close(&sockets);
+    return r;
+}
+
+/* The first payload makes the box's network, unless init was born in it. */
+static int enter_network(const struct init_job *job, struct err *e)
+{
+    char byte;
+    FD net = -1;
+
+    if (job->gate < 0)
+        return 0;
+    int r = link_receive(job->gate, &byte, 1, &net, 1, true);
+    if (r < 0 || net < 0)
+        return err_at(e, r == -EPIPE ? ECHILD : r < 0 ? -r : EPROTO, STEP_WAIT, 0, "the first payload");
+    return setns(net, CLONE_NEWNET) < 0 ? err_at(e, errno, STEP_NETWORK, 0, "entering the box's network") : 0;
 }
 
 static int wait_go(int link, struct err *e)
@@ -332,7 +356,7 @@ static int wait_go(int link, struct err *e)
     return n == 1 ? 0 : err_at(e, n == 0 ? EPIPE : errno, STEP_IDMAP, 0, "the keeper's word to go on");
 }
 
-static int become(const struct init_job *job, struct err *e)
+static int become(const struct init_job *job, struct init_desk *desk, struct err *e)
 {
     int r = rights_die_with(job->keeper);
 
@@ -351,10 +375,16 @@ static int become(const struct init_job *job, struct err *e)
         r = build(job, e);
     if (r == 0 && !job->wait_maps)
         r = wait_go(job->link, e);
+    if (r == 0 && (job->door >= 0 || job->plan->has_network))
+        r = enter_network(job, e);
+    if (r == 0 && job->plan->has_network)
+        r = open_way_out(job, e);
+    if (r == 0 && job->door >= 0)
+        r = desk_open(job->door, job->plan->has_network, desk, e);
     if (r == 0)
         r = drop(job, e);
     if (r == 0)
-        r = confine(job, e);
+        r = confine(job, desk, e);
     return r;
 }
 
@@ -374,16 +404,22 @@ static int tell(const struct init_job *job, struct note *note)
 _Noreturn void init_run(const struct init_job *job)
 {
     struct note note = { .kind = NOTE_READY };
+    struct init_desk desk = { .door = -1, .events = -1, .signals = -1, .census = -1, .resolver = -1 };
     sigset_t all;
 
     title_set("init");
     sigfillset(&all);
     sigprocmask(SIG_BLOCK, &all, NULL);
-    if (become(job, &note.err) < 0)
+    if (become(job, &desk, &note.err) < 0)
         note.kind = NOTE_FAILED;
     if (tell(job, &note) < 0)
         _exit(note.err.step);
 
+    if (desk.door >= 0) {
+        fd_close(job->link);
+        fd_close(job->gate);
+        desk_serve(&desk);
+    }
     /* Nobody is there to be told if this fails, and it is not worth a box: what stays open then are two sockets that
      * nobody but init has. */
     (void)syscall(SYS_close_range, 0, ~0u, 0);

@@ -1,4 +1,4 @@
-/* PID 1 of a box: builds the file system, then only reaps. */
+/* PID 1 of a box: builds the file system, then reaps and makes netlink sockets (desk.h). */
 #ifndef CARREL_BOX_INIT_H
 #define CARREL_BOX_INIT_H
 
@@ -9,8 +9,9 @@
 struct note {
     int        kind;
     struct err err;
+    uint32_t   way, has;        /* of NOTE_EGRESS: as in struct egress_sockets, whose descriptors come beside it */
 };
-enum { NOTE_READY = 1, NOTE_FAILED = 2, NOTE_TERMINAL = 3, NOTE_BORN = 4, NOTE_STARTED = 5 };
+enum { NOTE_READY = 1, NOTE_FAILED = 2, NOTE_TERMINAL = 3, NOTE_BORN = 4, NOTE_STARTED = 5, NOTE_EGRESS = 6 };
 
 /* How much of the box is init's to make. */
 enum init_stage {
@@ -25,6 +26,7 @@ struct init_job {
     const struct trees *trees;
     int                 link;       /* report to the keeper; also "go" from it */
     int                 gate;       /* the first payload waits at the other end; -1: none does */
+    int                 door;       /* payloads' seccomp listeners come here; -1: none do */
     int                 keeper;     /* pidfd of the keeper */
     bool                wait_maps;  /* the id maps must be there before anything is made */
     bool                can_setgroups;

@@ -10,6 +10,7 @@
 
 #include "base/fd.h"
 #include "box/box.h"
+#include "box/egress.h"
 #include "box/family/family.h"
 #include "box/making.h"
 #include "sys/network.h"
@@ -163,8 +164,9 @@ void box_release(struct box_host *host, struct engine_box *box)
 {
     int *const fds[] = { &box->link,   &box->ns.user, &box->ns.mount, &box->ns.pid, &box->ns.ipc,
                          &box->ns.uts, &box->ns.net,  &box->scratch,  &box->oom,    &box->abandoned.pidfd,
-                         &box->inlet,  &box->birth,   &box->root,     &box->midwife.pidfd };
+                         &box->inlet,  &box->door,   &box->birth,   &box->root,     &box->midwife.pidfd };
 
+    egress_sockets_close(&box->egress);
     /* All of the box have ended; a zygote that put itself there would keep it, and us waiting. */
     if (box->has_leaf && box->family)
         cgroup_kill_members(&box->leaf);

@@ -7,6 +7,9 @@
 /* An empty box that knows its plan and holds its ids. On failure box_release is due. */
 MUST_CHECK int       box_begin(struct box_host *host, const struct plan *plan, struct engine_box *ret, struct err *e);
 
+/* The way to init for payloads' seccomp listeners; *ret_init is init's end, or -1 if the profile knows no netlink. */
+MUST_CHECK int       box_make_door(struct engine_box *box, int *ret_init, struct err *e);
+
 /* How many files its processes may have open: once it is known whose its user is. */
 void                 box_settle_files(struct engine_box *box);
 

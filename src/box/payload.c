@@ -42,10 +42,11 @@ static int join(const struct payload_job *job, int *ret_net, struct err *e)
     for (size_t i = 0; i < sizeof joins / sizeof *joins; i++)
         if (setns(joins[i].fd, joins[i].type) < 0)
             return err_at(e, errno, STEP_JOIN, i, joins[i].name);
-    /* As long as init does not exchange the root, this is the keeper's. */
+    /* As long as init does not exchange the root, this is the keeper's; the box's may be empty. */
     FD proc_sys = job->make_net ? open("/proc/sys", O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
-    if (job->make_net && proc_sys < 0)
-        return err_at(e, errno, STEP_NETWORK, 0, "/proc/sys");
+    FD own_ns = job->make_net ? open("/proc/self/ns", O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (job->make_net && (proc_sys < 0 || own_ns < 0))
+        return err_at(e, errno, STEP_NETWORK, 0, "/proc");
     if (job->gate >= 0 && send(job->gate, "j", 1, MSG_NOSIGNAL) < 0)
         return err_at(e, errno, STEP_JOIN, 1, "init");
     if (!job->make_net)
@@ -57,8 +58,13 @@ static int join(const struct payload_job *job, int *ret_net, struct err *e)
         return err_at(e, -r, STEP_NETWORK, 0, "loopback");
     if ((r = network_bound_buffers(proc_sys)) < 0)
         return err_at(e, -r, STEP_NETWORK, 0, "bounding the buffers of sockets (/proc/sys/net)");
-    if (!job->start && (*ret_net = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC)) < 0)
+    FD net = openat(own_ns, "net", O_RDONLY | O_CLOEXEC);
+    if (net < 0)
         return err_at(e, errno, STEP_NETWORK, 0, "/proc/self/ns/net");
+    if ((job->box->door >= 0 || job->box->has_network) && (r = link_send(job->gate, "n", 1, &net, 1)) < 0)
+        return err_at(e, -r, STEP_NETWORK, 0, "init");
+    if (!job->start)
+        *ret_net = TAKE_FD(net);
     return 0;
 }
 
@@ -122,12 +128,15 @@ static int prepare(const struct payload_job *job, int *ret_net, struct err *e)
     r = join(job, ret_net, e);
     if (r == 0)
         r = join_cgroup(job, e);
-    int keep[] = { job->link, job->gate, job->box->keeper, *ret_net, -1, -1, -1 };
+    int keep[] = { job->link, job->gate, job->box->keeper, job->box->door, *ret_net, -1, -1, -1 };
     if (job->start)
-        memcpy(keep + 4, job->start->stdio, sizeof job->start->stdio);
+        memcpy(keep + 5, job->start->stdio, sizeof job->start->stdio);
     if (r == 0)
         r = payload_keep_only(keep, sizeof keep / sizeof *keep, e);
-    return r < 0 ? r : payload_give_up_rights(job->box, policy_payload_filter(job->box->profile, job->box->shares), e);
+    if (r == 0)
+        r = payload_give_up_rights(job->box, policy_payload_filter(job->box->profile, job->box->shares),
+                                   job->box->door, e);
+    return r;
 }
 
 /* Tells the keeper that it waits, and hands over the network namespace that it made. */

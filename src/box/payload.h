@@ -32,7 +32,9 @@ _Noreturn void payload_run(const struct payload_job *job);
 /* Closes all descriptors above 2 but these (-1 is no descriptor): one may live for hours and must hold nothing of other
  * boxes. */
 MUST_CHECK int payload_keep_only(const int *keep, size_t n, struct err *e);
-MUST_CHECK int payload_give_up_rights(const struct engine_box *box, const struct policy_filter *filter, struct err *e);
+/* door: to init, which makes netlink sockets for this payload; -1: it has none. */
+MUST_CHECK int payload_give_up_rights(const struct engine_box *box, const struct policy_filter *filter, int door,
+                                      struct err *e);
 MUST_CHECK int payload_check_root(const struct engine_box *box, struct err *e);
 MUST_CHECK int payload_seal_files(const struct engine_box *box, struct err *e);
 /* Waits for the command. Ends the process if the keeper has none for it. */

@@ -19,6 +19,9 @@
 #include "proto/defaults.h"
 #include "sys/mountfd.h"
 
+#define PIP_USUAL "disable-pip-version-check = true\nbreak-system-packages = true\n"
+#define PIP_ALONE "retries = 0\n"
+
 /* Keeps the first error; the makers below are then called in a row without a check after each. */
 struct maker {
     struct plan *plan;
@@ -98,6 +101,12 @@ static void link_to(struct maker *m, const char *path, const char *target)
 static void file(struct maker *m, const char *path, const char *text)
 {
     add_entry(m, (struct plan_entry){ .kind = PLAN_FILE, .path = path, .text = text, .mode = 0644,
+                                      .owner = owner_of_root(m->plan) });
+}
+
+static void program(struct maker *m, const char *path, const char *text)
+{
+    add_entry(m, (struct plan_entry){ .kind = PLAN_FILE, .path = path, .text = text, .mode = 0755,
                                       .owner = owner_of_root(m->plan) });
 }
 
@@ -225,7 +234,14 @@ static void plan_etc(struct maker *m, const struct box_spec *spec, const struct 
     file(m, "etc/hostname", keep(m, "%s\n", host));
     file(m, "etc/hosts", keep(m, "127.0.0.1\tlocalhost %s\n::1\tlocalhost\n", host));
     file(m, "etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n");
-    file(m, "etc/resolv.conf", "");
+    /* Where egress answers; in a box without network a question there is refused at once. */
+    file(m, "etc/resolv.conf", "nameserver 127.0.0.53\n");
+    /* Without a name git refuses to commit; without the second it refuses to look at a mounted repository whose files
+     * belong to no user of the box. */
+    file(m, "etc/gitconfig", "[user]\n\tname = box\n\temail = box@localhost\n[safe]\n\tdirectory = *\n");
+    /* The interpreter is the host's, but what pip writes is the box's own, so it need not protect the host's. Without
+     * network pip would ask five times, for eight seconds. */
+    file(m, "etc/pip.conf", spec->has_network ? "[global]\n" PIP_USUAL : "[global]\n" PIP_USUAL PIP_ALONE);
     link_to(m, "etc/mtab", "/proc/self/mounts");
     link_to(m, "etc/os-release", "../usr/lib/os-release");
     if (facts->zone[0])
@@ -360,6 +376,14 @@ static void plan_scratch(struct maker *m, const struct box_spec *spec)
         link_to(m, "var/run", "/run");
 }
 
+/* What programs and people call by a name that the root may lack: it is found last in PATH. A script and not a link,
+ * because an interpreter finds its library by the path that it was started by. */
+static void plan_programs(struct maker *m)
+{
+    folders_above(m, BOX_BIN "/" + 1, false);
+    program(m, BOX_BIN "/python" + 1, "#!/bin/sh\nexec python3 \"$@\"\n");
+}
+
 /* The folder of the scratch tmpfs that a path in the box lies in, and the rest of the path; NULL if it
  * lies elsewhere. */
 static const char *scratch_part(const char *path, const char **ret_folder)
@@ -467,6 +491,7 @@ int plan_make(const struct box_spec *spec, const struct host_facts *facts, struc
     p->writable_root = root && root->writable;
     p->no_proc = spec->no_proc;
     p->terminal = spec->terminal;
+    p->has_network = spec->has_network;
     p->on_store = store;
     p->store = store ? store->fd : -1;
     p->landlock_abi = facts->landlock_abi;
@@ -484,6 +509,7 @@ int plan_make(const struct box_spec *spec, const struct host_facts *facts, struc
     plan_proc(&m);
     plan_devices(&m, facts);
     plan_scratch(&m, spec);
+    plan_programs(&m);
     plan_mounts(&m, spec, facts);
     return m.failed;
 }

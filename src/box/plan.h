@@ -99,7 +99,7 @@ struct plan {
     const char       *root;         /* directory that FROM_HOST paths are below; "/" for the host */
     uid_t             uid;
     gid_t             gid;
-    bool              writable_root, terminal, no_proc;
+    bool              writable_root, terminal, no_proc, has_network;
     bool              needs_ids;    /* init looks for mount points in trees whose owners it knows by id maps alone */
     bool              on_store;
     int               store;        /* borrowed: the mounted tree of store.h; -1: none, or not yet there */

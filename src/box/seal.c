@@ -36,7 +36,18 @@ int payload_keep_only(const int *keep, size_t n, struct err *e)
     }
 }
 
-int payload_give_up_rights(const struct engine_box *box, const struct policy_filter *filter, struct err *e)
+/* Init serves the calls that the filter leaves to a listener. */
+static int filter_with_listener(const struct policy_filter *filter, int door)
+{
+    int listener = -1, r = rights_filter_listening(filter->code, filter->length, &listener);
+
+    if (r == 0 && listener >= 0)
+        r = link_send(door, "l", 1, &listener, 1);
+    fd_close(listener);
+    return r;
+}
+
+int payload_give_up_rights(const struct engine_box *box, const struct policy_filter *filter, int door, struct err *e)
 {
     int r;
 
@@ -55,7 +66,8 @@ int payload_give_up_rights(const struct engine_box *box, const struct policy_fil
     /* Changing ids cleared both. */
     if ((r = rights_hide()) < 0 || (r = rights_die_with(box->keeper)) < 0)
         return err_at(e, -r, STEP_RIGHTS, 0, "hiding");
-    if ((r = rights_filter_calls(filter->code, filter->length)) < 0)
+    r = door >= 0 ? filter_with_listener(filter, door) : rights_filter_calls(filter->code, filter->length);
+    if (r < 0)
         return err_at(e, -r, STEP_SECCOMP, 0, profile_name(box->profile));
     return 0;
 }

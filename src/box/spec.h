@@ -29,6 +29,7 @@ struct mount_spec {
 struct box_spec {
     bool              no_proc;          /* /proc is an empty folder: where the kernel gives no fresh one */
     bool              terminal;         /* the box has /dev/pts */
+    bool              has_network;      /* something outside of it can be reached */
     enum profile      profile;
     struct limits     limits;
     const char       *hostname;         /* NULL: "box" */

@@ -54,6 +54,7 @@ int foreground_open(struct foreground *s, const struct run_options *options, str
     s->options = options;
     s->box = NULL;
     s->payload = NULL;
+    s->egress = NULL;
     s->stdio[0] = s->stdio[1] = s->stdio[2] = s->signals = -1;
     s->started = s->ended = s->raw = s->abandoned = false;
     s->cause = OUTCOME_NONE;
@@ -269,6 +270,9 @@ static int one_round(struct foreground *s, struct err *e)
      * one that answers to what the command wrote must find it started: the word of it may have come when poll had
      * looked at the link, but not yet at the output. */
     int r = list[POLL_INIT].revents ? box_check_making(s->box, e) : 0;
+    /* Init sends the sockets before the command can start. */
+    if (r >= 0 && s->egress)
+        r = run_egress_attach(s->egress, s->box, e);
     if (r >= 0 && list[POLL_LINK].revents && !list[POLL_END].revents)
         r = take_start(s, e);
     if (r < 0)

@@ -7,6 +7,7 @@
 #include <termios.h>
 
 #include "box/box.h"
+#include "cli/egress.h"
 #include "cli/options/options.h"
 #include "cli/stream.h"
 
@@ -14,6 +15,7 @@ struct foreground {
     const struct run_options *options;
     struct engine_box        *box;
     struct payload           *payload;
+    struct run_egress        *egress;       /* NULL: the box has no network */
     struct stream             in, out, err;
     int                       signals;      /* owned: signalfd */
     int                       stdio[3];     /* owned: the command's ends, until it has them */

@@ -1,6 +1,7 @@
 /* `carrel keeper`: the privileged half of the server. People do not start it by hand; `carrel serve` and the service
  * unit do. */
 #define _GNU_SOURCE
+#include "keeper/families.h"
 #include "keeper/keeper.h"
 
 #include <errno.h>
@@ -28,6 +29,7 @@ static const char usage[] =
     "Roots and templates are named by their place on this command line, from 1.\n"
     "A template's directories are in its boxes at their own path, read-only.\n"
     "--devices KIND,KIND...: boxes may have devices of these kinds, as the host's CDI specifications describe them.\n"
+    "--egress PATH: boxes may have network; carrel-egress listens there.\n"
     "Files of boxes that outlive them are kept in the directory of --stores, which must be root's own.\n"
     "--lock-fd N: keeps an inherited descriptor, and with it its lock, until this process has ended.\n";
 
@@ -63,6 +65,8 @@ static int read_options(int argc, char **argv, struct keeper *keeper, struct kee
             o->path = value;
         } else if (strcmp(argv[i], "--stores") == 0) {
             o->stores = value;
+        } else if (strcmp(argv[i], "--egress") == 0 && strlen(value) < sizeof((struct sockaddr_un *)0)->sun_path) {
+            keeper->egress.path = value;
         } else if (strcmp(argv[i], "--devices") == 0) {
             keeper->device_kinds = value;
         } else if (strcmp(argv[i], "--front-uid") == 0) {
@@ -108,7 +112,7 @@ static int listen_at(const char *path, uint32_t uid, int *ret, struct err *e)
 
 int keeper_main(int argc, char **argv)
 {
-    static struct keeper keeper = { .stores.dir = -1 };
+    static struct keeper keeper = { .stores.dir = -1, .egress = { .link = -1, .job.link = -1 } };
     struct keeper_options o = { .fd = -1, .lock_fd = -1, .front_uid = getuid() };
     struct err e = { 0 };
     FD listener = -1;

@@ -32,6 +32,9 @@ static const struct {
     { "shell", "open a shell in a box" },
     { "cp", "copy files into and out of a box" },
     { "logs", "show a command's output" },
+    { "jobs", "list the commands of a box" },
+    { "wait", "wait for a command's end" },
+    { "kill", "send a signal to a command" },
     { "events", "show what happened to a box" },
     { "forward", "forward a local port into a box" },
     { "pause", "freeze a box" },
@@ -40,6 +43,7 @@ static const struct {
     { "start", "start a stopped box" },
     { "rm", "delete boxes" },
     { "stats", "show what boxes use" },
+    { "net", "show and change what a box may reach" },
     { "service", "call functions of a live interpreter in a box" },
     { "grant", "say who may call a service's functions" },
     { "token", "make, list and revoke tokens" },
@@ -52,7 +56,7 @@ static const struct {
 };
 
 /* Beside this program, or in ../libexec; which: 0 or 1. */
-static bool server_path(int which, char *path, size_t size)
+bool cli_program_path(const char *name, int which, char *path, size_t size)
 {
     char self[4096];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -61,16 +65,16 @@ static bool server_path(int which, char *path, size_t size)
         return false;
     self[n] = '\0';
     int length = (int)(strrchr(self, '/') - self);
-    snprintf(path, size, "%.*s/%scarrel-server", length, self, which ? "../libexec/" : "");
+    snprintf(path, size, "%.*s/%s%s", length, self, which ? "../libexec/" : "", name);
     return true;
 }
 
-bool cli_has_server(void)
+bool cli_has_program(const char *name)
 {
     char path[4200];
 
     for (int i = 0; i < 2; i++)
-        if (server_path(i, path, sizeof path) && access(path, X_OK) == 0)
+        if (cli_program_path(name, i, path, sizeof path) && access(path, X_OK) == 0)
             return true;
     return false;
 }
@@ -81,7 +85,7 @@ int cli_hand_over(char **argv)
 
     argv[0] = "carrel";
     for (int i = 0; i < 2; i++)
-        if (server_path(i, path, sizeof path))
+        if (cli_program_path("carrel-server", i, path, sizeof path))
             execv(path, argv);
     fprintf(stderr, "carrel: carrel-server is not installed beside this program (%s)\n", path);
     return EXIT_CARREL;

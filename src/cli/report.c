@@ -1,11 +1,10 @@
 #define _GNU_SOURCE
 #include "cli/report.h"
 
-#include <stdio.h>
-
 #include "base/jsonout.h"
-#include "base/parse.h"
 #include "proto/walls.h"
+
+enum { REFUSAL_TEXT = 2048 };
 
 static void write_walls(struct jsonout *j, const struct report *report)
 {
@@ -17,6 +16,7 @@ static void write_walls(struct jsonout *j, const struct report *report)
         .profile = plan->profile,
         .writable_root = plan->writable_root,
         .no_proc = plan->no_proc,
+        .has_network = plan->has_network,
     };
 
     for (enum wall_limit i = 0; i < WALL_LIMITS; i++)
@@ -36,38 +36,59 @@ static void write_trace(struct jsonout *j, const struct report *report)
     jsonout_close(j);
 }
 
+static void write_refusals(struct jsonout *j, const struct report *report)
+{
+    char rule[NET_RULE_TEXT];
+    struct buf text;
+
+    buf_init(&text, REFUSAL_TEXT);
+    if (!report->refusals || !refusals_write(report->refusals, 0, report->has_network, &text, rule))
+        return;
+    jsonout_open_object(j, "net");
+    jsonout_string(j, "message", buf_string(&text));
+    jsonout_string(j, "rule", rule);
+    jsonout_open_array(j, "refused");
+    for (size_t i = 0; i < report->refusals->n; i++) {
+        const struct net_refusal *one = &report->refusals->list[i];
+        net_refusal_rule(one, rule);
+        jsonout_open_object(j, NULL);
+        jsonout_string(j, "name", one->what);
+        jsonout_unsigned(j, "port", one->port);
+        jsonout_unsigned(j, "count", one->count);
+        jsonout_string(j, "rule", rule);
+        jsonout_close(j);
+    }
+    jsonout_close(j);
+    jsonout_close(j);
+    buf_done(&text);
+}
+
+void report_refusals(const struct report *report)
+{
+    char rule[NET_RULE_TEXT];
+    struct buf text;
+
+    buf_init(&text, REFUSAL_TEXT);
+    if (refusals_write(report->refusals, 0, report->has_network, &text, rule)) {
+        refusals_advise("--allow ", rule, "", &text);
+        fprintf(stderr, "carrel: %s\n", buf_string(&text));
+    }
+    buf_done(&text);
+}
+
 int report_json(const struct report *report, struct buf *out)
 {
-    const struct cgroup_usage *cgroup = &report->usage.cgroup;
     struct jsonout j;
 
     jsonout_init(&j, out);
     jsonout_open_object(&j, NULL);
-    jsonout_string(&j, "outcome", outcome_name(report->outcome));
-    if (report->end.signal)
-        jsonout_null(&j, "exit_code");
-    else
-        jsonout_signed(&j, "exit_code", report->end.code);
-    if (report->end.signal)
-        jsonout_signed(&j, "signal", report->end.signal);
-    else
-        jsonout_null(&j, "signal");
-    jsonout_decimal(&j, "wall_ms", report->wall_us, 3);
-    jsonout_decimal(&j, "cpu_ms", report->cpu_us, 3);
-    jsonout_unsigned(&j, "memory_peak_bytes", cgroup->has_memory ? cgroup->memory_peak_bytes : report->end.peak_bytes);
-    jsonout_unsigned(&j, "disk_bytes", report->usage.disk_bytes);
-    if (cgroup->has_pids_peak)
-        jsonout_unsigned(&j, "pids_peak", cgroup->pids_peak);
-    else
-        jsonout_null(&j, "pids_peak");
+    ending_write(&j, &report->end);
     write_walls(&j, report);
+    write_refusals(&j, report);
     if (report->n_trace > 0)
         write_trace(&j, report);
-    if (report->output) {
-        jsonout_bool(&j, "truncated", buf_error(report->output) < 0 || buf_error(report->errors) < 0);
-        jsonout_bytes(&j, "stdout", buf_string(report->output), report->output->length);
-        jsonout_bytes(&j, "stderr", buf_string(report->errors), report->errors->length);
-    }
+    if (report->output)
+        ending_write_output(&j, report->output, report->errors);
     jsonout_close(&j);
     return jsonout_finish(&j);
 }
@@ -75,48 +96,7 @@ int report_json(const struct report *report, struct buf *out)
 int report_error_json(const struct err *e, struct buf *out)
 {
     char text[512];
-    struct jsonout j;
 
     err_text(e, text, sizeof text);
-    jsonout_init(&j, out);
-    jsonout_open_object(&j, NULL);
-    jsonout_null(&j, "outcome");
-    jsonout_open_object(&j, "error");
-    jsonout_string(&j, "step", err_step_name(e->step));
-    jsonout_unsigned(&j, "errno", (uint64_t)e->code);
-    jsonout_string(&j, "message", text);
-    jsonout_close(&j);
-    jsonout_close(&j);
-    return jsonout_finish(&j);
-}
-
-void report_remark(const struct report *report, const struct command_spec *command)
-{
-    const struct limits *limits = &report->plan->limits;
-
-    switch (report->outcome) {
-    case OUTCOME_TIMEOUT:
-        fprintf(stderr, "carrel: the command was ended after %.3g s (--timeout)\n", (double)command->timeout_ms / 1000);
-        break;
-    case OUTCOME_OOM:
-        if (limits->memory_bytes)
-            fprintf(stderr, "carrel: the box ran out of memory (--memory %s)\n",
-                    parse_show_size(limits->memory_bytes).text);
-        else
-            fputs("carrel: the host ran out of memory\n", stderr);
-        break;
-    case OUTCOME_PIDS:
-        fprintf(stderr, "carrel: the box reached its limit of %u processes (--pids)\n", limits->pids);
-        break;
-    case OUTCOME_DISK:
-        fprintf(stderr, "carrel: the box filled its disk (--disk %s)\n",
-                parse_show_size(limits->disk_bytes).text);
-        break;
-    case OUTCOME_OUTPUT:
-        fprintf(stderr, "carrel: the command was ended after %s of output (--output-limit)\n",
-                parse_show_size(command->output_bytes).text);
-        break;
-    default:
-        break;
-    }
+    return ending_write_failure(err_step_name(e->step), e->code, text, out);
 }

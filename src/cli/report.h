@@ -1,4 +1,4 @@
-/* What is told about a run: one JSON object, or one line if a limit ended it. */
+/* What is told about a run as one JSON object. */
 #ifndef CARREL_CLI_REPORT_H
 #define CARREL_CLI_REPORT_H
 
@@ -8,6 +8,8 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "box/box.h"
+#include "proto/ending.h"
+#include "proto/refusals.h"
 
 struct trace_step {
     const char *name;
@@ -15,13 +17,12 @@ struct trace_step {
 };
 
 struct report {
-    enum outcome          outcome;
-    struct process_end    end;
-    uint64_t              wall_us, cpu_us;
-    struct box_usage      usage;
+    struct ending         end;
     const struct box_host *host;
     const struct plan    *plan;
     const struct buf     *output, *errors;      /* NULL: not captured */
+    const struct refusals *refusals;            /* NULL: none */
+    bool                  has_network;
     size_t                n_trace;
     const struct trace_step *trace;             /* first is the start */
 };
@@ -29,7 +30,7 @@ struct report {
 MUST_CHECK int report_json(const struct report *report, struct buf *out);
 MUST_CHECK int report_error_json(const struct err *e, struct buf *out);
 
-/* A line for a person if a limit ended the command; nothing otherwise. */
-void           report_remark(const struct report *report, const struct command_spec *command);
+/* A line about what the box was refused on the network; nothing if there was nothing. */
+void           report_refusals(const struct report *report);
 
 #endif

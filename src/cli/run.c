@@ -16,6 +16,7 @@
 #include "box/device.h"
 #include "cli/commands.h"
 #include "cli/doctor/container.h"
+#include "cli/egress.h"
 #include "cli/forkway.h"
 #include "cli/options/help.h"
 #include "cli/options/options.h"
@@ -40,6 +41,7 @@ struct local_run {
     struct foreground  session;
     struct buf         output, errors;
     struct report      report;
+    struct run_egress  egress;
     int                report_fd;       /* owned; -1: none */
     size_t             n_trace;
     struct trace_step  trace[TRACE_STEPS];
@@ -104,6 +106,8 @@ static int prepare(struct local_run *run, struct err *e)
 {
     int r = box_host_open(&run->host, e);
 
+    run->options.box.has_network = run->options.net.mode != NET_NONE;
+
     /* Not before: an ordinary user enters a mount namespace there, and a tree can only be cloned from a descriptor of
      * the same one. */
     if (r == 0)
@@ -130,6 +134,7 @@ static int carry_out(struct local_run *run, struct err *e)
 {
     bool capture = run->options.json;
     struct process_end init_end = { 0 };
+    struct box_usage usage = { 0 };
 
     buf_init(&run->output, CAPTURE_MAX);
     buf_init(&run->errors, CAPTURE_MAX);
@@ -144,6 +149,7 @@ static int carry_out(struct local_run *run, struct err *e)
     }
     struct foreground *s = &run->session;
     struct start start = { .command = &run->options.command, .stdio = { s->stdio[0], s->stdio[1], s->stdio[2] } };
+    bool has_network = run->egress.link >= 0;
     struct payload *payload = run->options.zygote ? &run->payload : &run->box.first;
     if (run->options.zygote)
         r = forkway_create(&run->way, &run->host, &run->options, &run->plan, &start, &run->box, payload, e);
@@ -151,9 +157,11 @@ static int carry_out(struct local_run *run, struct err *e)
         r = box_create(&run->host, &run->plan, &start, false, &run->box, e);
     mark(run, "create");
     if (r == 0) {
+        s->egress = has_network ? &run->egress : NULL;
         r = foreground_run(s, &run->box, payload, e);
+        run_egress_hear(&run->egress, &run->box);
         mark(run, "command");
-        box_usage_read(&run->box, &run->report.usage);
+        box_usage_read(&run->box, &usage);
         box_destroy(&run->host, &run->box, &init_end);
         forkway_close(&run->way, &run->host);
         mark(run, "destroy");
@@ -166,12 +174,23 @@ static int carry_out(struct local_run *run, struct err *e)
     if (init_end.signal == 0 && init_end.code != 0)
         return err_set(e, ECHILD, init_end.code < STEP_COUNT ? (enum step)init_end.code : STEP_WAIT, "init");
 
-    run->report.end = s->end;
-    run->report.outcome = box_outcome(&s->end, s->cause, &run->report.usage);
-    run->report.wall_us = s->ended_us - s->started_us;
-    run->report.cpu_us = s->end.cpu_us + init_end.cpu_us;
+    enum outcome outcome = box_outcome(&s->end, s->cause, &usage);
+    run->report.end = (struct ending){
+        .outcome = outcome,
+        .code = s->end.code,
+        .signal = s->end.signal,
+        .limit = ending_limit(outcome, &run->plan.limits, run->options.command.timeout_ms,
+                              run->options.command.output_bytes),
+        .wall_us = s->ended_us - s->started_us,
+        .cpu_us = s->end.cpu_us + init_end.cpu_us,
+        .memory_peak_bytes = usage.cgroup.has_memory ? usage.cgroup.memory_peak_bytes : s->end.peak_bytes,
+        .disk_bytes = usage.disk_bytes,
+        .pids_peak = usage.cgroup.has_pids_peak ? (uint32_t)usage.cgroup.pids_peak : 0,
+    };
     run->report.host = &run->host;
     run->report.plan = &run->plan;
+    run->report.refusals = &run->egress.refusals;
+    run->report.has_network = has_network;
     run->report.n_trace = run->n_trace;
     run->report.trace = run->trace;
     if (capture) {
@@ -213,24 +232,13 @@ static void print_trace(const struct local_run *run)
                 run->trace[i].name);
 }
 
-static int status_of_failure(const struct err *e)
+static void remark(const struct local_run *run)
 {
-    if (e->step != STEP_EXEC)
-        return EXIT_CARREL;
-    return e->code == ENOENT || e->code == ENOTDIR ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN;
-}
+    const struct ending *end = &run->report.end;
+    struct ending_text line = ending_remark(end->outcome, end->limit, ENDING_OPTIONS);
 
-static int status_of(const struct local_run *run)
-{
-    const struct process_end *end = &run->report.end;
-
-    if (run->report.outcome == OUTCOME_TIMEOUT)
-        return EXIT_TIMEOUT;
-    if (run->report.outcome == OUTCOME_KILLED && run->session.forwarded)
-        return 128 + run->session.forwarded;
-    if (run->report.outcome == OUTCOME_OUTPUT)
-        return 128 + SIGKILL;       /* also if it had ended by itself when that was seen */
-    return end->signal ? 128 + end->signal : end->code;
+    if (line.text[0])
+        fprintf(stderr, "carrel: %s\n", line.text);
 }
 
 static void complain(const struct err *e)
@@ -262,7 +270,7 @@ int run_main(int argc, char **argv)
         help_print(stdout);
         return 0;
     }
-    run.report_fd = -1;
+    run.report_fd = run.egress.link = -1;
     mark(&run, "start");
     r = viaserver_run(&run.options, &e);
     /* What cannot be told is not begun. */
@@ -272,9 +280,12 @@ int run_main(int argc, char **argv)
         return EXIT_CARREL;
     }
     if (r == 0)
+        r = run_egress_open(&run.egress, &run.options.net, &e);
+    if (r == 0)
         r = prepare(&run, &e);
     if (r == 0)
         r = carry_out(&run, &e);
+    run_egress_close(&run.egress);
     sources_close(&run.sources);
     device_close(&run.device_files);
     int written = deliver(&run, r < 0 ? &e : NULL, &late);
@@ -284,14 +295,16 @@ int run_main(int argc, char **argv)
     if (r < 0)
         complain(&e);
     else if (!run.options.json)
-        report_remark(&run.report, &run.options.command);
+        remark(&run);
+    if (r == 0 && !run.options.json)
+        report_refusals(&run.report);
     if (run.options.trace)
         print_trace(&run);
     if (written < 0) {
         cli_complain(&late);
         return EXIT_CARREL;
     }
-    return r < 0 ? status_of_failure(&e) : status_of(&run);
+    return r < 0 ? ending_failure_status(e.step, e.code) : ending_status(&run.report.end, run.session.forwarded);
 }
 
 /* What says how a run is told of, or where it is done, means nothing where nothing runs. */

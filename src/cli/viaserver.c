@@ -105,6 +105,8 @@ static const char *judge(const struct run_options *o)
 {
     const struct limits *limits = &o->box.limits;
 
+    if (o->net.mode != NET_NONE)
+        return "--allow or --net";
     if (spec_root(&o->box))
         return "a directory as --root";
     if (o->zygote)
@@ -198,8 +200,6 @@ static void write_command(struct jsonout *j, const struct command_spec *command)
         jsonout_decimal(j, "timeout", command->timeout_ms, 3);
     if (command->output_bytes)
         jsonout_unsigned(j, "output_limit", command->output_bytes);
-    else
-        jsonout_string(j, "output_limit", "max");
     jsonout_bool(j, "delete_box", true);
     jsonout_close(j);
 }
@@ -253,7 +253,7 @@ int viaserver_run(const struct run_options *o, struct err *e)
         return insist ? err_at(e, -r, STEP_MEMORY, 0, "request") : 0;
     snprintf(number, sizeof number, "%d", request);
     char *words[] = { "carrel", "run", number, url, NULL };
-    if (insist || cli_has_server())
+    if (insist || cli_has_program("carrel-server"))
         (void)cli_hand_over(words);
     fd_close(request);
     return insist ? err_set(e, ENOENT, STEP_USAGE, "--server: carrel-server cannot be started") : 0;

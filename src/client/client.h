@@ -10,8 +10,9 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "client/wire/exchange.h"
+#include "proto/ending.h"
 
-enum { EXIT_CLIENT = 125, EXIT_TIMEOUT = 124, EXIT_CANNOT = 126, EXIT_MISSING = 127 };
+enum { EXIT_CLIENT = EXIT_CARREL };
 
 struct client {
     const char   *name;         /* the command's word */
@@ -50,6 +51,9 @@ int take_size(const char *name, const char *value, json_t *object, const char *k
 int take_cpus(const char *name, const char *value, json_t *object, const char *key, struct err *e);
 int take_count(const char *name, const char *value, json_t *object, const char *key, struct err *e);
 int take_duration(const char *name, const char *value, json_t *object, const char *key, struct err *e);
+/* --net, --allow and --deny, into the member "net" of a body. */
+int take_net(const char *option, const char *value, json_t *body, struct err *e);
+#define NET_FLAGS(net, allow, deny) { "net", 0, true, net }, { "allow", 0, true, allow }, { "deny", 0, true, deny },
 int take_pair(const char *name, const char *value, json_t *object, struct err *e);      /* NAME=VALUE */
 
 /* --- request.c --- */

@@ -27,6 +27,8 @@ static const char usage[] =
     "  --template NAME         what its kernels are made from, so that they are ready at once: python\n"
     "  --mount SRC:DST[:ro|rw] a directory or file of yours on the server's host, read-only unless rw\n"
     "  --device VENDOR/CLASS=NAME  a device that the server allows; GET /v1/info lists them\n"
+    "  --allow RULE            what it may reach: a name, *.name, an address, a network, each with or without :PORT;\n"
+    "                          may be given often, as may --deny; --net public: every public address\n"
     "  --env K=V               for every command in it; may be given often, as may --label, --mount and --device\n"
     "  --label K=V\n"
     "  --ttl 2h                it is removed then\n"
@@ -71,6 +73,9 @@ static int put_text(json_t *object, const char *key, const char *option, const c
                : 0;
 }
 
+SETTER(set_net, take_net("--net", value, c->body, e))
+SETTER(set_allow, take_net("--allow", value, c->body, e))
+SETTER(set_deny, take_net("--deny", value, c->body, e))
 SETTER(set_name, put_text(c->body, "name", "--name", value, e))
 SETTER(set_profile, put_text(c->body, "profile", "--profile", value, e))
 SETTER(set_template, put_text(c->body, "template", "--template", value, e))
@@ -149,6 +154,7 @@ int client_create(int argc, char **argv)
         { "writable-root", 0, false, set_writable_root },
         { "mount", 0, true, set_mount },
         { "device", 0, true, set_device },
+        NET_FLAGS(set_net, set_allow, set_deny)
         { "env", 'e', true, set_env },
         { "label", 'l', true, set_label },
         { "ttl", 0, true, set_ttl },

@@ -18,9 +18,11 @@ static const char exec_usage[] = "usage: carrel exec [OPTIONS] BOX [--] COMMAND 
                                  "\n"
                                  "  -i                      hand on standard input\n"
                                  "  -t                      a terminal; every key is the command's\n"
-                                 "  -d                      in the background: prints an id for 'carrel logs'\n"
+                                 "  -d                      in the background: prints an id for 'carrel logs', wait "
+                                 "and kill\n"
                                  "  --env K=V  --workdir DIR  --user UID[:GID]\n"
-                                 "  --timeout 30s  --output-limit 10M\n"
+                                 "  --timeout 30s  --output-limit 10M   more ends the command; without them nothing "
+                                 "does\n"
                                  "  --json                  one JSON object with outcome, bill and output\n"
                                  "  --url URL\n";
 
@@ -78,8 +80,10 @@ static int run(struct remote_command *s)
 {
     int r = remote_run(s);
 
-    if (s->follow.end)
-        return exit_of(s->follow.end);
+    if (s->follow.end) {
+        tell_ending(s->follow.end);
+        return exit_of(s->follow.end, 0);
+    }
     return r < 0 ? EXIT_CLIENT : s->follow.cut ? 128 + SIGPIPE : 128 + s->caught;
 }
 
@@ -106,7 +110,8 @@ static int run_for_json(struct remote_command *s)
         return EXIT_CLIENT;
     print_json(answer);
     fflush(stdout);
-    int status = exit_of(answer);
+    tell_ending(answer);
+    int status = exit_of(answer, 0);
     json_decref(answer);
     return status;
 }

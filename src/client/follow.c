@@ -12,8 +12,8 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "base/parse.h"
 #include "proto/names.h"
+#include "proto/refusals.h"
 
 enum { LINE_BYTES_MAX = 16 << 20, PATIENCE_US = 15000000, PAUSE_MS = 50 };
 
@@ -153,6 +153,15 @@ static void hand_on(struct follow *f, const json_t *event, int fd)
     free(plain);
 }
 
+/* On standard error, at the place where it is missing. */
+static void tell_dropped(const json_t *event)
+{
+    uint64_t bytes = (uint64_t)json_integer_value(json_object_get(event, "stdout_bytes"))
+                     + (uint64_t)json_integer_value(json_object_get(event, "stderr_bytes"));
+
+    fprintf(stderr, "\ncarrel: \xe2\x80\xa6 %s \xe2\x80\xa6\n", ending_left_out(bytes).text);
+}
+
 static void take_event(struct follow *f, json_t *event)
 {
     const char *type = text_of(event, "type");
@@ -165,6 +174,8 @@ static void take_event(struct follow *f, json_t *event)
         hand_on(f, event, STDOUT_FILENO);
     else if (!f->json && strcmp(type, "stderr") == 0)
         hand_on(f, event, STDERR_FILENO);
+    else if (!f->json && strcmp(type, "dropped") == 0)
+        tell_dropped(event);
     else if (strcmp(type, "exit") == 0 && !f->end)
         f->end = json_incref(event);
     if (json_object_get(event, "next"))
@@ -218,38 +229,79 @@ int follow_step(struct follow *f, bool wait)
     return f->cut || f->stopped || (f->end && f->follows) ? 1 : 0;
 }
 
-/* What happened to a command that did not end by itself. */
-static void tell_outcome(enum outcome outcome, const json_t *end)
-{
-    uint64_t limit = (uint64_t)json_integer_value(json_object_get(end, "output_limit"));
+/* ---- how it ended ---- */
 
-    if (outcome == OUTCOME_TIMEOUT)
-        fputs("carrel: the command ran out of its time\n", stderr);
-    else if (outcome == OUTCOME_OOM)
-        fputs("carrel: the box ran out of memory\n", stderr);
-    else if (outcome == OUTCOME_OUTPUT)
-        fprintf(stderr, "carrel: the command was ended at its output limit, %s; --output-limit sets another\n",
-                limit ? parse_show_size(limit).text : "the server's");
+static uint64_t number_of(const json_t *object, const char *key)
+{
+    return (uint64_t)json_integer_value(json_object_get(object, key));
 }
 
-int exit_of(const json_t *end)
+static uint64_t us_of(const json_t *object, const char *key)
 {
-    enum outcome outcome = outcome_parse(text_of(end, "outcome"));
-    const json_t *error = json_object_get(end, "error"), *code = json_object_get(end, "exit_code");
-    int signal = (int)json_integer_value(json_object_get(end, "signal"));
+    return (uint64_t)(json_number_value(json_object_get(object, key)) * 1000 + 0.5);
+}
 
-    if (json_is_object(error)) {
-        const char *step = text_of(error, "step");
-        int number = (int)json_integer_value(json_object_get(error, "errno"));
+/* Milliseconds of a timeout, else the number that is told. */
+static uint64_t limit_of(const json_t *end, enum outcome outcome)
+{
+    const json_t *value = json_object_get(json_object_get(end, "limit"), "value");
+
+    return outcome == OUTCOME_TIMEOUT ? (uint64_t)(json_number_value(value) * 1000 + 0.5)
+                                      : (uint64_t)json_integer_value(value);
+}
+
+struct ending ending_of(const json_t *end)
+{
+    const json_t *code = json_object_get(end, "exit_code"), *usage = json_object_get(end, "box_usage");
+    enum outcome outcome = outcome_parse(text_of(end, "outcome"));
+    uint64_t peak = number_of(usage, "memory_peak_bytes");
+
+    return (struct ending){
+        .outcome = outcome,
+        .code = json_is_integer(code) ? (int)json_integer_value(code) : EXIT_CLIENT,
+        .signal = (int)number_of(end, "signal"),
+        .limit = limit_of(end, outcome),
+        .wall_us = us_of(end, "wall_ms"),
+        .cpu_us = us_of(end, "cpu_ms"),
+        .memory_peak_bytes = peak ? peak : number_of(end, "memory_peak_bytes"),
+        .disk_bytes = number_of(usage, "disk_bytes"),
+        .pids_peak = (uint32_t)number_of(usage, "pids_peak"),
+    };
+}
+
+void tell_ending(const json_t *end)
+{
+    const json_t *error = json_object_get(end, "error");
+    struct ending e = ending_of(end);
+    struct ending_text line = ending_remark(e.outcome, e.limit, ENDING_OPTIONS);
+
+    if (json_is_object(error))
         fprintf(stderr, "carrel: %s\n", show_text(text_of(error, "message")));
-        if (strcmp(step, "exec") != 0)
-            return EXIT_CLIENT;
-        return number == ENOENT ? EXIT_MISSING : EXIT_CANNOT;
-    }
-    tell_outcome(outcome, end);
-    if (outcome == OUTCOME_TIMEOUT)
-        return EXIT_TIMEOUT;
-    if (signal)
-        return 128 + signal;
-    return json_is_integer(code) ? (int)json_integer_value(code) : EXIT_CLIENT;
+    else if (line.text[0])
+        fprintf(stderr, "carrel: %s\n", line.text);
+    tell_refused(end);
+}
+
+void tell_refused(const json_t *end)
+{
+    const json_t *refused = json_object_get(end, "refused");
+    struct buf advice;
+
+    if (!json_is_object(refused))
+        return;
+    buf_init(&advice, NET_RULE_TEXT + 64);
+    refusals_advise("--allow ", json_string_value(json_object_get(refused, "rule")), "", &advice);
+    fprintf(stderr, "carrel: %s%s\n", show_text(text_of(refused, "message")), show_text(buf_string(&advice)));
+    buf_done(&advice);
+}
+
+int exit_of(const json_t *end, int caught)
+{
+    const json_t *error = json_object_get(end, "error");
+    struct ending e = ending_of(end);
+
+    if (!json_is_object(error))
+        return ending_status(&e, caught);
+    enum step step = strcmp(text_of(error, "step"), err_step_name(STEP_EXEC)) == 0 ? STEP_EXEC : STEP_NONE;
+    return ending_failure_status(step, (int)number_of(error, "errno"));
 }

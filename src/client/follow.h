@@ -4,12 +4,13 @@
 #define CARREL_CLIENT_FOLLOW_H
 
 #include "client/client.h"
+#include "client/jobs.h"
 #include "client/wire/heed.h"
 
 struct follow {
     const struct client *client;
     const char          *box;           /* borrowed */
-    char                 exec[32];      /* "": not told yet */
+    char                 exec[JOB_ID_BYTES];    /* "": not told yet */
     uint64_t             offset;        /* what was shown */
     bool                 follows;       /* wait for the command's end */
     bool                 json;          /* lines as they are, instead of the output */
@@ -37,7 +38,13 @@ MUST_CHECK int follow_attach(struct follow *f, bool patience);
  * told. */
 MUST_CHECK int follow_step(struct follow *f, bool wait);
 
-/* What this program's exit status is, after a command that ended so; what is worth a word is told. */
-int            exit_of(const json_t *end);
+/* The end of a command as the server tells it: the exit event, or the command itself once it has ended. */
+struct ending  ending_of(const json_t *end);
+/* One line on standard error if it never ran, or if a limit ended it. */
+void           tell_ending(const json_t *end);
+/* What the box was refused on the network, of the end of a command or a cell. */
+void           tell_refused(const json_t *end);
+/* The exit status of this program. caught: the signal that it handed on; 0: none. */
+int            exit_of(const json_t *end, int caught);
 
 #endif

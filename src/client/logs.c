@@ -1,6 +1,7 @@
 /* carrel logs and carrel events. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "client/client.h"
 #include "client/commands.h"
 #include "client/follow.h"
+#include "client/jobs.h"
 
 struct looking {
     bool follows;
@@ -28,24 +30,12 @@ static const struct flag follow_flag[] = { { "follow", 'f', false, set_follow } 
 
 /* ---- logs ---- */
 
-static const char logs_usage[] = "usage: carrel logs [-f] BOX [EXEC] [--json] [--url URL]\n"
+static const char logs_usage[] = "usage: carrel logs [-f] BOX [JOB] [--json] [--url URL]\n"
                                  "\n"
-                                 "Shows what a command wrote; without EXEC, the newest one. -f: until it ends. --json: "
-                                 "the events with their offsets.\n";
-
-static int newest(const struct client *c, const char *box, char *exec, size_t size)
-{
-    json_t *answer = NULL;
-
-    if (client_call(c, "GET", target_box(box, "/exec"), NULL, &answer) < 0)
-        return -1;
-    const char *id = text_of(json_array_get(json_object_get(answer, "execs"), 0), "id");
-    if (!id[0])
-        fprintf(stderr, "carrel: no command was run in %s yet; 'carrel exec' runs one\n", show_text(box));
-    snprintf(exec, size, "%s", id);
-    json_decref(answer);
-    return exec[0] ? 0 : -1;
-}
+                                 "Shows what a command wrote; without JOB, the newest one in the background. -f: until "
+                                 "it ends. --json: the events with\n"
+                                 "their offsets. The exit status is the command's, as 'carrel exec' gives it; 0 while "
+                                 "it runs.\n";
 
 int client_logs(int argc, char **argv)
 {
@@ -62,11 +52,7 @@ int client_logs(int argc, char **argv)
     follow_init(&f, &c, words.at[0]);
     f.follows = l.follows;
     f.json = c.json;
-    if (words.n == 2 && strlen(words.at[1]) < sizeof f.exec && strchr(words.at[1], '/') == NULL)
-        snprintf(f.exec, sizeof f.exec, "%s", words.at[1]);
-    else if (words.n == 2)
-        return client_misused(&c, "'%s' is not the id of a command", show_text(words.at[1]));
-    int r = words.n == 2 ? 0 : newest(&c, f.box, f.exec, sizeof f.exec);
+    int r = job_find(&c, f.box, words.n == 2 ? words.at[1] : NULL, f.exec);
     if (r == 0)
         r = follow_attach(&f, false);
     while (r == 0) {
@@ -74,8 +60,11 @@ int client_logs(int argc, char **argv)
         if (r == -ECONNRESET && f.follows)
             r = follow_attach(&f, true);
     }
+    status = r < 0 ? EXIT_CLIENT : f.cut ? 128 + SIGPIPE : f.end ? exit_of(f.end, 0) : 0;
+    if (r >= 0 && f.end)
+        tell_ending(f.end);
     follow_done(&f);
-    return r < 0 ? EXIT_CLIENT : 0;
+    return status;
 }
 
 /* ---- events ---- */

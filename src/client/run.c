@@ -37,16 +37,6 @@ struct server_run {
 
 /* ---- the report ---- */
 
-static uint64_t number_of(const json_t *object, const char *key)
-{
-    return (uint64_t)json_integer_value(json_object_get(object, key));
-}
-
-static uint64_t us_of(const json_t *object, const char *key)
-{
-    return (uint64_t)(json_number_value(json_object_get(object, key)) * 1000 + 0.5);
-}
-
 /* What holds the box, in the server's words; see cli/report.c. */
 static void write_enforced(struct jsonout *j, const json_t *walls)
 {
@@ -62,55 +52,17 @@ static void write_enforced(struct jsonout *j, const json_t *walls)
     }
 }
 
-/* As cli/report.c writes it. */
 static int write_report(const struct server_run *run, const json_t *end, struct buf *out)
 {
-    const json_t *code = json_object_get(end, "exit_code"), *signal = json_object_get(end, "signal"),
-                 *usage = json_object_get(end, "box_usage");
-    uint64_t peak = number_of(usage, "memory_peak_bytes"), pids = number_of(usage, "pids_peak");
+    struct ending e = ending_of(end);
     struct jsonout j;
 
     jsonout_init(&j, out);
     jsonout_open_object(&j, NULL);
-    jsonout_string(&j, "outcome", text_of(end, "outcome"));
-    if (json_is_integer(code))
-        jsonout_signed(&j, "exit_code", json_integer_value(code));
-    else
-        jsonout_null(&j, "exit_code");
-    if (json_is_integer(signal))
-        jsonout_signed(&j, "signal", json_integer_value(signal));
-    else
-        jsonout_null(&j, "signal");
-    jsonout_decimal(&j, "wall_ms", us_of(end, "wall_ms"), 3);
-    jsonout_decimal(&j, "cpu_ms", us_of(end, "cpu_ms"), 3);
-    jsonout_unsigned(&j, "memory_peak_bytes", peak ? peak : number_of(end, "memory_peak_bytes"));
-    jsonout_unsigned(&j, "disk_bytes", number_of(usage, "disk_bytes"));
-    if (pids)
-        jsonout_unsigned(&j, "pids_peak", pids);
-    else
-        jsonout_null(&j, "pids_peak");
+    ending_write(&j, &e);
     write_enforced(&j, run->walls);
-    if (run->json) {
-        jsonout_bool(&j, "truncated", buf_error(&run->capture[0]) < 0 || buf_error(&run->capture[1]) < 0);
-        jsonout_bytes(&j, "stdout", buf_string(&run->capture[0]), run->capture[0].length);
-        jsonout_bytes(&j, "stderr", buf_string(&run->capture[1]), run->capture[1].length);
-    }
-    jsonout_close(&j);
-    return jsonout_finish(&j);
-}
-
-static int write_failure(const char *step, int code, const char *message, struct buf *out)
-{
-    struct jsonout j;
-
-    jsonout_init(&j, out);
-    jsonout_open_object(&j, NULL);
-    jsonout_null(&j, "outcome");
-    jsonout_open_object(&j, "error");
-    jsonout_string(&j, "step", step);
-    jsonout_signed(&j, "errno", code);
-    jsonout_string(&j, "message", message);
-    jsonout_close(&j);
+    if (run->json)
+        ending_write_output(&j, &run->capture[0], &run->capture[1]);
     jsonout_close(&j);
     return jsonout_finish(&j);
 }
@@ -147,60 +99,24 @@ static bool wants_report(const struct server_run *run)
 
 /* ---- how it ended ---- */
 
-static void remark(const struct server_run *run, const json_t *end, enum outcome outcome)
-{
-    const json_t *limits = json_object_get(run->box, "limits"), *command = json_object_get(run->request, "exec");
-
-    if (outcome == OUTCOME_TIMEOUT)
-        fprintf(stderr, "carrel: the command was ended after %.3g s (--timeout)\n",
-                json_number_value(json_object_get(command, "timeout")));
-    else if (outcome == OUTCOME_OOM)
-        fprintf(stderr, "carrel: the box ran out of memory (--memory %s)\n",
-                parse_show_size(number_of(limits, "memory")).text);
-    else if (outcome == OUTCOME_PIDS)
-        fprintf(stderr, "carrel: the box reached its limit of %llu processes (--pids)\n",
-                (unsigned long long)number_of(limits, "pids"));
-    else if (outcome == OUTCOME_DISK)
-        fprintf(stderr, "carrel: the box filled its disk (--disk %s)\n",
-                parse_show_size(number_of(limits, "disk")).text);
-    else if (outcome == OUTCOME_OUTPUT)
-        fprintf(stderr, "carrel: the command was ended after %s of output (--output-limit)\n",
-                parse_show_size(number_of(end, "output_limit")).text);
-}
-
 static int tell_end(const struct server_run *run, const json_t *end)
 {
-    const json_t *error = json_object_get(end, "error"), *code = json_object_get(end, "exit_code");
-    enum outcome outcome = outcome_parse(text_of(end, "outcome"));
-    int signal = (int)number_of(end, "signal"), status = EXIT_CLIENT, r = 0;
-    struct buf text;
+    const json_t *error = json_object_get(end, "error");
+    int told = 0;
 
-    buf_init(&text, REPORT_MAX);
-    if (json_is_object(error)) {
-        int number = (int)number_of(error, "errno");
-        r = write_failure(text_of(error, "step"), number, text_of(error, "message"), &text);
-        if (strcmp(text_of(error, "step"), "exec") == 0)
-            status = number == ENOENT || number == ENOTDIR ? EXIT_MISSING : EXIT_CANNOT;
-    } else {
-        r = write_report(run, end, &text);
-        if (outcome == OUTCOME_TIMEOUT)
-            status = EXIT_TIMEOUT;
-        else if (outcome == OUTCOME_KILLED && run->session->caught)
-            status = 128 + run->session->caught;
-        else if (outcome == OUTCOME_OUTPUT)
-            status = 128 + SIGKILL;
-        else if (signal)
-            status = 128 + signal;
-        else if (json_is_integer(code))
-            status = (int)json_integer_value(code);
+    if (wants_report(run)) {
+        struct buf text;
+        buf_init(&text, REPORT_MAX);
+        int number = (int)json_integer_value(json_object_get(error, "errno"));
+        int r = json_is_object(error)
+                    ? ending_write_failure(text_of(error, "step"), number, text_of(error, "message"), &text)
+                    : write_report(run, end, &text);
+        told = deliver(run, &text, r);
+        buf_done(&text);
     }
-    int told = wants_report(run) ? deliver(run, &text, r) : 0;
-    buf_done(&text);
-    if (json_is_object(error))
-        fprintf(stderr, "carrel: %s\n", show_text(text_of(error, "message")));
-    else if (!run->json)
-        remark(run, end, outcome);
-    return told ? told : status;
+    if (json_is_object(error) || !run->json)
+        tell_ending(end);
+    return told ? told : exit_of(end, run->session->caught);
 }
 
 /* The server would not, or could not be reached. */
@@ -212,7 +128,7 @@ static int tell_refusal(const struct server_run *run, int status, json_t *answer
 
     if (wants_report(run)) {
         buf_init(&text, REPORT_MAX);
-        told = deliver(run, &text, write_failure("host", status < 0 ? e->code : 0, message, &text));
+        told = deliver(run, &text, ending_write_failure("host", status < 0 ? e->code : 0, message, &text));
         buf_done(&text);
     }
     (void)told;

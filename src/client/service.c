@@ -27,7 +27,7 @@ static const char usage[] =
     "standard output as JSON; a function that raises gives status 1 and its traceback. See also 'carrel grant'.\n";
 
 struct asking {
-    json_t *body, *env, *limits;
+    json_t *body, *env, *limits, *settings;
 };
 
 static int set_box(void *into, const char *value, struct err *e)
@@ -48,6 +48,21 @@ static int set_memory(void *into, const char *value, struct err *e)
 static int set_env(void *into, const char *value, struct err *e)
 {
     return take_pair("--env", value, ((struct asking *)into)->env, e);
+}
+
+static int set_net(void *into, const char *value, struct err *e)
+{
+    return take_net("--net", value, ((struct asking *)into)->settings, e);
+}
+
+static int set_allow(void *into, const char *value, struct err *e)
+{
+    return take_net("--allow", value, ((struct asking *)into)->settings, e);
+}
+
+static int set_deny(void *into, const char *value, struct err *e)
+{
+    return take_net("--deny", value, ((struct asking *)into)->settings, e);
 }
 
 static int set_timeout(void *into, const char *value, struct err *e)
@@ -104,7 +119,9 @@ static int create(const struct client *c, struct asking *a, const struct words *
     if (json_object_size(a->env))
         json_object_set(a->body, "env", a->env);
     if (json_object_size(a->limits))
-        json_object_set_new(a->body, "settings", json_pack("{s:O}", "limits", a->limits));
+        json_object_set(a->settings, "limits", a->limits);
+    if (json_object_size(a->settings))
+        json_object_set(a->body, "settings", a->settings);
     int status = client_ask(c, "POST", "/v1/services", json_incref(a->body), &answer, &e);
     if (status < 0)
         return client_complain(&e);
@@ -290,12 +307,13 @@ static int restart(const struct client *c, const struct words *words, struct buf
 
 int client_service(int argc, char **argv)
 {
-    static const struct flag flags[] = { { "box", 0, true, set_box },
+    static const struct flag flags[] = { NET_FLAGS(set_net, set_allow, set_deny)
+                                         { "box", 0, true, set_box },
                                          { "memory", 'm', true, set_memory },
                                          { "env", 'e', true, set_env },
                                          { "timeout", 0, true, set_timeout } };
     struct client c = { .name = "service", .usage = usage };
-    struct asking a = { json_object(), json_object(), json_object() };
+    struct asking a = { json_object(), json_object(), json_object(), json_object() };
     struct words words;
     struct buf target;
     int status = client_begin(&c, argc, argv, flags, sizeof flags / sizeof *flags, &a, false, &words);
@@ -325,5 +343,6 @@ int client_service(int argc, char **argv)
     json_decref(a.body);
     json_decref(a.env);
     json_decref(a.limits);
+    json_decref(a.settings);
     return status;
 }

@@ -48,8 +48,12 @@ static int write_beside(struct conversation *c, int dir, const char *leaf)
         return files_fail(c, EINVAL, NULL, "not a regular file");
     if (is_there && (q->flags & FILES_EXCLUSIVE))
         return files_fail(c, EEXIST, NULL, NULL);
-    if (is_there && S_ISREG(st.st_mode))
+    if (is_there && S_ISREG(st.st_mode)) {
+        /* rename() asks for rights on the directory alone: the file's own would not protect it. */
+        if (faccessat(dir, leaf, W_OK, 0) < 0)
+            return files_fail(c, errno, NULL, NULL);
         mode = st.st_mode & 07777;
+    }
     FD fd = path_open_temporary(dir, mode, temporary);
     if (fd < 0)
         return files_fail(c, -fd, NULL, NULL);

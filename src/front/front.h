@@ -17,6 +17,7 @@ struct auth;
 struct box_files;
 struct grant;
 struct inlet_opening;
+struct front_net;
 struct keeper_link;
 struct service;
 struct db;
@@ -73,6 +74,7 @@ struct front {
     struct loop_task    go_on;          /* of them */
     uint64_t            ring_bytes;     /* in all kernels' rings */
     struct inlet_opening *inlet_openings;       /* that the keeper was asked for */
+    struct front_net   *net;            /* owned: the link to egress (front/net) */
     struct box_files   *files;          /* conversations with file helpers (files/box_files.c) */
 };
 

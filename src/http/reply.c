@@ -222,6 +222,11 @@ size_t http_reply_room(struct http_request *r)
     return pending < high ? high - pending : 0;
 }
 
+size_t http_reply_pending(const struct http_request *r)
+{
+    return r->state->out_end - r->state->out_at;
+}
+
 /* Sends the pieces after what is pending already; keeps a copy of what the kernel does not take. */
 static int put_pieces(struct http_request_state *q, const struct iovec *v, int n, size_t size)
 {

@@ -158,6 +158,9 @@ int  http_reply_writev(struct http_request *r, const struct iovec *v, int n) MUS
 /* How much may be written before -EAGAIN; 0 also when the client is gone. Asking arms on_writable() when it is 0. */
 size_t http_reply_room(struct http_request *r);
 
+/* How much was written that the kernel has not taken yet; less means that the client has read. */
+size_t http_reply_pending(const struct http_request *r);
+
 /* The answer is complete. Fewer bytes than told: the connection is cut, so that the client notices. */
 void http_reply_finish(struct http_request *r);
 

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "box/device.h"
+#include "keeper/families.h"
 #include "keeper/later.h"
 #include "keeper/opener.h"
 #include "proto/checks.h"
@@ -152,6 +153,7 @@ static int read_spec(const struct keeper *keeper, const struct request_create *q
         return err_at(e, EINVAL, STEP_PROTOCOL, 0, "create");
     *spec = (struct box_spec){
         .terminal = q->flags & CREATE_TERMINAL,
+        .has_network = q->flags & CREATE_NETWORK,
         .profile = (enum profile)q->profile,
         .limits = q->limits,
         .hostname = q->hostname,

@@ -7,6 +7,8 @@
 
 #include "base/clock.h"
 #include "keeper/create.h"
+#include "keeper/egress.h"
+#include "keeper/families.h"
 #include "keeper/later.h"
 #include "keeper/memory.h"
 #include "keeper/opener.h"
@@ -93,6 +95,10 @@ int keeper_keep_deadlines(struct keeper *keeper)
     }
     if (keeper->deadline_us > now)
         next = keeper->deadline_us;
+    if (keeper->egress.retry_us && keeper->egress.retry_us <= now)
+        keeper_egress_connect(keeper);
+    if (keeper->egress.retry_us && keeper->egress.retry_us < next)
+        next = keeper->egress.retry_us;
     keeper->deadline_us = next == UINT64_MAX ? 0 : next;
     if (next == UINT64_MAX)
         return -1;

@@ -25,6 +25,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/list.h"
+#include "keeper/families.h"
 #include "keeper/later.h"
 #include "keeper/opener.h"
 #include "proto/checks.h"

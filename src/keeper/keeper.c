@@ -3,6 +3,7 @@
  * keeper, which ends with its front). */
 #define _GNU_SOURCE
 #include "keeper/create.h"
+#include "keeper/families.h"
 #include "keeper/keeper.h"
 
 #include <errno.h>
@@ -21,6 +22,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "box/payload.h"
+#include "keeper/egress.h"
 #include "keeper/later.h"
 #include "keeper/memory.h"
 #include "keeper/opener.h"
@@ -178,6 +180,8 @@ void keeper_bury_box(struct keeper *keeper, struct kept_box *box)
                           .err = box->cause, .result = -box->cause.code };
 
     keeper_unwatch(keeper, box->box.oom);
+    keeper_unwatch(keeper, box->box.door);
+    keeper_egress_box_gone(keeper, box);
     box_release(&keeper->host, &box->box);
     keeper_leave_family(box);
     if (box->create_serial) {
@@ -248,6 +252,9 @@ static void box_speaks(struct keeper *keeper, struct kept_box *box)
         }
         /* From here on only its end is of interest; it is reaped with the box, or by whoever gets it for a command. */
         keeper_unwatch(keeper, box->box.first.link);
+        keeper_egress_box_ready(keeper, box);
+        if (box->box.door >= 0)
+            (void)!keeper_watch(keeper, box->box.door, WATCH_DOOR, box->slot, 0);
         keeper_tell(keeper, &ready, NULL, 0);
     }
 }
@@ -312,6 +319,7 @@ static void payload_ended(struct keeper *keeper, struct kept_box *box, unsigned 
     p->payload.link = fd_close(p->payload.link);
     p->ended = true;
     p->deadline_us = 0;
+    keeper_door_speaks(keeper, box);
     if (p->end.type != EVENT_FAILED) {
         p->end = (struct event){ .type = EVENT_ENDED, .box = box->slot, .payload = (uint16_t)slot, .token = p->token,
                                  .wall_us = clock_monotonic_us() - p->started_us, .cpu_us = end.cpu_us,
@@ -323,60 +331,6 @@ static void payload_ended(struct keeper *keeper, struct kept_box *box, unsigned 
     }
     if (box->dying && box->box.init.pidfd < 0 && !has_running_payload(box))
         keeper_bury_box(keeper, box);
-}
-
-static void tell_store(uint64_t number, uint64_t used_bytes, void *arg)
-{
-    struct event event = { .type = EVENT_STORE, .token = number, .usage.disk_bytes = used_bytes };
-    keeper_tell(arg, &event, NULL, 0);
-}
-
-/* What a new front must know: every box and every payload, with the descriptors that the last one left in our care. */
-void keeper_tell_all(struct keeper *keeper)
-{
-    struct event hello = { .type = EVENT_HELLO, .result = KEEPER_VERSION, .state = keeper->stores.driver != NULL,
-                           .err = keeper->stores.why };
-
-    hello.n_held = (uint32_t)keeper->n_templates;
-    hello.walls = box_host_walls(&keeper->host);
-    keeper_tell(keeper, &hello, NULL, 0);
-    stores_each(&keeper->stores, tell_store, keeper);
-    keeper_tell_families(keeper);
-    for (uint32_t i = 0; i < KEEPER_BOXES; i++) {
-        struct kept_box *box = keeper->box[i];
-        if (!box)
-            continue;
-        keeper_freeze_cancel(keeper, box, false);
-        box->create_serial = box->destroy_serial = 0;   /* the last front's numbers mean nothing to this one */
-        if (box->dying)
-            continue;
-        struct event event = { .type = EVENT_BOX, .box = i, .token = box->token, .state = (uint32_t)box->box.state };
-        if (box->family && keeper->family[box->family->slot] == box->family)
-            event.code = (int32_t)box->family->slot + 1;
-        else if (box->waiting && box->waiting->is_in_line)
-            event.code = (int32_t)box->waiting->frame.family;
-        keeper_tell(keeper, &event, &box->box.inlet, box->box.inlet >= 0);
-        for (unsigned k = 0; k < KEEPER_PAYLOADS; k++) {
-            struct kept_payload *p = box->payload[k];
-            if (!p)
-                continue;
-            bool over = p->ended && !p->untold;
-            struct event told = over ? p->end
-                                     : (struct event){ .box = i, .payload = (uint16_t)k, .token = p->token,
-                                                           .code = (int32_t)p->way };
-            int fds[KEEPER_HELD + 1];
-            size_t n = (size_t)p->n_held;
-            memcpy(fds, p->held, n * sizeof(int));
-            told.type = EVENT_PAYLOAD;
-            told.state = over;
-            told.n_held = (uint32_t)n;
-            if (p->payload.terminal >= 0)
-                fds[n++] = p->payload.terminal;
-            keeper_tell(keeper, &told, fds, n);
-        }
-    }
-    struct event synced = { .type = EVENT_SYNCED };
-    keeper_tell(keeper, &synced, NULL, 0);
 }
 
 static void front_speaks(struct keeper *keeper)
@@ -484,6 +438,16 @@ static void dispatch(struct keeper *keeper, uint64_t what)
         if (box)
             keeper_memory_ran_out(keeper, box);
         break;
+    case WATCH_DOOR:
+        if (box)
+            keeper_door_speaks(keeper, box);
+        break;
+    case WATCH_EGRESS:
+        keeper_egress_ended(keeper);
+        break;
+    case WATCH_EGRESS_JOB:
+        keeper_egress_job_done(keeper);
+        break;
     case WATCH_DYING:
         keeper_reap_dying(keeper, false);
         break;
@@ -517,6 +481,7 @@ static void end_all(struct keeper *keeper)
         keeper_bury_box(keeper, box);
     }
     keeper_end_families(keeper);
+    keeper_egress_close(keeper);
 }
 
 /* SIGTERM and SIGINT end the boxes first. Children get a mask of their own before they become anything else. */
@@ -579,6 +544,7 @@ int keeper_run(struct keeper *keeper, int front, int listener, uid_t front_uid, 
         return err_at(e, -r, STEP_HOST, 0, "epoll");
     if (front >= 0)
         keeper_tell_all(keeper);
+    keeper_egress_connect(keeper);
 
     while (!keeper->stopping) {
         /* If it was us who were slow, what came in time lies there: it is heard before anybody is called late. */

@@ -95,7 +95,18 @@ struct kept_box {
     struct kept_family  *family;            /* NULL: a plain box */
     uint64_t             deadline_us;       /* to be born and complete; 0: none */
     struct kept_create  *waiting;           /* owned: there is no box yet; mounts, store or its turn are to come */
+    uint32_t             net_serial;        /* of a REQUEST_NET that waits; 0: none */
+    bool                 wants_sockets;     /* egress has none of it (egress.h) */
     struct kept_payload *payload[KEEPER_PAYLOADS];
+};
+
+/* The link to egress. */
+struct kept_egress {
+    const char       *path;         /* where it listens; NULL: there is none */
+    int               link;         /* owned; -1: none */
+    uint64_t          retry_us;     /* when to connect next; 0: it is connected */
+    struct egress_job job;          /* link -1: none */
+    uint64_t          job_token;    /* of which box */
 };
 
 struct keeper {
@@ -119,6 +130,7 @@ struct keeper {
     struct kept_family *family[KEEPER_FAMILIES];
     struct kept_dying  *dying;
     struct kept_box    *line;                   /* boxes that wait for a birth, the oldest first */
+    struct kept_egress  egress;
     bool                look_at_line;           /* one of them may have its turn, or is to go */
 };
 
@@ -138,6 +150,9 @@ enum watch_kind {
     WATCH_MOUNTS,
     WATCH_OPENER,
     WATCH_FAMILY,
+    WATCH_DOOR,
+    WATCH_EGRESS,
+    WATCH_EGRESS_JOB,
     WATCH_DYING
 };
 
@@ -167,31 +182,5 @@ int            keeper_keep_deadlines(struct keeper *keeper);
 /* The payload runs: its time counts. */
 void           keeper_arm(struct keeper *keeper, struct kept_payload *p);
 MUST_CHECK int keeper_watch_end(struct keeper *keeper, struct kept_box *box, unsigned slot, struct err *e);
-
-/* families.c. NAME=DIR:DIR... of the command line. */
-MUST_CHECK int keeper_add_template(struct keeper *keeper, const char *text, struct err *e);
-/* Adds a template's layers to the mounts of a spec. */
-void           keeper_add_layers(const struct keeper *keeper, uint64_t template, struct box_spec *spec);
-MUST_CHECK int keeper_make_family(struct keeper *keeper, const struct request_family *q, const int *fds, size_t n_fds,
-                                  struct err *e);
-MUST_CHECK int keeper_end_family(struct keeper *keeper, const struct request_head *q, struct err *e);
-/* The family that a box is to be made in. */
-MUST_CHECK int keeper_find_family(const struct keeper *keeper, const struct request_create *q, struct kept_family **ret,
-                                  struct err *e);
-void           keeper_leave_family(struct kept_box *box);
-/* Something happened to one of them. */
-void           keeper_look_at_families(struct keeper *keeper);
-/* Does what is due; returns how long to wait at most, in ms, given how long others want to. */
-int            keeper_keep_families(struct keeper *keeper, int wait_ms);
-void           keeper_tell_families(struct keeper *keeper);
-/* Blocks; after all boxes have gone. */
-void           keeper_end_families(struct keeper *keeper);
-/* A payload from the zygote: the one that waits, or a new one, which is forking then. */
-MUST_CHECK int keeper_fork(struct kept_box *box, struct kept_payload *p, const struct start *start, struct err *e);
-void           keeper_fork_speaks(struct keeper *keeper, struct kept_box *box, unsigned slot);
-void           keeper_fork_failed(struct keeper *keeper, struct kept_box *box, unsigned slot, const struct err *e);
-/* A child was refused: ends its box, and the zygote that gave it. Several did not come: ends the zygote. */
-void           keeper_judge_fork(struct keeper *keeper, struct kept_box *box, const struct err *e);
-void           keeper_free_order(struct kept_payload *p);
 
 #endif

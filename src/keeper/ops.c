@@ -13,6 +13,8 @@
 #include "base/fd.h"
 #include "files/serve.h"
 #include "keeper/create.h"
+#include "keeper/egress.h"
+#include "keeper/families.h"
 #include "keeper/later.h"
 #include "keeper/memory.h"
 #include "keeper/network.h"
@@ -256,6 +258,12 @@ static int do_family_end(struct keeper_call *c, struct err *e)
     return keeper_end_family(c->keeper, c->frame, e);
 }
 
+static int do_net(struct keeper_call *c, struct err *e)
+{
+    c->later = true;
+    return keeper_egress_change(c->keeper, c->box, c->frame, e);
+}
+
 static int do_destroy(struct keeper_call *c, struct err *e)
 {
     const struct request_head *q = c->frame;
@@ -292,6 +300,7 @@ static const struct keeper_op {
     [REQUEST_DESTROY] = { sizeof(struct request_head), ANY, 0, 0, 0, do_destroy },
     [REQUEST_STORE_REMOVE] = { sizeof(struct request_store), NO_BOX, NO_SLOT, 0, 0, do_store_remove },
     [REQUEST_FAMILY]  = { sizeof(struct request_family), NO_BOX, NO_SLOT, 1, 2, do_family },
+    [REQUEST_NET]     = { sizeof(struct request_net), STATE(BOX_READY), 0, 0, 0, do_net },
     [REQUEST_METER]   = { sizeof(struct request_head), LIVE, 0, 0, 0, do_meter },
     [REQUEST_FAMILY_END] = { sizeof(struct request_head), NO_BOX, NO_SLOT, 0, 0, do_family_end },
 };

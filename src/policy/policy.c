@@ -35,9 +35,9 @@ const struct policy_filter *policy_helper_filter(void)
     return &policy_filter_helper;
 }
 
-const struct policy_filter *policy_init_filter(void)
+const struct policy_filter *policy_init_filter(bool with_desk)
 {
-    return &policy_filter_init;
+    return with_desk ? &policy_filter_init_desk : &policy_filter_init;
 }
 
 const struct policy_filter *policy_front_filter(void)
@@ -48,6 +48,11 @@ const struct policy_filter *policy_front_filter(void)
 const struct policy_filter *policy_dialer_filter(void)
 {
     return &policy_filter_dialer;
+}
+
+const struct policy_filter *policy_egress_filter(void)
+{
+    return &policy_filter_egress;
 }
 
 uint64_t policy_capabilities(enum profile profile)

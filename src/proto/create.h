@@ -26,7 +26,7 @@ struct frame_mount {
 };
 _Static_assert(sizeof(struct frame_mount) == 264, "a frame has no hidden bytes");
 
-enum { CREATE_TERMINAL = 1 };
+enum { CREATE_TERMINAL = 1, CREATE_NETWORK = 2 };
 
 struct request_create {
     struct request_head head;

@@ -6,11 +6,13 @@
 #include "proto/create.h"
 
 #define BOX_HOME "/home/box"
-#define BOX_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#define BOX_BIN  "/run/carrel/bin"      /* programs that the host may lack: plan_programs() */
+#define BOX_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:" BOX_BIN
 #define BOX_LANG "C.UTF-8"
 #define SERVER_PORT "7070"
 
 enum {
+    EGRESS_ID = 64997,                                                  /* user and group of carrel-egress under root */
     BOX_ID = 1000,                                                      /* user and group in the box */
     BOX_HOSTNAME_MAX = sizeof((struct request_create *)0)->hostname - 1,    /* bytes, without NUL */
     BOX_TARGET_MAX = sizeof((struct frame_mount *)0)->target - 1,           /* of a mount; the same */

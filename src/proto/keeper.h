@@ -15,7 +15,7 @@
 #include "proto/limits.h"
 
 enum {
-    KEEPER_VERSION = 6,
+    KEEPER_VERSION = 7,
     KEEPER_BOXES = 4096,
     KEEPER_PAYLOADS = 64,
     KEEPER_FDS = 24,
@@ -42,6 +42,7 @@ enum request_type {
     REQUEST_STORE_REMOVE, /* about no box: its slot means nothing */
     REQUEST_FAMILY,       /* about a family's slot, in head.box; fds: the zygote's command, then its stderr if there */
     REQUEST_FAMILY_END,
+    REQUEST_NET,          /* the network of a ready box is switched on or off */
     REQUEST_METER,        /* files that count the box's use; the answer's code says which: enum meter */
     REQUEST_COUNT
 };
@@ -112,6 +113,13 @@ struct request_socket {
 };
 _Static_assert(sizeof(struct request_socket) == 32, "a frame has no hidden bytes");
 
+struct request_net {
+    struct request_head head;
+    uint32_t            has_network;
+    uint32_t            reserved;
+};
+_Static_assert(sizeof(struct request_net) == 24, "a frame has no hidden bytes");
+
 struct request_store {
     struct request_head head;
     uint64_t            store;
@@ -130,7 +138,7 @@ enum event_type {
     /* First on a new connection. result: version; state 1: there can be stores, else err says why not; walls: what
      * this host can do; n_held: how many templates there are. */
     EVENT_HELLO = 1,
-    EVENT_BOX,         /* after HELLO, for each box that is alive; fd: its inlet, if it has one */
+    EVENT_BOX,         /* after HELLO, for each living box; outcome: 1 with network; fd: its inlet, if there is one */
     EVENT_PAYLOAD,     /* after its BOX; fds: what is held for the front */
     EVENT_SYNCED,      /* after the last of them */
     EVENT_DONE,        /* the answer to a request; result 0 or -errno with err */
@@ -143,6 +151,8 @@ enum event_type {
     EVENT_GONE,        /* a box is gone, and its store free; so is its slot; err says why if it was not asked for */
     EVENT_FAMILY,      /* a family is ready (result 0), or after HELLO: one that is alive; box: its slot */
     EVENT_FAMILY_GONE, /* its zygote ended, asked to or not (err: why); its boxes live on until they are destroyed */
+    EVENT_REFUSED,     /* err.what: a name that a program of a box without network asked for */
+    EVENT_EGRESS,      /* fd: a new link to egress (proto/egress.h), in the place of an earlier one */
     EVENT_STORE,       /* after HELLO, for each store: its number in token, what it takes of the disk in usage */
 };
 

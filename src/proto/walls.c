@@ -32,7 +32,9 @@ void walls_write(struct jsonout *j, const struct walls *w)
     snprintf(text, sizeof text, "user namespace with %u ids", w->host.n_ids);
     jsonout_string(j, "users", text);
     jsonout_string(j, "processes", "pid namespace");
-    jsonout_string(j, "network", "network namespace, loopback only");
+    jsonout_string(j, "network",
+                   w->has_network ? "network namespace, connections through carrel-egress by rules"
+                                  : "network namespace, loopback only");
     jsonout_string(j, "root", w->writable_root ? "overlay" : "read-only mounts");
     jsonout_string(j, "nesting", "user.max_user_namespaces");
     jsonout_close(j);

@@ -25,7 +25,7 @@ struct walls {
     const char       *why[WALL_LIMITS];     /* why the host cannot; NULL: it is not known here */
     struct limits     limits;
     enum profile      profile;
-    bool              writable_root, no_proc, on_disk;
+    bool              writable_root, no_proc, on_disk, has_network;
 };
 
 /* Writes two members, "enforced" and "not_enforced", into the object that is open. */

@@ -7,7 +7,7 @@
 
 enum {
     ZYGOTE_CONTROL = 3,
-    ZYGOTE_VERSION = 3,
+    ZYGOTE_VERSION = 4,
     ZYGOTE_RULES = 80,          /* a plan's */
     ZYGOTE_PATHS = 8192,
     ZYGOTE_CONTROLLERS = 5,     /* cgroup v1: `tasks` files, one for each controller */
@@ -28,15 +28,17 @@ struct zygote_request {
     uint32_t can_setgroups;
     int32_t  landlock_abi;
     uint32_t wait_join;             /* the keeper moves the child to its cgroup: say NOTE_BORN, wait for ORDER_JOIN */
+    uint32_t has_door;              /* a descriptor to init comes, for the payload's seccomp listener */
     uint32_t n_tasks;               /* `tasks` files to write to */
     uint32_t n_rules;
     uint8_t  rights[ZYGOTE_RULES];  /* enum landlock_rights */
     char     paths[ZYGOTE_PATHS];   /* n_rules strings */
 };
-_Static_assert(sizeof(struct zygote_request) == 12 * 4 + ZYGOTE_RULES + ZYGOTE_PATHS, "a frame has no hidden bytes");
+_Static_assert(sizeof(struct zygote_request) == 13 * 4 + ZYGOTE_RULES + ZYGOTE_PATHS, "a frame has no hidden bytes");
 
 /* Order of the descriptors that come with it. */
+/* After the `tasks` files comes the door. */
 enum { ZYGOTE_USER, ZYGOTE_MOUNT, ZYGOTE_PID, ZYGOTE_IPC, ZYGOTE_UTS, ZYGOTE_NET, ZYGOTE_LINK, ZYGOTE_TASKS,
-       ZYGOTE_FDS = ZYGOTE_TASKS + ZYGOTE_CONTROLLERS };
+       ZYGOTE_FDS = ZYGOTE_TASKS + ZYGOTE_CONTROLLERS + 1 };
 
 #endif

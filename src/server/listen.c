@@ -14,7 +14,7 @@
 
 enum { BACKLOG = 1024 };
 
-int listen_unix(const char *path, mode_t mode, int *ret, struct err *e)
+static int listen_at_path(const char *path, int type, mode_t mode, int *ret, struct err *e)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
     struct stat there;
@@ -22,10 +22,10 @@ int listen_unix(const char *path, mode_t mode, int *ret, struct err *e)
     if (strlen(path) >= sizeof address.sun_path)
         return err_set(e, ENAMETOOLONG, STEP_USAGE, "--socket %s", path);
     memcpy(address.sun_path, path, strlen(path));
-    FD probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    FD probe = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
     if (probe >= 0 && connect(probe, (struct sockaddr *)&address, sizeof address) == 0)
         return err_set(e, EADDRINUSE, STEP_HOST, "a server is running at %s already", path);
-    FD fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    FD fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (lstat(path, &there) == 0 && !S_ISSOCK(there.st_mode))
         return err_set(e, EEXIST, STEP_USAGE, "%s is there already, and is no socket", path);
     (void)unlink(path);
@@ -34,6 +34,16 @@ int listen_unix(const char *path, mode_t mode, int *ret, struct err *e)
         return err_set(e, errno, STEP_HOST, "listening at %s", path);
     *ret = TAKE_FD(fd);
     return 0;
+}
+
+int listen_unix(const char *path, mode_t mode, int *ret, struct err *e)
+{
+    return listen_at_path(path, SOCK_STREAM, mode, ret, e);
+}
+
+int listen_packets(const char *path, int *ret, struct err *e)
+{
+    return listen_at_path(path, SOCK_SEQPACKET, 0600, ret, e);
 }
 
 int listen_tcp(const char *address, int *ret, struct err *e)

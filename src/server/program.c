@@ -27,6 +27,7 @@
 #include "front/front.h"
 #include "front/identity/auth.h"
 #include "front/keeper_link.h"
+#include "front/net/net.h"
 #include "front/services/grants.h"
 #include "front/services/inlets.h"
 #include "front/services/services.h"
@@ -311,6 +312,7 @@ static int open_all(struct front_program *server, const struct front_options *o,
     front->started_ms = front_now_ms();
     front->owner_uid = o->owner_uid;
     boxes_init(front);
+    net_init(front);
     r = boxes_load(front, e);
     if (r == 0)
         r = services_load(front, e);
@@ -373,6 +375,7 @@ int front_main(int argc, char **argv)
     grants_free(&server.front);
     services_free(&server.front);
     boxes_free(&server.front);
+    net_free(&server.front);
     box_devices_free(&server.front);
 #ifdef __SANITIZE_ADDRESS__
     if (!budgets_are_empty(&server.front.memory) || !budgets_are_empty(&server.front.partials))

@@ -23,24 +23,26 @@
 #include "base/guest.h"
 #include "front/config/layers.h"
 #include "front/front.h"
+#include "proto/defaults.h"
 #include "server/children.h"
 #include "server/doors.h"
 #include "server/listen.h"
 #include "server/serve_options.h"
 #include "server/state_lock.h"
 
-_Static_assert(18 + 2 * CONFIG_ROOTS + 2 * CONFIG_TEMPLATES <= CHILD_WORDS, "the keeper's command line");
+_Static_assert(20 + 2 * CONFIG_ROOTS + 2 * CONFIG_TEMPLATES <= CHILD_WORDS, "the keeper's command line");
 _Static_assert(3 + DOORS_MOST <= CHILD_FDS, "the front's listeners, and the lock");
 
 enum { LISTEN_AGAIN_MS = 5000, LISTEN_POLL_MS = 5 };
 
 struct supervisor {
     struct serve_options options;
-    char                 keeper_socket[300], program[4096], engine[4096];
+    char                 keeper_socket[300], egress_socket[300], program[4096], engine[4096], egress[4096];
     uid_t                uid;               /* the front's */
     gid_t                gid;
     int                  lock_fd;           /* of the state */
     int                  unix_fd, tcp_fd;
+    int                  egress_fd;         /* where the keeper connects to egress; outlives each of them */
     int                  door_fd[DOORS_MOST];   /* of doors that listen by themselves, by their place in the list */
     char                 layers[CONFIG_TEMPLATES][4096];        /* NAME=DIR:DIR... */
     char                 python[GUEST_PATH];                    /* of templates that name none */
@@ -62,6 +64,16 @@ static int fail(const struct err *e)
     return 125;
 }
 
+/* Beside this program. Without it there are boxes, but none with network. */
+static void find_egress(struct supervisor *s)
+{
+    const char *slash = strrchr(s->program, '/');
+
+    snprintf(s->egress, sizeof s->egress, "%.*s/carrel-egress", (int)(slash - s->program), s->program);
+    if (access(s->egress, X_OK) < 0)
+        s->egress[0] = '\0';
+}
+
 /* carrel and carrel-server lie side by side, or in bin and libexec. */
 static int find_programs(struct supervisor *s, struct err *e)
 {
@@ -70,6 +82,7 @@ static int find_programs(struct supervisor *s, struct err *e)
     if (n <= 0)
         return err_at(e, errno, STEP_HOST, 0, "/proc/self/exe");
     s->program[n] = '\0';
+    find_egress(s);
     const char *own = getenv("CARREL_ENGINE");
     if (own) {
         snprintf(s->engine, sizeof s->engine, "%s", own);
@@ -188,6 +201,10 @@ static void describe_keeper(const void *owner, struct child_command *c)
     child_word(c, "--stores");
     child_format(c, "%s/stores", config->state);
     give_lock(s, c);
+    if (s->egress_fd >= 0) {
+        child_word(c, "--egress");
+        child_word(c, s->egress_socket);
+    }
     if (config->device_kinds[0]) {
         child_word(c, "--devices");
         child_word(c, config->device_kinds);
@@ -200,6 +217,24 @@ static void describe_keeper(const void *owner, struct child_command *c)
         child_word(c, "--template");
         child_word(c, s->layers[i]);
     }
+}
+
+static void describe_egress(const void *owner, struct child_command *c)
+{
+    const struct supervisor *s = owner;
+
+    child_word(c, s->egress);
+    child_keep(c, s->egress_fd);
+    child_word(c, "--listen-fd");
+    child_format(c, "%d", s->egress_fd);
+    child_word(c, "--peer-uid");
+    child_format(c, "%u", geteuid());
+    if (geteuid() != 0)
+        return;
+    child_word(c, "--uid");
+    child_format(c, "%d", EGRESS_ID);
+    child_word(c, "--gid");
+    child_format(c, "%d", EGRESS_ID);
 }
 
 /* Anybody may connect to root's: who it is, the kernel tells, and everybody sees only his own boxes. An ordinary user's
@@ -308,7 +343,10 @@ static int name_keeper(struct supervisor *s, struct err *e)
     /* Mixed, because inodes of one file system and small numbers of devices are alike. */
     uint64_t identity = (status.st_ino ^ status.st_dev << 40) * 0x9e3779b97f4a7c15ull;
     snprintf(s->keeper_socket, sizeof s->keeper_socket, "%s/keeper-%08x.sock", config->run, (unsigned)(identity >> 32));
-    return 0;
+    if (!s->egress[0] || config->network_ask == NETWORK_NONE)
+        return 0;
+    snprintf(s->egress_socket, sizeof s->egress_socket, "%s/egress-%08x.sock", config->run, (unsigned)(identity >> 32));
+    return listen_packets(s->egress_socket, &s->egress_fd, e);
 }
 
 /* Everything that can fail, before anything is started. */
@@ -340,11 +378,12 @@ static int prepare(struct supervisor *s, struct err *e)
 
 int serve_main(int argc, char **argv)
 {
-    static struct supervisor s = { .lock_fd = -1, .unix_fd = -1, .tcp_fd = -1,
+    static struct supervisor s = { .lock_fd = -1, .unix_fd = -1, .tcp_fd = -1, .egress_fd = -1,
                                    .door_fd = { [0 ... DOORS_MOST - 1] = -1 } };
     static struct child children[] = {
         { .name = "keeper", .describe = describe_keeper, .death_signal = SIGTERM },
         { .name = "front", .describe = describe_front, .death_signal = SIGKILL },
+        { .name = "egress", .describe = describe_egress, .death_signal = SIGKILL },
     };
     const struct config *config = &s.options.config;
     struct err e = { 0 };
@@ -365,11 +404,14 @@ int serve_main(int argc, char **argv)
     else
         front_log("info", "serving", "socket", config->socket, "listen", config->listen, "state", config->state, NULL);
     size_t others = s.options.keeper_path ? 1 : 0;      /* the first is somebody else's */
-    children_run(children + others, sizeof children / sizeof *children - others, &s);
-    children_end(children + others, sizeof children / sizeof *children - others);
+    size_t n = sizeof children / sizeof *children - others - (s.egress_fd < 0);
+    children_run(children + others, n, &s);
+    children_end(children + others, n);
     (void)unlink(config->socket);
     if (!s.options.keeper_path)
         (void)unlink(s.keeper_socket);
+    if (s.egress_fd >= 0)
+        (void)unlink(s.egress_socket);
     for (size_t i = 0; server_doors[i]; i++)
         if (s.door_fd[i] >= 0 && door_address(server_doors[i], &s.options.config)[0] == '/')
             (void)unlink(door_address(server_doors[i], &s.options.config));

@@ -15,6 +15,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#ifndef SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+#define SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV (1 << 5)
+#endif
+
+enum { FILTER_MOST = 1024 };
+
 const char *rights_lacking(void)
 {
     static const struct {
@@ -115,10 +121,37 @@ int rights_no_new_privileges(void)
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? -errno : 0;
 }
 
-int rights_filter_calls(const struct sock_filter *code, unsigned short length)
+static int load(const struct sock_filter *code, unsigned short length, unsigned flags)
 {
     struct sock_fprog program = { .len = length, .filter = (struct sock_filter *)(uintptr_t)code };
-    return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0 ? -errno : 0;
+    long r = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program);
+    return r < 0 ? -errno : (int)r;
+}
+
+int rights_filter_calls(const struct sock_filter *code, unsigned short length)
+{
+    return load(code, length, 0);
+}
+
+int rights_filter_listening(const struct sock_filter *code, unsigned short length, int *ret_listener)
+{
+    /* With the second flag (Linux 5.19) signals do not interrupt a call that the listener has received. */
+    int r = load(code, length, SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV);
+    if (r == -EINVAL)
+        r = load(code, length, SECCOMP_FILTER_FLAG_NEW_LISTENER);
+    *ret_listener = r < 0 ? -1 : r;
+    if (r != -EBUSY)
+        return r < 0 ? r : 0;
+
+    struct sock_filter deaf[FILTER_MOST];
+    if (length > FILTER_MOST)
+        return -E2BIG;
+    for (unsigned short i = 0; i < length; i++) {
+        deaf[i] = code[i];
+        if (deaf[i].code == (BPF_RET | BPF_K) && deaf[i].k == SECCOMP_RET_USER_NOTIF)
+            deaf[i].k = SECCOMP_RET_ERRNO | EINVAL;
+    }
+    return load(deaf, length, 0);
 }
 
 int rights_hide(void)

@@ -35,6 +35,9 @@ MUST_CHECK int rights_new_keyring(void);
 
 MUST_CHECK int rights_no_new_privileges(void);
 MUST_CHECK int rights_filter_calls(const struct sock_filter *code, unsigned short length);
+/* The same with a listener for the calls that the filter leaves to one. If the process has one already, as in a
+ * container whose runtime listens, these calls fail with EINVAL and the listener is -1. */
+MUST_CHECK int rights_filter_listening(const struct sock_filter *code, unsigned short length, int *ret_listener);
 
 /* Not traceable and not readable through /proc by anybody in the box. Ends on exec. */
 MUST_CHECK int rights_hide(void);

@@ -201,15 +201,18 @@ def test_the_most_output_that_may_be_asked_for_is_the_servers():
     try:
         root = Client(s.socket)
         box = "/v1/boxes/" + root.post("/v1/boxes", {}).json["id"]
-        for ask, size in (({}, 16384), ({"output_limit": 50000}, 50000), ({"output_limit": "64k"}, 65536), ({"output_limit": "max"}, 65536)):
-            ended = root.post(box + "/exec", {"shell": "cat /dev/zero", **ask}).json
+        for ask, size in ((50000, 50000), ("64k", 65536), ("max", 65536)):
+            ended = root.post(box + "/exec", {"shell": "cat /dev/zero", "output_limit": ask}).json
             assert (ended["outcome"], ended["output_bytes"], ended["output_limit"]) == ("output_limit", size, size)
+        # Without one it is not ended; so much is kept.
+        kept = root.post(box + "/exec", {"shell": "head -c 5000000 /dev/zero | tr '\\0' x"}).json
+        assert (kept["outcome"], len(kept["stdout"]), kept["stdout_dropped_bytes"]) == ("ok", 16384, 5000000 - 16384)
         refused = root.post(box + "/exec", {"argv": ["true"], "output_limit": 65537})
         assert refused.status == 400 and "limits.output" in refused.json["error"]["message"]
-        # A terminal has all of it: somebody sits there, and has not said how long.
-        output, texts = receive_all(root.websocket(box + "/exec/ws?shell=head+-c+40000+/dev/zero&tty=true"))
-        assert len(output[1]) == 40000 and texts[-1]["outcome"] == "ok", texts[-1]
-        _, texts = receive_all(root.websocket(box + "/exec/ws?shell=cat+/dev/zero&tty=true"))
+        # Nor is a terminal: somebody sits there, and has not said how long.
+        output, texts = receive_all(root.websocket(box + "/exec/ws?shell=head+-c+3000000+/dev/zero&tty=true"))
+        assert len(output[1]) == 3000000 and texts[-1]["outcome"] == "ok" and len(texts) == 2, texts[-1]
+        _, texts = receive_all(root.websocket(box + "/exec/ws?shell=cat+/dev/zero&tty=true&output_limit=max"))
         assert texts[-1]["outcome"] == "output_limit" and texts[-1]["output_limit"] == 65536
     finally:
         s.stop()

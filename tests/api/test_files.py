@@ -128,6 +128,15 @@ def test_what_cannot_be_written(alice, box):
     assert alice.put(box + "/files/tmp/a/b", b"1").status == 404
 
 
+def test_a_file_that_its_user_may_not_write_is_not_replaced(alice, box, run):
+    run("echo kept >/tmp/locked; chmod 0444 /tmp/locked")
+    got = alice.put(box + "/files/tmp/locked", b"lost")
+    assert (got.status, got.code) == (403, "permission_denied")
+    assert alice.get(box + "/files/tmp/locked").body == b"kept\n"
+    run("chmod 0644 /tmp/locked")
+    assert alice.put(box + "/files/tmp/locked", b"new").status == 200
+
+
 def test_the_box_pays_for_its_files(server, alice, make_box):
     small = "/v1/boxes/" + make_box(limits={"memory": "64M", "disk": "32M"})["id"]
     before = server.front_bytes()

@@ -71,7 +71,8 @@ def test_kernel_memory_is_bounded(how):
 
 
 @pytest.mark.parametrize("how, most", [
-    (("netlink-fill", 300), 0), (("error-fill", 300), 0), (("stamp-fill", 300), 0),
+    (("netlink-fill", 300), 64 * 128 << 10),                # 64 sockets, each with its buffer and one answer beyond it
+    (("error-fill", 300), 0), (("stamp-fill", 300), 0),
     (("stamp-fill", 100, "message"), 100 * 256 << 10),      # what a datagram socket has by default; no option is needed for that
     (("backlog-fill", 400), 400 * 128 << 10)])
 @pytest.mark.parametrize("variant", ["standard", "strict", "rootless"])
@@ -81,6 +82,17 @@ def test_sockets_keep_little_that_is_charged_to_nobody(how, most, variant):
     options = {"user": 65534, "limits": ()} if variant == "rootless" else {"options": ("--profile", variant)}
     line = bomb(*how, **options).line()
     assert line["held"] <= most, line
+
+
+def test_netlink_sockets_are_few_and_their_messages_small():
+    """Also if they are open in several processes or on their way in a message; one that is closed may be opened again."""
+    line = bomb("netlink-count", 300).line()
+    assert line == {"opened": 64, "errno": "ENOBUFS", "child": 0, "in_flight": 0, "again": 64, "large": "EMSGSIZE"}
+
+
+def test_strict_has_no_netlink_and_answers_as_libraries_expect():
+    line = bomb("netlink-count", 1, options=("--profile", "strict")).line()
+    assert (line["opened"], line["errno"]) == (0, "EINVAL")
 
 
 def test_datagrams_that_nobody_reads_are_charged():

@@ -19,7 +19,7 @@ def offered(place, url, *words):
 
 @pytest.mark.parametrize("words, has", [
     (("ex",), "exec"), (("create", "--mem"), "--memory"), (("create", "--profile", "st"), "strict"), (("token", "r"), "revoke"),
-    (("config", ""), "check"), (("serve", "--l"), "--listen"), (("exec", "o"), "one"), (("rm", ""), "one"), (("cp", "o"), "one:"),
+    (("config", ""), "check"), (("serve", "--l"), "--listen"), (("exec", "o"), "one"), (("rm", ""), "one"), (("jobs", "--q"), "--quiet"), (("kill", "o"), "one"), (("cp", "o"), "one:"),
     (("run", "--mem"), "--memory"),
 ])
 def test_completion(server, box, place, words, has):

@@ -30,7 +30,7 @@ def test_a_command_that_cannot_run_is_told_apart(server, box, command, status):
 
 def test_a_timeout_is_124(server, box):
     result = server.carrel("exec", "--timeout", "200ms", box, "sleep", "30")
-    assert result.returncode == 124 and "time" in result.stderr
+    assert result.returncode == 124 and "--timeout" in result.stderr
 
 
 def test_streams_stay_apart_and_bytes_stay_as_they_are(server, box):
@@ -45,7 +45,7 @@ def test_much_output_arrives_whole(server, box):
 
 def test_output_limit_ends_the_command(server, box):
     result = server.carrel("exec", "--output-limit", "100k", box, "yes")
-    assert result.returncode == 137 and "output limit" in result.stderr and "--output-limit" in result.stderr
+    assert result.returncode == 137 and "--output-limit" in result.stderr
 
 
 def test_options_may_stand_on_both_sides_of_the_box(server, box):

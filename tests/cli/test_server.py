@@ -246,7 +246,7 @@ def test_wrong_words_are_refused_with_a_reason(server, box, words, said):
     assert result.stdout == ""
 
 
-@pytest.mark.parametrize("command", "create ps exec shell cp logs events forward pause resume stop start rm stats token".split())
+@pytest.mark.parametrize("command", "create ps exec shell cp jobs logs wait kill events forward pause resume stop start rm stats token".split())
 def test_every_command_has_help(place, command):
     result = subprocess.run([place / "carrel", command, "--help"], capture_output=True, text=True)
     assert result.returncode == 0 and result.stdout.startswith(f"usage: carrel {command}")

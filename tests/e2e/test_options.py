@@ -9,7 +9,7 @@ import pytest
 
 from runner import DEADLINE, assert_refused, world
 
-DEFAULT_ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "HOME": "/home/box"}
+DEFAULT_ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/carrel/bin", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "HOME": "/home/box"}
 
 
 def environment_in_box(caller, *options, **more):

@@ -33,6 +33,14 @@ def test_children_that_nobody_asked_for_are_reaped(hostile, habit):
     assert (result.status, result.stdout) == (0, "ran\n"), result.stderr
 
 
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("habit", ["junk", "answers"])
+def test_a_zygote_that_serves_listeners_itself_or_sends_init_others_gets_nothing(hostile, habit, user):
+    """Init closes what is no listener and refuses calls of foreign filters; the zygote may receive no call of its own listener."""
+    result = run(["/bin/sh", "-c", "ls /proc/self/fd | wc -l; echo ran"], zygote=hostile(habit), user=user, options=("--disk", "16M"))
+    assert (result.status, result.stdout.split()[-1:]) == (0, ["ran"]), result.stderr
+
+
 def test_processes_that_move_into_the_box_are_still_counted(hostile):
     """Where joining is the zygote's own to do, it can put as many into its box as it likes: all of them together are bounded."""
     result = run(COMMAND, zygote=hostile("crowd"))

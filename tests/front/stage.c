@@ -14,6 +14,7 @@
 #include "front/boxes/pool.h"
 #include "front/db/db.h"
 #include "front/keeper_link.h"
+#include "front/net/net.h"
 #include "front/services/grants.h"
 #include "front/services/services.h"
 #include "unit/unit.h"
@@ -73,6 +74,7 @@ void open_front(void)
     assert_int_equal(loop_new(&front.loop), 0);
     front.memory.most = front.partials.most = UINT64_C(1) << 30;
     boxes_init(&front);
+    net_init(&front);
     assert_int_equal(boxes_load(&front, &e), 0);
     assert_int_equal(services_load(&front, &e), 0);
     assert_int_equal(grants_load(&front, &e), 0);
@@ -89,6 +91,7 @@ void close_front(void)
     grants_free(&front);
     services_free(&front);
     boxes_free(&front);
+    net_free(&front);
     /* Kernels and services that were forgotten in the last turn; nothing else may be left to do. */
     assert_int_equal(loop_turn(front.loop, 0), 0);
     assert_true(budgets_are_empty(&front.memory) && budgets_are_empty(&front.partials));

@@ -93,7 +93,7 @@ static void test_whole_file(void **state)
     assert_int_equal(config.defaults.memory_bytes, 256 << 20);
     assert_int_equal(config.defaults.pids, 99);
     assert_int_equal(config.defaults.cpu_milli, 1500);
-    assert_int_equal(config.output_limit_bytes, 5 << 20);
+    assert_int_equal(config.output_kept_bytes, 5 << 20);
     assert_int_equal(config.ttl_s, 3600);
     assert_int_equal(config.idle_s, 0);
     assert_true(config.most.memory_bytes == UINT64_C(4) << 30);

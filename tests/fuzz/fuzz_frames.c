@@ -7,15 +7,18 @@
 #include <unistd.h>
 
 #include "box/procfile.h"
+#include "keeper/families.h"
 #include "keeper/keeper.c"
 #undef STATE
 #include "keeper/create.c"
 #include "keeper/deadlines.c"
+#include "keeper/egress.c"
 #include "keeper/families.c"
 #include "keeper/later.c"
 #include "keeper/memory.c"
 #include "keeper/network.c"
 #include "keeper/ops.c"
+#include "keeper/tell.c"
 
 static uint8_t whim;        /* of the pretended box layer, from the input */
 
@@ -82,7 +85,8 @@ int box_create(struct box_host *host, const struct plan *plan, const struct star
             HOLDS(fcntl(plan->mount[i].fd, F_GETFD) >= 0);
     }
     memset(ret, 0, sizeof *ret);
-    ret->oom = ret->inlet = ret->abandoned.pidfd = ret->midwife.pidfd = ret->birth = ret->root = -1;
+    ret->oom = ret->inlet = ret->door = ret->abandoned.pidfd = ret->midwife.pidfd = ret->birth = ret->root = -1;
+    ret->has_network = plan->has_network;
     if (whim % 8 == 7)
         return err_at(e, EMFILE, STEP_CLONE, 0, "namespaces");
     ret->state = BOX_MAKING;
@@ -483,13 +487,16 @@ static bool send_frame(struct keeper *keeper, const uint8_t *data, size_t size)
 static void happen(struct keeper *keeper, uint8_t what, uint8_t slots)
 {
     static const enum watch_kind kinds[] = { WATCH_INIT, WATCH_BOX_LINK, WATCH_PAYLOAD_LINK, WATCH_PAYLOAD_END,
-                                        WATCH_STORE, WATCH_FAMILY, WATCH_FIRST_END, WATCH_MOUNTS, WATCH_BIRTH };
+                                        WATCH_STORE, WATCH_FAMILY, WATCH_FIRST_END, WATCH_MOUNTS, WATCH_BIRTH,
+                                        WATCH_EGRESS, WATCH_EGRESS_JOB };
     uint32_t box = slots % 6u;
-    enum watch_kind kind = kinds[what % 9];
+    enum watch_kind kind = kinds[what % 11];
 
     if (kind == WATCH_FIRST_END && (!keeper->box[box] || keeper->box[box]->box.first.process.pidfd < 0))
         return;
     if (kind == WATCH_INIT && (!keeper->box[box] || keeper->box[box]->box.init.pidfd < 0))
+        return;
+    if ((kind == WATCH_EGRESS && keeper->egress.link < 0) || (kind == WATCH_EGRESS_JOB && keeper->egress.job.link < 0))
         return;
     dispatch(keeper, key(kind, box, slots / 6u % 3u));
     (void)keeper_keep_families(keeper, keeper_keep_deadlines(keeper));
@@ -498,13 +505,16 @@ static void happen(struct keeper *keeper, uint8_t what, uint8_t slots)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct keeper keeper;
-    int pair[2], before = open_fds();
+    int pair[2], egress[2], before = open_fds();
 
     memset(&keeper, 0, sizeof keeper);
     keeper.n_templates = 1;
     HOLDS(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0);
     keeper.front = pair[0];
-    keeper.listener = keeper.signals = -1;
+    keeper.listener = keeper.signals = keeper.egress.job.link = -1;
+    HOLDS(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, egress) == 0);
+    keeper.egress.link = egress[0];
+    keeper.egress.path = "/nowhere/egress";
     keeper.epoll = epoll_create1(EPOLL_CLOEXEC);
     for (unsigned n = 0; size >= 20 && n < 60; n++) {
         size_t part = 20 + data[0] % 64u;
@@ -518,6 +528,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             keeper_tell_all(&keeper);
         keeper_take_turns(&keeper);
         drain_front(pair[1]);
+        drain_front(egress[1]);
         data += part;
         size -= part;
     }
@@ -529,6 +540,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fd_close(keeper.front);
     close(keeper.epoll);
     close(pair[1]);
+    close(egress[1]);
     HOLDS(open_fds() == before);
     return 0;
 }

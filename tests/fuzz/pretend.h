@@ -32,3 +32,44 @@ void device_close(struct device_files *files)
 {
     HOLDS(files->n == 0);
 }
+
+/* For a box's network: a child that is done, not yet, or fails, as the input says. */
+int egress_job_start(const struct engine_box *box, struct egress_job *ret, struct err *e)
+{
+    HOLDS(box->state == BOX_READY);
+    if (whim % 8 == 6)
+        return err_at(e, EAGAIN, STEP_CLONE, 0, "egress");
+    *ret = (struct egress_job){ .process.pidfd = new_fd(), .link = new_fd() };
+    return 0;
+}
+
+int egress_job_take(struct egress_job *job, struct egress_sockets *ret, struct err *e)
+{
+    HOLDS(job->link >= 0);
+    if (whim % 3 == 0)
+        return 0;
+    job->link = fd_close(job->link);
+    if (whim % 3 == 1)
+        return err_at(e, ENOTSUP, STEP_NETWORK, 0, "nf_tables");
+    *ret = (struct egress_sockets){ .n = 1, .has = 1, .fd = { new_fd() } };
+    return 1;
+}
+
+void egress_sockets_close(struct egress_sockets *sockets)
+{
+    for (size_t i = 0; i < sockets->n; i++)
+        sockets->fd[i] = fd_close(sockets->fd[i]);
+    sockets->n = 0;
+}
+
+int desk_hear(const struct engine_box *box, char ret[NET_NAME_SIZE])
+{
+    (void)box;
+    memcpy(ret, "example.org", 12);
+    return whim % 5 == 0;
+}
+
+void desk_close_resolver(const struct engine_box *box)
+{
+    (void)box;
+}

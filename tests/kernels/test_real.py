@@ -193,6 +193,8 @@ def test_py_shows_the_value_and_has_an_exit_status(real_server, tmp_path):
     assert done.returncode == 1 and done.stdout == "who? " and done.stderr.startswith("hi Ada\n") and "ZeroDivisionError" in done.stderr and "\033" not in done.stderr
     done = carrel(real_server, "py", "--timeout", "500ms", input="while True: pass")
     assert done.returncode == 124 and "timeout" in done.stderr
+    much = carrel(real_server, "py", "-c", "while True: print('y' * 99_999)")
+    assert much.returncode == 137 and much.stderr.endswith("carrel: the cell said more than its output limit and was interrupted\n") and 10_000_000 < len(much.stdout) <= 10 << 20
     events = [json.loads(line) for line in carrel(real_server, "py", "--json", "-c", "5").stdout.splitlines()]
     assert [e["type"] for e in events] == ["result", "outcome"] and events[1]["outcome"] == "ok"
     assert carrel(real_server, "py", "-c", "1", "x").returncode == 125 and carrel(real_server, "py", str(tmp_path / "none.py")).returncode == 125

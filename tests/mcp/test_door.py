@@ -94,9 +94,26 @@ def test_bytes_that_are_no_text_are_shown_as_far_as_they_are(door, box):
     result = door.call("run_command", command=r"printf 'a\377b\303'; printf 'c\000\303\251' >&2", box=box)
     assert result["structuredContent"]["stdout"] == "a\ufffdb\ufffd" and result["structuredContent"]["stderr"] == "c\0\u00e9"
     assert said(result) == "[stdout]\na\ufffdb\ufffd\n[stderr]\nc\0\u00e9"
+
+
+def test_of_much_output_beginning_and_end_are_shown_with_words_between_them(door, box):
     long = door.call("run_command", command="python3 -c 'print(\"a\" + \"\u00e9\" * 600000)'", box=box)
-    assert long["structuredContent"]["stdout"] == "a" + "\u00e9" * ((1 << 19) - 1) + "\ufffd"
-    assert long["structuredContent"]["truncated"] and said(long).endswith("[cut: there was more than 1024 KiB of output; write it to a file, and read parts of that]")
+    told = long["structuredContent"]
+    half = 1 << 19
+    seam = "\n[\u2026 %.1f kB of output left out; write it to a file and read parts of that \u2026]\n" % (told["stdout_dropped_bytes"] / 1000)
+    assert not long["isError"] and told["truncated"] and told["stdout_dropped_bytes"] == 1200002 - 2 * half + 2    # one character on each side
+    assert told["stdout"] == "a" + "\u00e9" * (half // 2 - 1) + seam + "\u00e9" * (half // 2 - 1) + "\n" and said(long) == told["stdout"].rstrip("\n")
+    flood = door.call("run_command", command="seq 1 3000000", box=box)
+    assert not flood["isError"] and flood["structuredContent"]["stdout"].startswith("1\n2\n") and said(flood).endswith("3000000")
+    assert not door.call("run_command", command="echo hi", box=box)["structuredContent"]["truncated"]
+
+
+@pytest.mark.cgroups
+def test_a_limit_is_named_with_its_size(door):
+    small = door.call("create_box", memory="64M")["structuredContent"]["id"]
+    bomb = door.call("run_command", command="head -c 400000000 /dev/zero | tail -c 390000000 >/dev/null", box=small)
+    assert bomb["isError"] and "the box ran out of memory (limits.memory 64M)" in said(bomb)
+    assert bomb["structuredContent"]["remark"] == "the box ran out of memory (limits.memory 64M)"
 
 
 @pytest.mark.parametrize("change, code", [
@@ -170,7 +187,7 @@ def test_a_timeout_and_a_new_kernel_are_told_in_the_text(door, box):
     fresh = door.call("run_code", code="'kept' in globals()", box=box)
     assert said(fresh) == "False\n[the kernel had ended and was started anew: its variables are gone]" and fresh["structuredContent"]["restarted"]
     command = door.call("run_command", command="echo so far; sleep 100", timeout=0.3, box=box)
-    assert said(command) == "so far\n[timeout: the command ran longer than its `timeout` and was ended]"
+    assert said(command) == "so far\n[timeout: the command was ended after 0.3 s (timeout)]"
     failed = door.call("run_command", command="echo a; exit 3", box=box)
     assert said(failed) == "a\n[exit code 3]" and failed["structuredContent"]["exit_code"] == 3
 

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { SOCKETS_MOST = 4000, MEMINFO = 55 };
@@ -79,6 +80,62 @@ static int netlink_fill(int argc, char **argv)
         } while ((now = held_by(fd)) > before);
     }
     return report_held(n);
+}
+
+static int open_netlink(int want, int *fds)
+{
+    int n = 0;
+    while (n < want && (fds[n] = socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK, NETLINK_ROUTE)) >= 0)
+        n++;
+    return n;
+}
+
+static void close_all(int n, const int *fds)
+{
+    for (int i = 0; i < n; i++)
+        close(fds[i]);
+}
+
+/* How many there can be: with a child that also tries, and while one is in a message that nobody receives. */
+static int netlink_count(int argc, char **argv)
+{
+    static int more[4];
+    static char large[100000];
+    int want = wanted(argc, argv), status = 0, pair[2];
+    int opened = open_netlink(want, sockets);
+    const char *why = errno_name(errno);
+    if (opened == 0) {
+        say("{\"opened\":0,\"errno\":\"%s\"}", why);
+        return 0;
+    }
+
+    pid_t child = fork();
+    if (child == 0)
+        _exit(open_netlink(4, more));
+    waitpid(child, &status, 0);
+
+    const char *too_large = send(sockets[0], large, sizeof(large), 0) < 0 ? errno_name(errno) : "sent";
+    /* A closed one whose last descriptor is in a message is still there. */
+    socketpair(AF_UNIX, SOCK_DGRAM, 0, pair);
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(sizeof(int))];
+    } control = { .header = { .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS } };
+    memcpy(CMSG_DATA(&control.header), &sockets[opened - 1], sizeof(int));
+    struct iovec part = { "x", 1 };
+    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control,
+                              .msg_controllen = sizeof(control.space) };
+    sendmsg(pair[0], &message, 0);
+    close(sockets[opened - 1]);
+    int in_flight = open_netlink(4, more);
+
+    close(pair[0]);
+    close(pair[1]);
+    close_all(opened - 1, sockets);
+    int again = open_netlink(want, sockets);
+    say("{\"opened\":%d,\"errno\":\"%s\",\"child\":%d,\"in_flight\":%d,\"again\":%d,\"large\":\"%s\"}", opened, why,
+        WEXITSTATUS(status), in_flight, again, too_large);
+    return 0;
 }
 
 static int make_datagrams(int fd, struct sockaddr_in *ret)
@@ -212,7 +269,7 @@ static int backlog_fill(int argc, char **argv)
 }
 
 const struct bomb socket_bombs[] = {
-    { "netlink-fill", netlink_fill }, { "datagram-fill", datagram_fill }, { "error-fill", error_fill },
-    { "stamp-fill", stamp_fill },     { "backlog-fill", backlog_fill },
+    { "netlink-fill", netlink_fill }, { "netlink-count", netlink_count }, { "datagram-fill", datagram_fill },
+    { "error-fill", error_fill },     { "stamp-fill", stamp_fill },       { "backlog-fill", backlog_fill },
 };
 const size_t socket_bombs_count = COUNT(socket_bombs);

@@ -16,6 +16,8 @@ def action_name(value):
         return "allow"
     if value == 0x80000000:
         return "kill"
+    if value == 0x7FC00000:
+        return "ask"
     assert value >> 16 == 5, hex(value)
     if value & 0xFFFF == 0:
         return "nothing"

@@ -45,7 +45,9 @@ CASES = [
     ("socket", [socket.AF_INET6, 2, 1], "eprotonosupport"),
     *[("socket", [family, kind, protocol], "eprotonosupport") for family in (2, 10) for kind in (0, 4, 7, 10, 15) for protocol in (0, 6, 17)],
     *[("socket", [16 | high, kind, protocol], "einval")  # netlink
-      for high in (0, HIGH) for kind in (2, 3, 3 | 0o2000000) for protocol in (0, 4, 6, 9, 12, 15, 16, 21)],
+      for high in (0, HIGH) for kind in (2, 3, 3 | 0o2000000) for protocol in (4, 6, 9, 12, 15, 16, 21)],
+    *[("socket", [16 | high, kind, 0 | high], "einval ask ask") for high in (0, HIGH) for kind in (2, 3, 3 | 0o2000000, 3 | 0o4000)],  # interfaces
+    *[("socket", [16, kind, 0], "einval") for kind in (1, 4, 5)],
     *[("socket", [family, kind, 0], "eafnosupport")
       for family in (0, 3, 9, 15, 17, 21, 29, 30, 31, 33, 36, 38, 39, 40, 43, 44, 46) for kind in (1, 2, 3, 5)],
     ("socket", [38 | HIGH, 5, 0], "eafnosupport"),  # AF_ALG
@@ -59,7 +61,7 @@ CASES = [
     *[("setsockopt", [3, 1 | high, option | high], "eperm") for option in (26, 50, 51, 52) for high in (0, HIGH)],
     *[("setsockopt", [3, 1 | high, 13 | high], "nothing") for high in (0, HIGH)],      # SO_LINGER
     *[("setsockopt", [3, 1 | high, 8 | high], "nothing") for high in (0, HIGH)],       # SO_RCVBUF
-    ("setsockopt", [3, 1, 7], "allow"),  # SO_SNDBUF
+    ("setsockopt", [3, 1, 7], "nothing"),  # SO_SNDBUF
     ("setsockopt", [3, 0, 11], "nothing"),  # IP_RECVERR
     ("setsockopt", [3, 41, 25], "nothing"),  # IPV6_RECVERR
     *[("setsockopt", [3, 1 | high, option | high], "enoprotoopt") for option in (37, 65, 60, 61) for high in (0, HIGH)],  # TIMESTAMPING, ZEROCOPY, TXTIME
@@ -158,6 +160,8 @@ lookup_dcookie fanotify_init vmsplice splice tee mbind set_mempolicy migrate_pag
 SEALING = """read write recvmsg sendmsg close close_range dup2 dup3 openat chdir fchdir landlock_create_ruleset landlock_add_rule
 landlock_restrict_self setsid execve execveat exit_group wait4""".split()
 INIT = "wait4 rt_sigtimedwait rt_sigreturn exit_group exit restart_syscall write sendto close_range".split()
+INIT_DESK = """wait4 rt_sigreturn exit_group exit restart_syscall write sendto close_range epoll_pwait epoll_ctl read pread64 recvmsg recvfrom
+close clock_nanosleep clock_gettime""".split()
 DIALER = "recvfrom sendmsg socket connect close exit_group".split()
 # What attackers of a server do, and the front does not.
 FRONT_NEVER = [call for call in NEVER if call != "splice"] + "execve execveat socket connect clone fork vfork personality".split()

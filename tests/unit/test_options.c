@@ -87,7 +87,8 @@ static void test_the_environment_has_only_what_a_box_needs(void **state)
     while (options.command.env[n])
         n++;
     assert_int_equal(n, 4);
-    assert_string_equal(env_value("PATH"), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    assert_string_equal(env_value("PATH"),
+                        "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/carrel/bin");
     assert_string_equal(env_value("LANG"), "C.UTF-8");
     assert_string_equal(env_value("LC_ALL"), "C.UTF-8");
     assert_string_equal(env_value("HOME"), "/home/box");
@@ -321,7 +322,12 @@ static void test_impossible_values_are_told(void **state)
     BAD("--output-limit must be more than 0", "--output-limit", "0", "x");
     BAD("--user root is not understood; use UID or UID:GID in numbers", "--user", "root", "x");
     BAD("--profile open: use strict, standard or system", "--profile", "open", "x");
-    BAD("--net host: only 'none' is possible", "--net", "host", "x");
+    BAD("--net host: use none or public", "--net", "host", "x");
+    BAD("--allow 'exa mple.org', character 4: names have letters", "--allow", "exa mple.org", "x");
+    BAD("--allow '*', character 1: this would be every name", "--allow", "*", "x");
+    BAD("--deny '10.1.2.3/16', character 10: the address has bits beyond", "--deny", "10.1.2.3/16", "x");
+    BAD("--allow '[::1', character 2: an IPv6 address", "--allow", "[::1", "x");
+    BAD("--allow 'a.org:0', character 7: ports are numbers", "--allow", "a.org:0", "x");
     BAD("--workdir tmp: use an absolute path in the box", "--workdir", "tmp", "x");
     BAD("--hostname a b: use up to 64 letters", "--hostname", "a b", "x");
     BAD("--hostname -a: use up to 64 letters", "--hostname", "-a", "x");

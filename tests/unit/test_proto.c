@@ -11,6 +11,7 @@
 #include "proto/checks.h"
 #include "proto/command.h"
 #include "proto/defaults.h"
+#include "proto/ending.h"
 #include "proto/names.h"
 #include "proto/places.h"
 
@@ -172,6 +173,53 @@ static void test_everybody_has_a_place_for_sockets(void **state)
     assert_false(places_run(false, "/run/user/7", path, 8));
 }
 
+static void test_an_ending_is_told_in_the_words_of_the_interface(void **state)
+{
+    static const struct { enum outcome outcome; uint64_t limit; const char *options, *fields; } table[] = {
+        { OUTCOME_TIMEOUT, 1500, "the command was ended after 1.5 s (--timeout)",
+          "the command was ended after 1.5 s (timeout)" },
+        { OUTCOME_OOM, 64 << 20, "the box ran out of memory (--memory 64M)",
+          "the box ran out of memory (limits.memory 64M)" },
+        { OUTCOME_OOM, 0, "the host ran out of memory", "the host ran out of memory" },
+        { OUTCOME_DISK, 1 << 30, "the box filled its disk (--disk 1G)", "the box filled its disk (limits.disk 1G)" },
+        { OUTCOME_PIDS, 16, "the box reached its limit of 16 processes (--pids)",
+          "the box reached its limit of 16 processes (limits.pids)" },
+        { OUTCOME_OUTPUT, 3, "the command was ended after 3 bytes of output (--output-limit)",
+          "the command was ended after 3 bytes of output (output_limit)" },
+        { OUTCOME_OK, 0, "", "" }, { OUTCOME_ERROR, 0, "", "" }, { OUTCOME_KILLED, 0, "", "" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        assert_string_equal(ending_remark(table[i].outcome, table[i].limit, ENDING_OPTIONS).text, table[i].options);
+        assert_string_equal(ending_remark(table[i].outcome, table[i].limit, ENDING_FIELDS).text, table[i].fields);
+        assert_true(!ending_limit_name(table[i].outcome) == !table[i].options[0]);
+    }
+    assert_string_equal(ending_left_out(999).text, "999 bytes of output left out");
+    assert_string_equal(ending_left_out(12345678).text, "12.3 MB of output left out");
+    assert_string_equal(ending_left_out(999999).text, "1.0 MB of output left out");
+}
+
+static void test_an_ending_has_one_exit_status(void **state)
+{
+    static const struct { struct ending end; int caught, status; } table[] = {
+        { { .outcome = OUTCOME_OK }, 0, 0 },
+        { { .outcome = OUTCOME_ERROR, .code = 7 }, 15, 7 },
+        { { .outcome = OUTCOME_TIMEOUT, .signal = 9 }, 0, 124 },
+        { { .outcome = OUTCOME_OOM, .signal = 9 }, 0, 137 },
+        { { .outcome = OUTCOME_OUTPUT, .code = 0 }, 0, 137 },
+        { { .outcome = OUTCOME_KILLED, .signal = 9 }, 0, 137 },
+        { { .outcome = OUTCOME_KILLED, .signal = 9 }, 15, 143 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        assert_int_equal(ending_status(&table[i].end, table[i].caught), table[i].status);
+    assert_int_equal(ending_failure_status(STEP_EXEC, ENOENT), 127);
+    assert_int_equal(ending_failure_status(STEP_EXEC, EACCES), 126);
+    assert_int_equal(ending_failure_status(STEP_MOUNT, ENOENT), 125);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -183,6 +231,8 @@ int main(void)
         cmocka_unit_test(test_a_hostname_has_letters_digits_dashes_and_dots),
         cmocka_unit_test(test_a_target_is_absolute_and_has_no_detours),
         cmocka_unit_test(test_everybody_has_a_place_for_sockets),
+        cmocka_unit_test(test_an_ending_is_told_in_the_words_of_the_interface),
+        cmocka_unit_test(test_an_ending_has_one_exit_status),
         cmocka_unit_test(test_a_command_of_the_longest_length_is_taken_and_no_longer_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

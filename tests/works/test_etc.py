@@ -23,7 +23,7 @@ def test_an_interactive_shell_has_a_prompt():
 
 
 def test_what_tells_about_the_machine_is_not_there():
-    held = check(["sh", "-c", "cd /etc; ls -d shadow machine-id fstab environment profile.d ssh ssl/private pip.conf sudoers cron.d 2>/dev/null; true"])
+    held = check(["sh", "-c", "cd /etc; ls -d shadow machine-id fstab environment profile.d ssh ssl/private npmrc sudoers cron.d 2>/dev/null; true"])
     assert held == ""
     assert str(os.uname().nodename) not in check(["cat", "/etc/hosts", "/etc/hostname"]) or os.uname().nodename == "box"
     mounted = check(["cat", "/proc/self/mountinfo"])
@@ -82,8 +82,9 @@ def test_configuration_on_the_list_is_there_and_only_what_everybody_may_read(who
     shown = seen(user, tmp_path, group)
     assert shown["R/Rprofile.site"] == "options(width = 77) " and shown["R/large"] and shown["matplotlibrc"] == "backend: agg "
     assert shown["ImageMagick-7/policy.xml"] and shown["ImageMagick-7/large.xml"]
-    for closed in ("vimrc", "papersize", "pip.conf", "profile.d/proxy.sh", "java-99-openjdk/password", "octave-9/team"):
+    for closed in ("vimrc", "papersize", "profile.d/proxy.sh", "java-99-openjdk/password", "octave-9/team"):
         assert shown[closed] == "", closed
+    assert "carrel-secret" not in shown["pip.conf"]     # it has one of its own
     # As root nobody in the box could read it anyway, so the rest of the folder stays.
     assert shown["java-99-openjdk/security"]
     assert bool(shown["octave-9/octaverc"]) == (who == "root")

@@ -115,6 +115,71 @@ print({answer(fcntl.ioctl, socket.socket(), request, b'\\0' * 64) for request in
 """) == "EPROTONOSUPPORT EPROTONOSUPPORT\n{'ENOTTY'}\n"
 
 
+# --- what people and agents type first ---
+
+def test_python_is_there_by_its_short_name():
+    assert check(["python", "-c", "import sys; print(sys.version_info.major, sys.executable)"]) == "3 /usr/bin/python3\n"
+    assert check(["sh", "-c", "printf '#!/usr/bin/env python\nprint(42)\n' > x; chmod +x x; ./x; python -m venv v; v/bin/python -c 'print(43)'"]) == "42\n43\n"
+
+
+def test_git_commits_and_reads_repositories_of_other_users(tmp_path):
+    assert check(["sh", "-c", "git init -q r && cd r && git commit -q --allow-empty -m one && git log --format='%an %s'"]) == "box one\n"
+    subprocess.run(["git", "init", "-q", tmp_path], check=True, timeout=DEADLINE)
+    assert "No commits yet" in check(["git", "-C", "/repository", "status"], mounts=[f"{tmp_path}:/repository:ro"])
+
+
+@pytest.mark.parametrize("pip", [["pip"], ["python", "-m", "pip"]])
+def test_pip_without_network_ends_at_once_and_says_why(pip):
+    result = run_box([*pip, "install", "no-such-package-of-carrel"], limits=LIMITS, options=("--timeout", "20s"))
+    assert result.status == 1 and b"Retrying" not in result.stderr and b"externally-managed" not in result.stderr, result
+    assert b"carrel: this box has no network: " in result.stderr and b"; allow it with --allow " in result.stderr, result
+
+
+def test_pip_installs_what_lies_in_the_box():
+    assert check(["sh", "-c", """
+mkdir -p p/carrel_try && cd p && echo 'answer = 42' > carrel_try/__init__.py
+python - <<'END'
+import zipfile
+with zipfile.ZipFile('carrel_try-1-py3-none-any.whl', 'w') as z:
+    z.write('carrel_try/__init__.py')
+    z.writestr('carrel_try-1.dist-info/METADATA', 'Metadata-Version: 2.1\\nName: carrel-try\\nVersion: 1\\n')
+    z.writestr('carrel_try-1.dist-info/WHEEL', 'Wheel-Version: 1.0\\nGenerator: x\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')
+    z.writestr('carrel_try-1.dist-info/RECORD', '')
+END
+pip install --quiet ./carrel_try-1-py3-none-any.whl && cd / && python -c 'import carrel_try; print(carrel_try.answer)'"""]) == "42\n"
+
+
+# --- interfaces: programs ask netlink for them ---
+
+def test_interfaces_can_be_listed():
+    assert check(["ip", "-brief", "address"]).split()[:3] == ["lo", "UNKNOWN", "127.0.0.1/8"]
+    assert check(["ip", "route", "show", "table", "local"]).startswith("local 127.0.0.0/8 dev lo")
+    assert check(["hostname", "-I"]).strip() == ""
+    assert python("import socket; print(socket.if_nameindex())") == "[(1, 'lo')]\n"
+    assert in_venv("import psutil; print(sorted(psutil.net_if_addrs()), [a.address for a in psutil.net_if_addrs()['lo']][0])") == "['lo'] 127.0.0.1\n"
+
+
+def test_node_and_go_list_interfaces(tmp_path):
+    if shutil.which("node"):
+        assert check(["node", "-e", "console.log(os.networkInterfaces().lo[0].address)"]) == "127.0.0.1\n"
+    if not shutil.which("go"):
+        return
+    (tmp_path / "main.go").write_text('package main\nimport ("fmt"; "net")\n'
+                                      'func main() { i, e := net.Interfaces(); fmt.Println(len(i), i[0].Name, e) }\n')
+    subprocess.run(["go", "build", "-o", tmp_path / "list", tmp_path / "main.go"], check=True, timeout=240,
+                   env={**os.environ, "CGO_ENABLED": "0", "GOCACHE": str(tmp_path / "cache"), "GOFLAGS": "-mod=mod", "GO111MODULE": "off"})
+    tmp_path.chmod(0o755)
+    assert check(["/work/list"], mounts=[f"{tmp_path}:/work:ro"]) == "1 lo <nil>\n"
+
+
+def test_children_and_threads_list_interfaces_at_once():
+    """One listener answers for all that a command starts."""
+    python("import concurrent.futures as c, os, socket\n"
+           "def ask(_): return [socket.if_nameindex() for _ in range(50)]\n"
+           "with c.ProcessPoolExecutor(4) as p, c.ThreadPoolExecutor(8) as t:\n"
+           "    assert all(x == [(1, 'lo')] for r in [*p.map(ask, range(8)), *t.map(ask, range(8))] for x in r)")
+
+
 def test_python_sqlite_works():
     assert python("import sqlite3\nc = sqlite3.connect('/home/box/x.db'); c.execute('pragma journal_mode=wal')\n"
                   "c.execute('create table t(a)'); c.executemany('insert into t values (?)', [(i,) for i in range(1000)]); c.commit()\n"

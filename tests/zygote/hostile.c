@@ -3,12 +3,16 @@
 #include "tests/zygote/hostile.h"
 
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <stddef.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -144,6 +148,56 @@ static _Noreturn void give_terminals(void)
     wait_for_ever();
 }
 
+/* Sends to init's door what is no listener, and the listener of a filter of its own for all calls of one number. */
+static void send_to_door(void)
+{
+    const struct sock_filter asks[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getcpu, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    int pair[2], listener = -1, door = fds[ZYGOTE_TASKS + request.n_tasks];
+
+    (void)!rights_no_new_privileges();
+    (void)!rights_filter_listening(asks, sizeof asks / sizeof *asks, &listener);
+    (void)!socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+    (void)!write(pair[0], "x", 1);
+    for (int i = 0; i < 50; i++) {
+        int junk[] = { pair[1], fds[ZYGOTE_NET], fds[ZYGOTE_LINK] };
+        (void)!link_send(door, "l", 1, &junk[i % 3], 1);
+        (void)!send(door, "many bytes and no descriptor", 28, MSG_NOSIGNAL);
+    }
+    (void)!link_send(door, "l", 1, &listener, 1);
+    /* Init refuses it; if it let the kernel go on, the call would succeed. */
+    if (syscall(SYS_getcpu, NULL, NULL, NULL) == 0 || errno != ENOSYS)
+        _exit(9);
+}
+
+/* Loads a filter with a listener of its own and tries to let a call for a netlink socket pass uncounted. */
+static void answer_itself(void)
+{
+    const struct sock_filter asks[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct seccomp_notif call = { 0 };
+    int listener = -1;
+
+    (void)!rights_no_new_privileges();
+    if (rights_filter_listening(asks, sizeof asks / sizeof *asks, &listener) < 0 || listener < 0)
+        _exit(8);
+    pid_t asker = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, 0);
+    if (asker == 0)
+        _exit(socket(AF_NETLINK, SOCK_RAW, 0) < 0);
+    if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &call) == 0 || errno != ENOTTY)
+        _exit(9);
+    (void)!kill(asker, SIGKILL);
+    (void)!waitpid(asker, NULL, 0);
+}
+
 static int help(void *unused)
 {
     static const int types[] = { CLONE_NEWUSER, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWIPC, CLONE_NEWUTS, CLONE_NEWNET };
@@ -164,13 +218,18 @@ static int help(void *unused)
         make_strangers();
     unsigned long flags = is("orphan") ? 0 : CLONE_PARENT;
     if (syscall(SYS_clone, flags, NULL, NULL, NULL, 0) == 0) {
+        if (is("junk"))
+            send_to_door();
+        if (is("answers"))
+            answer_itself();
         seal_badly();
         say(NOTE_READY);
         if (is("twice"))
             be_twice();
         if (is("terminals"))
             give_terminals();
-        if (is("inside") || is("strangers") || is("early") || is("hidden") || is("crowd")) {
+        if (is("inside") || is("strangers") || is("early") || is("hidden") || is("crowd") || is("junk")
+            || is("answers")) {
             struct command_spec command;
             int stdio[3] = { -1, -1, -1 };
             if (payload_receive(fds[ZYGOTE_LINK], &command, stdio, &ignored) == 0

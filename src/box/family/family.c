@@ -79,6 +79,7 @@ static int make_tree(struct box_host *host, const struct plan *plan, struct engi
                                          .trees = &trees,
                                          .link = link[1],
                                          .gate = -1,
+                                         .door = -1,
                                          .keeper = host->self,
                                          .wait_maps = host->rootless,
                                          .can_setgroups = host->can_setgroups, .one_id = box->ids.size == 1 });

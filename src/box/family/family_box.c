@@ -57,6 +57,7 @@ struct birth {
     const struct plan     *plan;
     struct trees          *trees;
     int                    link;        /* init's, to the keeper */
+    int                    door;        /* init's: where payloads' listeners come in */
     int                    report;      /* the midwife's, to the keeper */
 };
 
@@ -138,6 +139,7 @@ static int give_birth(struct birth *b, int *fds, size_t *n, struct err *e)
                                      .trees = b->trees,
                                      .link = b->link,
                                      .gate = -1,
+                                     .door = b->door,
                                      .keeper = b->host->self,
                                      .wait_maps = true,
                                      .can_setgroups = b->host->can_setgroups,
@@ -345,7 +347,7 @@ int family_box_create(struct box_host *host, struct family *family, const struct
     struct engine_box *box = ret;
     struct trees trees = { .root = -1, .scratch = -1 };
     struct process_end end;
-    int link[2] = { -1, -1 };
+    int link[2] = { -1, -1 }, door = -1;
 
     family_reap(family);
     if (family->zygote.pidfd < 0)
@@ -371,16 +373,20 @@ int family_box_create(struct box_host *host, struct family *family, const struct
     box->root_device = status.st_dev;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) < 0)
         r = err_at(e, errno, STEP_CLONE, 0, "init's link");
+    if (r == 0)
+        r = box_make_door(box, &door, e);
     box->link = link[0];
     box->scratch = fcntl(trees.scratch, F_DUPFD_CLOEXEC, 3);
     struct birth birth = {
-        .host = host, .family = family, .box = box, .plan = plan, .trees = &trees, .link = link[1]
+        .host = host, .family = family, .box = box, .plan = plan, .trees = &trees, .link = link[1],
+        .door = door,
     };
     if (r == 0)
         r = lend_leaf(host, family, box, freezer, e);
     if (r == 0)
         r = send_midwife(&birth, box, e);
     fd_close(link[1]);
+    fd_close(door);
     box->root = TAKE_FD(trees.root);
     trees_close(&trees, plan->n_mounts);
     if (r < 0)

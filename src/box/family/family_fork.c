@@ -113,6 +113,10 @@ int family_fork(struct engine_box *box, struct payload *ret, struct err *e)
         if (box->zygote_tasks[i] >= 0)
             fds[n++] = box->zygote_tasks[i];
     request.n_tasks = (uint32_t)(n - ZYGOTE_TASKS);
+    if (box->door >= 0) {
+        fds[n++] = box->door;
+        request.has_door = 1;
+    }
     r = link_send(family->control, &request, sizeof request, fds, n);
     if (r < 0)
         return err_at(e, -r, STEP_CLONE, 0,

@@ -125,7 +125,7 @@ static void look_at_kernels(struct doctor_kernels *k)
     char files[GUEST_PATH];
 
     guest_find_files(files, sizeof files);
-    k->has_server = cli_has_server();
+    k->has_server = cli_has_program("carrel-server");
     k->has_files = files[0] != '\0';
     k->has_python = guest_find_python(k->python, sizeof k->python);
 }

@@ -1,6 +1,6 @@
 /* A table of options, each with a function that reads its value into struct run_options. The values that depend on one
  * another (user and profile, the default environment) are settled when all options have been read. Where an option is
- * given twice the last one counts; --env, --env-file, --pass-env and --mount add. */
+ * given twice the last one counts; --env, --env-file, --pass-env, --mount, --allow and --deny add. */
 #include "cli/options/options.h"
 
 #include <ctype.h>
@@ -160,12 +160,26 @@ static int read_no_proc(struct option_reader *r, const char *value, struct err *
 
 static int read_net(struct option_reader *r, const char *value, struct err *e)
 {
-    (void)r;
-    if (strcmp(value, "none"))
-        return err_set(e, EINVAL, STEP_USAGE,
-                       "--net %s: only 'none' is possible: an own network with nothing but loopback",
-                       parse_quote(value).text);
+    struct net_policy *net = &r->options->net;
+
+    if (strcmp(value, "public") == 0)
+        net->mode = NET_PUBLIC;
+    else if (strcmp(value, "none") == 0)
+        net->mode = NET_NONE;
+    else
+        return err_set(e, EINVAL, STEP_USAGE, "--net %s: use none or public; single names and addresses are allowed "
+                       "with --allow", parse_quote(value).text);
     return 0;
+}
+
+static int read_allow(struct option_reader *r, const char *value, struct err *e)
+{
+    return net_policy_add(&r->options->net, "--allow", value, false, e);
+}
+
+static int read_deny(struct option_reader *r, const char *value, struct err *e)
+{
+    return net_policy_add(&r->options->net, "--deny", value, true, e);
 }
 
 static int read_profile(struct option_reader *r, const char *value, struct err *e)
@@ -259,7 +273,9 @@ static const struct rule rules[] = {
     { "--root", "host", read_root },
     { "--writable-root", NULL, read_writable_root },
     { "--no-proc", NULL, read_no_proc },
-    { "--net", "none", read_net },
+    { "--net", "public", read_net },
+    { "--allow", "index.example.org", read_allow },
+    { "--deny", "10.0.0.0/8", read_deny },
     { "--profile", "standard", read_profile },
     { "--report", "report.json", read_report },
     { "--zygote", "python3", read_zygote },
@@ -394,6 +410,8 @@ static int settle_command(struct option_reader *reader, const char *word, char *
     if (options->zygote && options->n_devices)
         return err_set(e, ENOTSUP, STEP_USAGE, "--device and --zygote exclude each other: a zygote would reach every "
                        "device of its boxes");
+    if (options->zygote && options->net.mode != NET_NONE)
+        return err_set(e, ENOTSUP, STEP_USAGE, "--allow and --net cannot be used with --zygote");
     int r = settle_terminal(reader, e);
     if (r < 0)
         return r;

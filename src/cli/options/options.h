@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "box/spec.h"
 #include "proto/create.h"
+#include "proto/net.h"
 
 struct run_options {
     struct box_spec     box;
@@ -21,6 +22,7 @@ struct run_options {
     enum { RUN_ANYWHERE, RUN_HERE, RUN_BY_SERVER } where;
     const char         *report_path;    /* NULL: none */
     const char         *zygote;         /* NULL: none */
+    struct net_policy   net;
     size_t              n_devices;
     const char         *device[KEEPER_DEVICES];     /* names of CDI */
     struct arena        arena;          /* owns the strings; command.env is owned too */

@@ -1,4 +1,5 @@
 #define _GNU_SOURCE
+#include "client/follow.h"
 #include "client/kernel/cell.h"
 
 #include <errno.h>
@@ -287,12 +288,14 @@ int cell_exit(const json_t *end)
 
     if (reason[0])
         fprintf(stderr, "carrel: %s\n", show_text(reason));
+    tell_refused(end);
     switch (outcome_parse(text_of(end, "outcome"))) {
     case OUTCOME_OK: return 0;
     case OUTCOME_ERROR: return 1;
     case OUTCOME_INTERRUPTED: return 128 + SIGINT;
     case OUTCOME_TIMEOUT: return EXIT_TIMEOUT;
     case OUTCOME_OOM:
+    case OUTCOME_OUTPUT:
     case OUTCOME_KILLED: return 128 + SIGKILL;
     default: return EXIT_CLIENT;
     }

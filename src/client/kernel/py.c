@@ -84,7 +84,23 @@ static int set_template(void *into, const char *value, struct err *e)
     return 0;
 }
 
+static int set_net(void *into, const char *value, struct err *e)
+{
+    return take_net("--net", value, ((struct script *)into)->body, e);
+}
+
+static int set_allow(void *into, const char *value, struct err *e)
+{
+    return take_net("--allow", value, ((struct script *)into)->body, e);
+}
+
+static int set_deny(void *into, const char *value, struct err *e)
+{
+    return take_net("--deny", value, ((struct script *)into)->body, e);
+}
+
 static const struct flag py_flags[] = {
+    NET_FLAGS(set_net, set_allow, set_deny)
     { "code", 'c', true, set_code },        { "timeout", 0, true, set_timeout },
     { "memory", 0, true, set_memory },      { "cpus", 0, true, set_cpus },
     { "env", 'e', true, set_env },          { "template", 0, true, set_template },
@@ -102,6 +118,8 @@ static const char py_usage[] =
     "  --timeout 30s       then it is interrupted, and the exit status is 124\n"
     "  --memory 512M  --cpus 1.5\n"
     "  -e, --env K=V       may be given often\n"
+    "  --allow RULE        what it may reach (index.example.org, *.example.org:443, 10.1.0.0/16); may be given often,\n"
+    "                      as may --deny; --net public: every public address\n"
     "  --template NAME     of the server's configuration\n"
     "  --python PROGRAM    the interpreter and with it the packages (then a server of its own is started)\n"
     "  -y, --yes           if there is no Python for kernels yet, 'carrel setup' runs without asking\n"

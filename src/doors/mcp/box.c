@@ -2,12 +2,14 @@
  *
  * A session's own box is found by a label, so it is still the session's after a restart of the server. */
 #define _GNU_SOURCE
+#include <stdio.h>
 #include <errno.h>
 #include <string.h>
 
 #include "doors/mcp/door.h"
 #include "front/boxes/box_request.h"
 #include "front/kernels/kernels.h"
+#include "proto/refusals.h"
 
 enum { IDLE_S = 1800 };
 #define SESSION_LABEL "carrel/mcp-session"
@@ -76,6 +78,19 @@ struct box *mcp_find_box(struct mcp_call *c, json_t *arguments)
                                  : "there is no box yet; name one in `box`, or begin with run_code, run_command or "
                                    "write_file, which make one");
     return box;
+}
+
+void mcp_add_refused(struct buf *out, const char *box_id, const json_t *refused)
+{
+    char before[64];
+
+    if (!refused)
+        return;
+    /* What a box may reach is for the user to say, not for the model. */
+    snprintf(before, sizeof before, "carrel net %s --allow ", box_id);
+    buf_printf(out, "[%s", json_string_value(json_object_get(refused, "message")));
+    refusals_advise(before, json_string_value(json_object_get(refused, "rule")), "", out);
+    buf_add_text(out, "]\n");
 }
 
 void mcp_add_place(struct buf *out, const struct mcp_call *c, const char *box_id, uint64_t wall_ms)

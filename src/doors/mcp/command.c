@@ -11,6 +11,7 @@
 #include "front/execs/exec_io.h"
 #include "front/execs/exec_request.h"
 #include "front/kernels/kernels.h"
+#include "proto/ending.h"
 
 enum { RUN_S = 60, SHOWN_BYTES = 1 << 20 };
 
@@ -55,6 +56,22 @@ static void end_line(struct buf *all)
         buf_add_char(all, '\n');
 }
 
+/* Words where bytes are missing. */
+static void mark_gap(struct exec_text *t)
+{
+    struct buf marked;
+
+    if (!t->missing)
+        return;
+    buf_init(&marked, t->text.limit + 128);
+    buf_add(&marked, buf_string(&t->text), t->missing_at);
+    buf_printf(&marked, "\n[\xe2\x80\xa6 %s; write it to a file and read parts of that \xe2\x80\xa6]\n",
+               ending_left_out(t->missing).text);
+    buf_add(&marked, buf_string(&t->text) + t->missing_at, t->text.length - t->missing_at);
+    buf_done(&t->text);
+    t->text = marked;
+}
+
 static void add_part(struct buf *all, const char *label, const struct buf *part)
 {
     end_line(all);
@@ -63,52 +80,56 @@ static void add_part(struct buf *all, const char *label, const struct buf *part)
 }
 
 /* How it ended, if not well. */
-static void add_end(struct buf *all, const struct exec *x, const json_t *code)
+static void add_end(struct buf *all, const struct exec *x, const json_t *shown)
 {
+    const json_t *code = json_object_get(shown, "exit_code");
+    const char *remark = json_string_value(json_object_get(shown, "remark"));
+
     if (!x->outcome)
         buf_printf(all, "the command could not be started: %s\n", x->failure.what);
     else if (x->outcome == OUTCOME_TIMEOUT)
-        buf_add_text(all, "[timeout: the command ran longer than its `timeout` and was ended]\n");
+        buf_printf(all, "[timeout: %s]\n", remark);
     else if (json_is_integer(code) && json_integer_value(code) != 0)
         buf_printf(all, "[exit code %d%s%s]\n", (int)json_integer_value(code), x->outcome == OUTCOME_ERROR ? "" : ": ",
-                   x->outcome == OUTCOME_ERROR ? "" : outcome_name(x->outcome));
+                   remark ? remark : x->outcome == OUTCOME_ERROR ? "" : outcome_name(x->outcome));
     else if (x->outcome != OUTCOME_OK)
-        buf_printf(all, "[ended: %s]\n", outcome_name(x->outcome));
+        buf_printf(all, "[ended: %s]\n", remark ? remark : outcome_name(x->outcome));
 }
 
 static void answer(struct mcp_call *c, const struct exec *x)
 {
-    struct buf out[2], all;
-    bool failed = x->outcome != OUTCOME_OK;
-
-    buf_init(&out[0], SHOWN_BYTES);
-    buf_init(&out[1], SHOWN_BYTES);
-    buf_init(&all, 2 * SHOWN_BYTES + 1024);
-    bool is_cut, whole = exec_io_collect(x, out, 2 * SHOWN_BYTES, &is_cut);
+    struct exec_text out[2];
+    struct buf all;
+    bool failed = x->outcome != OUTCOME_OK, whole = exec_io_collect(x, SHOWN_BYTES, out);
     json_t *shown = exec_json(x), *code = json_object_get(shown, "exit_code");
-    if (out[0].length)
-        add_part(&all, out[1].length ? "[stdout]\n" : "", &out[0]);
-    if (out[1].length)
-        add_part(&all, "[stderr]\n", &out[1]);
-    if (!c->box || failed || is_cut || !whole)
+
+    exec_show_missing(shown, out[0].missing, out[1].missing);
+    mark_gap(&out[0]);
+    mark_gap(&out[1]);
+    buf_init(&all, SHOWN_BYTES + 2048);
+    if (out[0].text.length)
+        add_part(&all, out[1].text.length ? "[stdout]\n" : "", &out[0].text);
+    if (out[1].text.length)
+        add_part(&all, "[stderr]\n", &out[1].text);
+    if (!c->box || failed || !whole)
         end_line(&all);
-    add_end(&all, x, code);
-    if (is_cut)
-        buf_printf(&all, "[cut: there was more than %d KiB of output; write it to a file, and read parts of that]\n",
-                   SHOWN_BYTES >> 10);
+    add_end(&all, x, shown);
+    mcp_add_refused(&all, x->box->id, x->refused);
     if (!whole)
         buf_add_text(&all, "[some of the output is lost]\n");
     mcp_add_place(&all, c, x->box->id, (uint64_t)json_number_value(json_object_get(shown, "wall_ms")));
     json_t *text = text_json(&all);
     json_t *structured =
-        json_pack("{s:s,s:s,s:O,s:o,s:o,s:b,s:O}", "box", x->box->id, "outcome",
+        json_pack("{s:s,s:s,s:O,s:o,s:o,s:b,s:O,s:O,s:O,s:O*,s:O*}", "box", x->box->id, "outcome",
                   x->outcome ? outcome_name(x->outcome) : "not_started", "exit_code", code ? code : json_null(),
-                  "stdout", text_json(&out[0]), "stderr", text_json(&out[1]), "truncated", is_cut || !whole, "wall_ms",
-                  json_object_get(shown, "wall_ms"));
+                  "stdout", text_json(&out[0].text), "stderr", text_json(&out[1].text), "truncated",
+                  out[0].missing || out[1].missing || !whole, "stdout_dropped_bytes",
+                  json_object_get(shown, "stdout_dropped_bytes"), "stderr_dropped_bytes",
+                  json_object_get(shown, "stderr_dropped_bytes"), "wall_ms", json_object_get(shown, "wall_ms"),
+                  "remark", json_object_get(shown, "remark"), "refused", x->refused);
     mcp_tool_text(c, text, structured, failed);
     json_decref(shown);
-    buf_done(&out[0]);
-    buf_done(&out[1]);
+    exec_text_done(out);
     buf_done(&all);
 }
 

@@ -127,6 +127,8 @@ void mcp_end_session(struct mcp_call *c);
 /* The last line of a text: in which box it was, and how long it took. Plain ASCII without quotes. Nothing where there
  * is one box only. */
 #define MCP_UNTIMED UINT64_MAX
+/* A line about what the box was refused on the network, with the command by which its user can allow it; NULL: none. */
+void mcp_add_refused(struct buf *out, const char *box_id, const json_t *refused);
 void mcp_add_place(struct buf *out, const struct mcp_call *c, const char *box_id, uint64_t wall_ms);
 /* Of /mcp/boxes/NAME: whether the caller has such a box; false: answered. */
 bool mcp_box_check(struct mcp_call *c);

@@ -220,6 +220,16 @@ static void add_text(struct buf *out, struct run_tool *w, const struct kernel_ru
                  told.length > 2 ? told.length - 2 : 0);
         buf_done(&told);
     }
+    if (run->refused) {
+        struct buf line;
+        buf_init(&line, 4096);
+        buf_init(&told, 6 * 4096);
+        mcp_add_refused(&line, w->box_id, run->refused);
+        add_string(&told, buf_string(&line));
+        add_part(out, from, "", told.length > 2 ? told.data + 1 : "", told.length > 2 ? told.length - 2 : 0);
+        buf_done(&told);
+        buf_done(&line);
+    }
     if (!w->call->box && !ends_line(out, from))
         buf_add_text(out, "\\n");
     mcp_add_place(out, w->call, w->box_id, run->wall_us / 1000);
@@ -261,6 +271,10 @@ static void on_over(struct kernel_run *run)
         buf_add_text(&out, ",\"reason\":");
         add_string(&out, run->reason);
     }
+    char *refused = run->refused ? json_dumps(run->refused, JSON_COMPACT) : NULL;
+    if (refused)
+        buf_printf(&out, ",\"refused\":%s", refused);
+    free(refused);
     buf_printf(&out, ",\"restarted\":%s,\"images\":%u,\"wall_ms\":%llu}", w->is_restarted ? "true" : "false",
                w->n_images, (unsigned long long)(run->wall_us / 1000));
     struct mcp_call *c = w->call;

@@ -15,6 +15,10 @@
 #define TIMEOUT "\"timeout\":{\"type\":\"number\",\"exclusiveMinimum\":0,\"description\":\"Seconds (60).\"}"
 #define OBJECT(properties, required) \
     "{\"type\":\"object\",\"properties\":{" properties "},\"required\":[" required "],\"additionalProperties\":false}"
+/* What the box was refused on the network: a line, and the rule that would allow it. */
+#define REFUSED                                                                                                        \
+    "\"refused\":{\"type\":\"object\",\"properties\":{\"message\":{\"type\":\"string\"},\"rule\":"                     \
+    "{\"type\":[\"string\",\"null\"]}}}"
 #define RESULT(properties, required) "{\"type\":\"object\",\"properties\":{" properties "},\"required\":[" required "]}"
 #define TEXT "{\"type\":\"string\"}"
 #define NUMBER "{\"type\":\"number\"}"
@@ -31,7 +35,7 @@ static const struct mcp_tool own[] = {
       RESULT("\"box\":" TEXT ",\"outcome\":" TEXT ",\"stdout\":" TEXT ",\"stderr\":" TEXT
              ",\"value\":{\"type\":[\"string\",\"null\"]},\"reason\":" TEXT ",\"error\":" TEXT
              ",\"restarted\":{\"type\":\"boolean\"},"
-             "\"images\":{\"type\":\"integer\"},\"wall_ms\":" NUMBER,
+             "\"images\":{\"type\":\"integer\"}," REFUSED ",\"wall_ms\":" NUMBER,
              "\"box\",\"outcome\",\"stdout\",\"stderr\""),
       SCOPE_EXEC, MCP_IN_BOX, mcp_run_code },
     { "run_command", "Run a command",
@@ -41,7 +45,8 @@ static const struct mcp_tool own[] = {
              "\"description\":\"Working directory (/home/box).\"}," BOX_ARGUMENT "," TIMEOUT,
              "\"command\""),
       RESULT("\"box\":" TEXT ",\"outcome\":" TEXT ",\"exit_code\":{\"type\":[\"integer\",\"null\"]},\"stdout\":" TEXT
-             ",\"stderr\":" TEXT ",\"truncated\":{\"type\":\"boolean\"},\"wall_ms\":" NUMBER,
+             ",\"stderr\":" TEXT ",\"truncated\":{\"type\":\"boolean\"},\"stdout_dropped_bytes\":" NUMBER
+             ",\"stderr_dropped_bytes\":" NUMBER ",\"remark\":" TEXT "," REFUSED ",\"wall_ms\":" NUMBER,
              "\"box\",\"outcome\",\"stdout\",\"stderr\",\"truncated\""),
       SCOPE_EXEC, MCP_IN_BOX, mcp_run_command },
     { "read_file", "Read a file",

@@ -80,7 +80,7 @@ void        reply_box(struct ask *a, int status, const struct box *b);
 /* --- the handlers --- */
 typedef void ask_handler(struct ask *a);
 ask_handler ask_box_create, ask_box_list, ask_box_get, ask_box_update, ask_box_delete, ask_box_pause, ask_box_resume,
-    ask_box_usage, ask_box_enforced, ask_box_stop, ask_box_start;
+    ask_box_usage, ask_box_net, ask_box_enforced, ask_box_stop, ask_box_start;
 ask_handler ask_box_events, ask_events;
 ask_handler ask_exec_start, ask_exec_list, ask_exec_get, ask_exec_output, ask_exec_stdin, ask_exec_resize,
     ask_exec_signal, ask_exec_kill, ask_exec_attach, ask_exec_socket;

@@ -41,6 +41,7 @@ struct endpoint {
     ROW("POST", BI "/stop", ask_box_stop, SCOPE_WRITE, BOX)                            \
     ROW("POST", BI "/start", ask_box_start, SCOPE_WRITE, BOX)                          \
     ROW("GET", BI "/usage", ask_box_usage, SCOPE_READ, BOX)                            \
+    ROW("GET", BI "/net", ask_box_net, SCOPE_READ, BOX)                                \
     ROW("GET", BI "/enforced", ask_box_enforced, SCOPE_READ, BOX)                      \
     ROW("GET", BI "/events", ask_box_events, SCOPE_READ, BOX)                          \
     ROW("GET", "/v1/events", ask_events, SCOPE_READ, 0)                                \

@@ -63,6 +63,7 @@ json_t *box_json(const struct box *b)
     json_object_set_new(o, "labels", json_incref(s->labels));
     json_object_set_new(o, "mounts", mounts_json(s));
     json_object_set_new(o, "devices", s->devices ? json_incref(s->devices) : json_array());
+    json_object_set_new(o, "net", s->net ? json_incref(s->net) : json_string("none"));
     json_object_set_new(o, "ttl", json_integer(s->ttl_s));
     json_object_set_new(o, "idle_timeout", json_integer(s->idle_s));
     json_object_set_new(o, "on_idle", json_string(s->pause_when_idle ? "pause" : "delete"));
@@ -135,6 +136,8 @@ int box_from_json(struct box *b, json_t *body, struct err *e)
     s->env = json_incref(json_object_get(body, "env"));
     s->labels = json_incref(json_object_get(body, "labels"));
     s->devices = json_incref(json_object_get(body, "devices"));
+    json_t *net = json_object_get(body, "net");
+    s->net = net && strcmp(json_is_string(net) ? json_string_value(net) : "", "none") != 0 ? json_incref(net) : NULL;
     s->ttl_s = (uint32_t)number_of(body, "ttl");
     s->idle_s = (uint32_t)number_of(body, "idle_timeout");
     text_of(body, "on_idle", text, sizeof text);

@@ -13,6 +13,7 @@
 #include "front/db/db.h"
 #include "front/front.h"
 #include "front/keeper_link.h"
+#include "front/net/net.h"
 
 struct box_call {
     struct box_call  *next, **back;
@@ -190,6 +191,9 @@ static int check_host(struct front *front, const struct box_settings *s, struct 
 static void fill_defaults(const struct config *config, struct box_settings *s)
 {
     limits_fill(&s->limits, &config->defaults);
+    const struct config_template *template = config_template(config, s->template);
+    if (!s->net && !s->net_said && template && template->net[0])
+        s->net = json_string(template->net);
     if (!s->ttl_s)
         s->ttl_s = config->ttl_s;
     if (!s->idle_s)
@@ -255,6 +259,8 @@ void box_raised(struct box *b, const struct err *e)
     if (b->phase == PHASE_CREATING)
         histogram_add(&b->front->metrics.create, loop_now_us() - b->created_us);
     b->ready_ms = front_now_ms();
+    b->has_network = b->settings.net != NULL;
+    net_box_tell(b);
     box_set_phase(b, PHASE_RUNNING, BOX_REASON_NONE, NULL);
     box_arm_timers(b);
     box_wake(b, NULL);
@@ -269,7 +275,7 @@ void box_create_frame(const struct front *front, const struct box_settings *s, u
         .token = number,
         .limits = s->limits,
         .profile = s->profile,
-        .flags = CREATE_TERMINAL,
+        .flags = CREATE_TERMINAL | (s->net ? CREATE_NETWORK : 0),
         .uid = s->uid,
         .gid = s->gid,
         .family = family,
@@ -375,6 +381,8 @@ static void on_raise(struct loop_task *t)
     if (b->phase != PHASE_RUNNING)
         return;
     histogram_add(&b->front->metrics.create, loop_now_us() - b->created_us);
+    b->has_network = b->settings.net != NULL;
+    net_box_tell(b);
     box_arm_timers(b);
     box_wake(b, NULL);
 }
@@ -509,6 +517,36 @@ int box_update(struct box *b, const struct limits *limits, json_t *labels, const
         /* Nothing for the keeper to do; the question only makes the answer come the usual way. */
         keeper_link_request(b->front->keeper, &q.head, sizeof q.head, NULL, 0, on_done, c);
     }
+    return 0;
+}
+
+static void on_net(const struct event *event, int *fds, size_t n_fds, void *arg)
+{
+    struct box_call *c = arg;
+
+    if (event->result == 0 && box_is_alive(c->box))
+        net_box_tell(c->box);
+    on_done(event, fds, n_fds, arg);
+}
+
+int box_update_net(struct box *b, json_t *net, box_callback *call, void *arg, struct err *e)
+{
+    struct request_net q = { .head = head(b, REQUEST_NET) };
+    int r = check_phase(b, IN(PHASE_RUNNING), e);
+
+    if (r < 0) {
+        json_decref(net);
+        return r;
+    }
+    json_decref(b->settings.net);
+    b->settings.net = net;
+    box_save(b);
+    box_event(b, "updated", NULL);
+    /* A policy holds at once; a network that is new, when the keeper has made it. */
+    b->has_network |= net != NULL;
+    net_box_tell(b);
+    q.has_network = b->has_network;
+    keeper_link_request(b->front->keeper, &q, sizeof q, NULL, 0, on_net, call_new(b, call, arg));
     return 0;
 }
 

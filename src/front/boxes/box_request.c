@@ -13,6 +13,7 @@
 #include "front/boxes/box_devices.h"
 #include "front/front.h"
 #include "front/identity/auth.h"
+#include "front/net/net.h"
 #include "front/request/fields.h"
 #include "proto/checks.h"
 
@@ -186,6 +187,14 @@ static int take_devices(const char *name, json_t *v, void *into, struct err *e)
     struct box_request *c = into;
 
     return box_devices_take(c->front, name, v, &c->settings, e);
+}
+
+static int take_net(const char *name, json_t *v, void *into, struct err *e)
+{
+    struct box_request *c = into;
+
+    c->settings.net_said = true;
+    return net_take(&c->front->config, name, v, &c->settings.net, e);
 }
 
 static int take_seconds(const char *name, json_t *v, uint32_t *ret, struct err *e)
@@ -397,6 +406,7 @@ int box_request_read(struct box_request *c, json_t *root, struct err *e)
 {
     static const struct body_field fields[] = {
         { "name", take_name },       { "root", take_root },
+        { "net", take_net },
         { "profile", take_profile }, { "requests", take_requests },
         { "limits", take_limits },   { "env", take_env },
         { "mounts", take_mounts },   { "labels", take_labels },

@@ -12,6 +12,7 @@
 #include "front/db/db.h"
 #include "front/front.h"
 #include "front/keeper_link.h"
+#include "front/net/net.h"
 #include "front/services/inlets.h"
 #include "front/services/services.h"
 
@@ -102,6 +103,7 @@ static void found(struct front *front, const struct event *event)
         return;     /* on_synced destroys what nobody has claimed */
     b->seen = true;
     b->family = (uint32_t)event->code;
+    b->has_network = event->outcome != 0;
     if (b->slot == BOX_NO_SLOT)
         box_take_slot(b, event->box);
     enum phase phase = event->state == BOX_FROZEN ? PHASE_PAUSED : PHASE_RUNNING;
@@ -237,6 +239,13 @@ void boxes_on_keeper_event(struct front *front, const struct event *event, int *
         drop_defaults(&front->config, event->walls.can);
         return;
     }
+    if (event->type == EVENT_EGRESS) {
+        if (n_fds > 0) {
+            net_on_link(front, fds[0]);
+            fds[0] = -1;
+        }
+        return;
+    }
     if (event->type == EVENT_STORE) {
         boxes_note_store(front, event->token);
         return;
@@ -263,6 +272,9 @@ void boxes_on_keeper_event(struct front *front, const struct event *event, int *
     case EVENT_FAILED:
     case EVENT_ENDED:
         execs_on_keeper_event(b, event, fds, n_fds);
+        break;
+    case EVENT_REFUSED:
+        net_box_name_refused(b, event->err.what);
         break;
     case EVENT_READY:
         if (!event->serial)     /* asked for by the last front */

@@ -20,6 +20,7 @@
 #include "front/front.h"
 #include "front/keeper_link.h"
 #include "front/kernels/kernels.h"
+#include "front/net/net.h"
 #include "front/services/grants.h"
 #include "front/services/inlets.h"
 #include "front/services/services.h"
@@ -46,6 +47,7 @@ void box_settings_done(struct box_settings *s)
     json_decref(s->env);
     json_decref(s->labels);
     json_decref(s->devices);
+    json_decref(s->net);
     for (int i = 0; i < KEEPER_MOUNTS; i++) {
         free(s->mount_source[i]);
         fd_close(s->mount_fd[i]);
@@ -439,6 +441,7 @@ void box_free(struct box *b)
     kernels_free(b);
     execs_free(b);
     box_meter_close(b);
+    net_box_free(b);
     while (b->waiters) {
         struct box_waiter *w = b->waiters;
         b->waiters = w->next;

@@ -15,6 +15,7 @@
 
 struct front;
 struct box_call;
+struct box_net;
 struct exec;
 struct kernel;
 
@@ -31,8 +32,7 @@ enum phase {
     PHASE_COUNT
 };
 extern const char *const phase_names[PHASE_COUNT];
-
-enum { BOX_NO_SLOT = UINT32_MAX };
+enum { BOX_NO_SLOT = UINT32_MAX, BOXES_BUCKETS = 4096 };
 
 /* What a caller may ask for. Sizes 0: the configured default. */
 struct box_settings {
@@ -50,6 +50,8 @@ struct box_settings {
     json_t             *env;            /* owned: object of strings */
     json_t             *labels;         /* owned: object of strings */
     json_t             *devices;        /* owned: list of names; NULL: none */
+    bool                net_said;       /* it asks for a network, or for none, itself */
+    json_t             *net;            /* owned: what it may reach, as net_take() gives it; NULL: nothing */
     uint32_t            n_mounts;
     struct frame_mount  mount[KEEPER_MOUNTS];
     char               *mount_source[KEEPER_MOUNTS];    /* owned; as the caller wrote it, for show */
@@ -58,17 +60,16 @@ struct box_settings {
 
 struct box;
 typedef void box_callback(struct box *box, const struct err *e, void *arg);     /* e NULL: done */
-
 struct box_waiter {
     struct box_waiter *next;
     box_callback      *call;
     void              *arg;
 };
 
-/* Files that count what the box uses (box_meter.c). */
+/* Files that count what the box uses (box_meter.c); -1: not there. */
 struct box_meter {
     bool asked, is_ns;
-    int  cpu, peak;             /* owned; -1: not there */
+    int  cpu, peak;             /* owned */
 };
 
 struct box {
@@ -98,6 +99,8 @@ struct box {
     struct kernel_run  *leaving;        /* that wait for their bill alone */
     unsigned            running;        /* execs that have not ended */
     struct box_meter    meter;
+    bool                has_network;    /* the keeper has made one; egress answers for it, whatever it may reach */
+    struct box_net     *net;            /* owned: what it was refused and has moved; NULL: nothing (front/net) */
     bool                has_inlet;      /* and we serve it (inlets.h) */
     uint64_t            billed_us, unbilled_us;     /* processor time: at the last bill; nobody's */
     uint64_t            slots_used;     /* bit per payload slot */
@@ -107,14 +110,13 @@ struct box {
     struct box_waiter  *waiters;        /* for the end of CREATING, STARTING, STOPPING or DELETING */
 };
 
-/* Somebody who wants to hear of every change (SSE). Embedded in its owner. */
+/* Hears of every change (SSE). Embedded in its owner. */
 struct box_watcher {
     struct box_watcher *next, **back;
     void (*on_event)(struct box_watcher *w, const struct box *box, uint64_t number, const char *type, json_t *body);
     const char         *owner;          /* whose boxes; NULL: all */
 };
 
-enum { BOXES_BUCKETS = 4096 };
 struct boxes {
     struct box         *first;
     struct box         *dead_first, *dead_last;
@@ -137,8 +139,7 @@ struct boxes {
 void           box_settings_init(struct box_settings *s);
 void           box_settings_done(struct box_settings *s);
 
-/* Finds a living or dead box by id or by the owner's name for it; NULL if there is none that this owner (NULL: anybody)
- * may see. */
+/* By id or by the owner's name for it, living or dead; NULL: none that this owner (NULL: anybody) may see. */
 struct box    *boxes_find(struct front *front, const char *owner, const char *id_or_name);
 struct box    *boxes_by_number(struct front *front, uint64_t number);      /* NULL if it is forgotten */
 
@@ -158,36 +159,35 @@ void           box_wait(struct box *b, box_callback *call, void *arg);     /* se
 MUST_CHECK int box_pause(struct box *b, bool pause, box_callback *call, void *arg, struct err *e);
 MUST_CHECK int box_update(struct box *b, const struct limits *limits, json_t *labels, const uint32_t *ttl_s,
                           const uint32_t *idle_s, box_callback *call, void *arg, struct err *e);
+/* net: as net_take() gives it, NULL for none; taken over. */
+MUST_CHECK int box_update_net(struct box *b, json_t *net, box_callback *call, void *arg, struct err *e);
 MUST_CHECK int box_delete(struct box *b, enum box_reason reason, box_callback *call, void *arg, struct err *e);
 /* The processes end, the files stay; only of a box that is on_disk. */
 MUST_CHECK int box_stop(struct box *b, enum box_reason reason, box_callback *call, void *arg, struct err *e);
-/* again: the box's mounts, opened anew by the caller as for boxes_create and found by their targets; borrowed. Nothing
- * else of it counts. */
+/* again: only its mounts count, which the caller has opened as for boxes_create; borrowed. */
 MUST_CHECK int box_start(struct box *b, const struct box_settings *again, box_callback *call, void *arg,
                          struct err *e);
 MUST_CHECK int box_usage(struct box *b,
                          void (*call)(struct box *, const struct frame_usage *, const struct err *, void *), void *arg,
                          struct err *e);
-/* The same for who asks often: what counts is fetched once, and then read without the keeper. False: it is not there
- * (yet, any more, or at all), so ask box_usage. */
+/* Cached variant: opens the cgroup files once, then reads them without the keeper. False: ask box_usage. */
 void           box_meter_ask(struct box *b);
 bool           box_meter_read(const struct box *b, uint64_t *ret_cpu_us, uint64_t *ret_peak_bytes);
 /* Forgets all calls with this arg: its owner is going away. */
 void           boxes_cancel(struct front *front, void *arg);
-/* Something happened in the box: the idle clock starts anew. */
+/* Something happened in the box: the idle clock starts again. */
 void           box_touch(struct box *b);
 
-/* Limits by their names; flags: only those that have them all (LIMIT_REQUEST). A new reference. */
+/* New references: limits by their names, those that have all flags (LIMIT_REQUEST); the box as the API shows it. */
 json_t        *limits_json(const struct limits *limits, unsigned flags);
-/* What the API shows. A new reference. */
 json_t        *box_json(const struct box *b);
-/* Adds to the box's event log and tells the watchers. body is taken over; may be NULL. */
+/* Adds to the event log and tells the watchers. body is taken over; may be NULL. */
 void           box_event(struct box *b, const char *type, json_t *body);
 
 void           boxes_watch(struct front *front, struct box_watcher *w);
 void           boxes_unwatch(struct box_watcher *w);
 
-/* Called by the front's main part. */
+/* For the front's main part. */
 void           boxes_init(struct front *front);
 MUST_CHECK int boxes_load(struct front *front, struct err *e);
 void           boxes_on_keeper_event(struct front *front, const struct event *event, int *fds, size_t n_fds);

@@ -456,6 +456,7 @@ unsigned families_pool_size(const struct front *front, uint32_t family, struct b
         return 0;
     ret->template = f->template;
     ret->profile = f->profile;
+    ret->net = t->net[0] ? json_true() : NULL;      /* which, each box says when it is taken */
     return t->pool;
 }
 

@@ -66,7 +66,7 @@ static bool fits(const struct front *front, const struct box_settings *s, uint32
            s->profile == wanted.profile && families_layers(front, s) == families_layers(front, &wanted) &&
            s->root == 0 && !s->writable_root &&
            !s->on_disk && s->uid == wanted.uid && s->gid == wanted.gid && s->n_mounts == 0 &&
-           json_array_size(s->devices) == 0 &&
+           json_array_size(s->devices) == 0 && !s->net == !wanted.net &&
            strcmp(s->hostname, wanted.hostname) == 0;
 }
 

@@ -36,9 +36,14 @@ static const struct config_key keys[] = {
     { "log_level", KIND_LEVEL, AT(log_level), 0, 0, NULL },
     { "origins", KIND_ORIGINS, 0, 0, 0, 0, NULL },
     { "roots", KIND_ROOTS, 0, 0, 0, 0, NULL },
+    { "networks", KIND_NETWORKS, 0, 0, 0, 0, NULL },
+    { "network.ask", KIND_ASK, AT(network_ask), 0, 0, NULL },
+    { "network.deny", KIND_DENY, AT(network_deny), 0, 0, NULL },
+    { "network.connections", KIND_COUNT, AT(network_connections), 1, 65536, NULL },
+    { "network.bandwidth", KIND_SIZE, AT(network_bandwidth), 1 * KIB, 0, "none" },
     LIMIT_ROWS(DEFAULT_KEY)
     LIMIT_ROWS(MOST_KEY)
-    { "defaults.output", KIND_SIZE, AT(output_limit_bytes), 1 * KIB, 0, NULL },
+    { "defaults.output", KIND_SIZE, AT(output_kept_bytes), 1 * KIB, 0, NULL },
     { "defaults.ttl", KIND_SECONDS, AT(ttl_s), 0, 0, "none" },
     { "defaults.idle", KIND_SECONDS, AT(idle_s), 0, 0, "none" },
     { "limits.output", KIND_SIZE, AT(max_output_bytes), 1 * KIB, 0, NULL },
@@ -52,9 +57,10 @@ static const struct config_key keys[] = {
     { "devices.allow", KIND_DEVICES, AT(device_kinds), 0, 0, NULL },
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
-static const char *const sections[] = { "defaults", "limits", "host", "pool", "quota", "devices", "templates" };
+static const char *const sections[] = { "defaults", "limits", "host", "pool", "quota", "devices", "network",
+                                         "templates" };
 enum { N_SECTIONS = sizeof sections / sizeof sections[0] };
-static const char roots_prefix[] = "roots.";
+static const char roots_prefix[] = "roots.", networks_prefix[] = "networks.";
 
 /* ---- keys ---- */
 
@@ -129,6 +135,7 @@ enum config_shape config_shape(const struct config *c, const char *name)
     case KIND_DEVICES:
         return CONFIG_LIST;
     case KIND_ROOTS:
+    case KIND_NETWORKS:
         return CONFIG_MAP;
     case KIND_BOOL:
         return CONFIG_BOOL;
@@ -395,6 +402,8 @@ int config_set(struct config *c, const char *name, const char *value, struct err
 
     if (!strncmp(name, roots_prefix, sizeof roots_prefix - 1))
         return set_root(c, name + sizeof roots_prefix - 1, value, e);
+    if (!strncmp(name, networks_prefix, sizeof networks_prefix - 1))
+        return config_network_set(c, name + sizeof networks_prefix - 1, value, e);
     if (config_template_owns(name))
         return config_template_set(c, name, value, e);
     if (!key)
@@ -404,6 +413,12 @@ int config_set(struct config *c, const char *name, const char *value, struct err
     switch (key->kind) {
     case KIND_ROOTS:
         return err_set(e, EINVAL, STEP_USAGE, "roots needs a name, as in roots.NAME=/path");
+    case KIND_NETWORKS:
+        return err_set(e, EINVAL, STEP_USAGE, "networks needs a name, as in networks.NAME=index.example.org");
+    case KIND_ASK:
+        return config_network_ask(key->name, value, to, e);
+    case KIND_DENY:
+        return config_network_deny(key->name, value, to, e);
     case KIND_ORIGINS:
         return add_origin(c, value, e);
     case KIND_NAMES:
@@ -469,10 +484,11 @@ void config_defaults(struct config *c, bool is_root)
     const char *home = environment_path("HOME");
 
     *c = (struct config){
-        .output_limit_bytes = 10 * MIB,
+        .output_kept_bytes = 10 * MIB,
         .max_output_bytes = 4 * GIB,
         .quota.buffer_bytes = 256 * MIB,
         .pool_size = 2,
+        .network_connections = 1024,
         .log_level = "info",
     };
     for (size_t i = 0; i < LIMITS; i++) {
@@ -501,7 +517,7 @@ static int check_bounds(const struct config *c, struct err *e)
         if (most && limit_get(&c->defaults, limit) > most)
             return err_set(e, EINVAL, STEP_USAGE, "defaults.%s is more than limits.%s", limit->name, limit->name);
     }
-    if (c->output_limit_bytes > c->max_output_bytes)
+    if (c->output_kept_bytes > c->max_output_bytes)
         return err_set(e, EINVAL, STEP_USAGE, "defaults.output is more than limits.output");
     if (c->quota.memory_bytes && c->defaults.memory_bytes > c->quota.memory_bytes)
         return err_set(e, EINVAL, STEP_USAGE, "defaults.memory is more than quota.memory: nobody could make a box");

@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "front/config/config_key.h"
+#include "proto/net.h"
 #include "proto/limits.h"
 
 struct config_quota {
@@ -16,7 +17,10 @@ struct config_quota {
     uint64_t buffer_bytes;      /* of the front's memory */
 };
 
-enum { CONFIG_ROOTS = 64, CONFIG_ORIGINS = 16, CONFIG_POOL = 128, CONFIG_TEMPLATES = 32, CONFIG_SECTIONS = 8 };
+enum {
+    CONFIG_ROOTS = 64, CONFIG_NETWORKS = 16, CONFIG_ORIGINS = 16, CONFIG_POOL = 128, CONFIG_TEMPLATES = 32,
+    CONFIG_SECTIONS = 8
+};
 
 /* What kernels are made from: an interpreter, and what it has imported before it is asked. Those of the keeper have the
  * same numbers: 1 is the first. */
@@ -34,7 +38,17 @@ struct config_template {
     char     kernel[512];               /* command of a stock kernel, words with spaces between them; "": our own */
     bool     interrupt_by_message;      /* what that kernel wants instead of a signal */
     char     language[32];              /* of the kernel, as Jupyter's programs are told */
+    char     net[64];                   /* the network of its boxes, if they ask for none; "": none */
 };
+
+/* A policy that boxes may ask for by its name. */
+struct config_network {
+    char              name[64];
+    struct net_policy policy;
+};
+
+/* What boxes may ask for. */
+enum network_ask { NETWORK_ANY, NETWORK_NAMED, NETWORK_NONE };
 
 struct config {
     char     listen[128];               /* "127.0.0.1:7070"; "" = no TCP */
@@ -44,8 +58,8 @@ struct config {
     char     user[64];                  /* whom the front becomes when it is started as root; "" = an id of its own */
     bool     allow_anonymous;           /* TCP without a token, on loopback only */
     bool     owner_only;                /* of unix peers only who runs the server and root, also if that is root */
-    uint64_t output_limit_bytes;        /* default of an exec */
-    uint64_t max_output_bytes;          /* the most that it may ask for, and what a terminal has */
+    uint64_t output_kept_bytes;         /* of a command without an output limit; the limit of a cell */
+    uint64_t max_output_bytes;          /* the most that a command or a cell may ask for as its limit */
     struct limits defaults, most;       /* of a box that does not say otherwise, and of any; 0: none */
     uint64_t host_memory_bytes;         /* what boxes may request in all; 0: what the host has, less an eighth */
     uint32_t host_cpu_milli;            /* 0: all processors */
@@ -55,6 +69,12 @@ struct config {
     uint32_t n_roots;
     char     root_name[CONFIG_ROOTS][64];
     char     root_path[CONFIG_ROOTS][256];
+    uint32_t n_networks;
+    struct config_network network[CONFIG_NETWORKS];
+    struct net_policy network_deny;     /* rules that deny, for every box */
+    enum network_ask network_ask;
+    uint32_t network_connections;       /* of one box at a time */
+    uint64_t network_bandwidth;         /* bytes in a second, of one box; 0: no bound */
     uint32_t n_origins;
     char     origin[CONFIG_ORIGINS][256];   /* browsers may come from these pages */
     char     log_level[16];

@@ -20,6 +20,9 @@ enum config_kind {
     KIND_SECONDS,       /* uint32_t: a duration */
     KIND_ORIGINS,
     KIND_ROOTS,
+    KIND_NETWORKS,
+    KIND_ASK,           /* enum network_ask */
+    KIND_DENY,          /* struct net_policy: rules that deny */
     KIND_NAMES,         /* char[]: names of variables with commas between them */
     KIND_DEVICES,       /* char[]: kinds of devices, the same */
 };

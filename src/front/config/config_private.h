@@ -20,6 +20,11 @@ enum config_shape config_template_shape(const char *key);
 MUST_CHECK int config_template_set(struct config *c, const char *key, const char *value, struct err *e);
 void           config_template_defaults(struct config *c);
 
+/* config_network.c: networks.NAME, network.ask, network.deny. */
+MUST_CHECK int config_network_set(struct config *c, const char *name, const char *value, struct err *e);
+MUST_CHECK int config_network_ask(const char *key, const char *value, enum network_ask *ret, struct err *e);
+MUST_CHECK int config_network_deny(const char *key, const char *value, struct net_policy *ret, struct err *e);
+
 /* ": did you mean X?" in the caller's storage, or "". */
 const char *config_suggest(const struct config *c, const char *key, char *text, size_t size);
 

@@ -18,7 +18,8 @@ static const char language_letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMN
 static const char imports_default[] = "IPython,numpy,pandas,matplotlib";
 
 enum kind {
-    TEMPLATE_PATH, TEMPLATE_MODULES, TEMPLATE_PATHS, TEMPLATE_POOL, TEMPLATE_COMMAND, TEMPLATE_WORD, TEMPLATE_LANGUAGE
+    TEMPLATE_PATH, TEMPLATE_MODULES, TEMPLATE_PATHS, TEMPLATE_POOL, TEMPLATE_COMMAND, TEMPLATE_WORD, TEMPLATE_LANGUAGE,
+    TEMPLATE_NETWORK
 };
 
 static const struct key {
@@ -31,7 +32,7 @@ static const struct key {
     { "startup", TEMPLATE_PATH, AT(startup) },    { "layers", TEMPLATE_PATHS, AT(layers) },
     { "pool", TEMPLATE_POOL, AT(pool) },          { "kernel", TEMPLATE_COMMAND, AT(kernel) },
     { "interrupt", TEMPLATE_WORD, AT(interrupt_by_message) }, { "zygote", TEMPLATE_WORD, AT(zygote_late) },
-    { "language", TEMPLATE_LANGUAGE, AT(language) },
+    { "language", TEMPLATE_LANGUAGE, AT(language) }, { "net", TEMPLATE_NETWORK, AT(net) },
 };
 
 bool config_template_owns(const char *key)
@@ -129,6 +130,8 @@ static int set_value(struct config_template *t, const struct key *key, const cha
                 ? 0
                 : err_set(e, EINVAL, STEP_USAGE, "%s '%s' is not the name of a language; write for example bash", name,
                           parse_quote(value).text);
+    else if (key->kind == TEMPLATE_NETWORK)
+        r = strcmp(value, "public") == 0 || !value[0] ? 0 : config_check_name(name, value, e);
     else if (key->kind == TEMPLATE_PATH)
         r = value[0] || to == t->startup ? config_check_path(name, value[0] ? value : "/", e)
                                          : err_set(e, EINVAL, STEP_USAGE, "%s is empty", name);
@@ -161,7 +164,7 @@ int config_template_set(struct config *c, const char *key, const char *value, st
     const struct key *found = find_key(last);
     if (!found)
         return err_set(e, EINVAL, STEP_USAGE, "unknown setting '%s'; a template has python, imports, startup, layers, "
-                       "pool, zygote, kernel, interrupt and language", parse_quote(key).text);
+                       "pool, zygote, kernel, interrupt, language and net", parse_quote(key).text);
     int r = config_check_name(prefix, name, e);
     uint32_t number = r < 0 ? 0 : config_template_find(c, name);
     if (r == 0 && number == 0) {

@@ -9,6 +9,7 @@
 #include "front/execs/exec_private.h"
 #include "front/front.h"
 #include "front/kernels/kernels.h"
+#include "proto/ending.h"
 
 /* A command may have megabytes of arguments, and hundreds of commands are kept of a box. */
 enum { SHOWN_BYTES = 4096, ARGUMENT_BYTES = 32 };
@@ -31,6 +32,29 @@ void exec_show_argument(struct exec *x, const char *text)
     json_array_append_new(x->argv, json_stringn(text, size) ?: json_string("?"));
 }
 
+void exec_show_missing(json_t *o, uint64_t out, uint64_t err)
+{
+    json_object_set_new(o, "truncated", json_boolean(out + err > 0));
+    json_object_set_new(o, "stdout_dropped_bytes", json_integer((json_int_t)out));
+    json_object_set_new(o, "stderr_dropped_bytes", json_integer((json_int_t)err));
+}
+
+/* Which limit it came up against, for programs and in words. */
+static void add_limit(const struct exec *x, json_t *o)
+{
+    const char *name = ending_limit_name(x->outcome);
+    json_t *value = !x->limit_value                 ? json_null()
+                    : x->outcome == OUTCOME_TIMEOUT ? json_real((double)x->limit_value / 1000)
+                                                    : json_integer((json_int_t)x->limit_value);
+
+    if (name)
+        json_object_set_new(o, "limit", json_pack("{s:s,s:O}", "name", name, "value", value));
+    json_decref(value);
+    if (name)
+        json_object_set_new(o, "remark",
+                            json_string(ending_remark(x->outcome, x->limit_value, ENDING_FIELDS).text));
+}
+
 static void add_end(const struct exec *x, json_t *o)
 {
     const struct event *end = &x->end;
@@ -44,6 +68,9 @@ static void add_end(const struct exec *x, json_t *o)
                         json_pack("{s:I,s:I,s:I}", "memory_peak_bytes", (json_int_t)end->usage.memory_peak_bytes,
                                   "disk_bytes", (json_int_t)end->usage.disk_bytes, "pids_peak",
                                   (json_int_t)end->usage.pids_peak));
+    add_limit(x, o);
+    if (x->refused)
+        json_object_set(o, "refused", x->refused);
     if (x->failure.code) {
         char text[256];
         err_text(&x->failure, text, sizeof text);
@@ -70,8 +97,10 @@ json_t *exec_json(const struct exec *x)
     json_object_set_new(o, "state", json_string(states[x->state]));
     json_object_set_new(o, "started_at", front_time_json(x->started_ms));
     json_object_set_new(o, "ended_at", front_time_json(x->ended_ms));
-    json_object_set_new(o, "output_bytes", json_integer((json_int_t)x->output_bytes));
-    json_object_set_new(o, "output_limit", json_integer((json_int_t)x->output_limit));
+    json_object_set_new(o, "timeout", x->timeout_ms ? json_real((double)x->timeout_ms / 1000) : json_null());
+    json_object_set_new(o, "output_bytes", json_integer((json_int_t)exec_output_bytes(x)));
+    json_object_set_new(o, "output_limit", x->output_limit ? json_integer((json_int_t)x->output_limit) : json_null());
+    exec_show_missing(o, x->log.gap.dropped[0], x->log.gap.dropped[1]);
     json_object_set_new(o, "outcome", x->outcome ? json_string(outcome_name(x->outcome)) : json_null());
     json_object_set_new(o, "reason", x->reason ? json_string(exec_reason_name(x->reason)) : json_null());
     if (x->about_kernel)
@@ -116,6 +145,7 @@ void exec_from_json(struct exec *x, json_t *body)
     json_array_foreach(json_object_get(body, "argv"), at, argument)
         exec_show_argument(x, json_is_string(argument) ? json_string_value(argument) : "?");
     x->is_argv_cut |= json_is_true(json_object_get(body, "argv_cut"));
+    x->refused = json_incref(json_object_get(body, "refused"));
     x->cwd = cwd ? strdup(cwd) : NULL;
     x->terminal = json_is_true(json_object_get(body, "tty"));
     x->background = json_is_true(json_object_get(body, "background"));
@@ -123,6 +153,7 @@ void exec_from_json(struct exec *x, json_t *body)
     x->started_ms = front_time_parse(json_string_value(json_object_get(body, "started_at")));
     x->ended_ms = front_time_parse(json_string_value(json_object_get(body, "ended_at")));
     x->output_limit = (uint64_t)json_integer_value(json_object_get(body, "output_limit"));
+    x->timeout_ms = (uint64_t)(json_number_value(json_object_get(body, "timeout")) * 1000 + 0.5);
     x->end.code = (int)json_integer_value(json_object_get(body, "exit_code"));
     x->end.signal = (int)json_integer_value(json_object_get(body, "signal"));
     x->end.wall_us = (uint64_t)(json_number_value(json_object_get(body, "wall_ms")) * 1000);
@@ -133,6 +164,8 @@ void exec_from_json(struct exec *x, json_t *body)
     x->end.usage.disk_bytes = (uint64_t)json_integer_value(json_object_get(usage, "disk_bytes"));
     x->end.usage.pids_peak = (uint32_t)json_integer_value(json_object_get(usage, "pids_peak"));
     x->outcome = outcome_parse(json_string_value(json_object_get(body, "outcome")));
+    double limit = json_number_value(json_object_get(json_object_get(body, "limit"), "value"));
+    x->limit_value = (uint64_t)(x->outcome == OUTCOME_TIMEOUT ? limit * 1000 + 0.5 : limit);
     x->reason = exec_reason_parse(json_string_value(json_object_get(body, "reason")));
     const char *user = json_string_value(json_object_get(body, "user"));
     if (!user || sscanf(user, "%u:%u", &x->user, &x->group) != 2)

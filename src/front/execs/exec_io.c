@@ -137,37 +137,104 @@ int exec_io_feed(struct exec *x, const char *data, size_t size)
 
 /* ---- output ---- */
 
-bool exec_io_offset_is_valid(const struct exec *x, uint64_t offset)
-{
-    struct exec_frame frame;
-    uint32_t part = 0;
-    char byte;
+/* Which bytes of one stream are shown: the first ones and the last ones. */
+struct shown_part {
+    uint64_t at;                /* of the next byte that the log has */
+    uint64_t head, tail;        /* shown are those before head, and those from tail on */
+};
 
-    if (offset == 0 || offset == x->log_bytes)
-        return true;
-    ssize_t n = exec_log_read(x, &offset, &part, &frame, &byte, 1);
-    return n > 0 && (frame.stream == 1 || frame.stream == 2) && !frame.reserved[0] && !frame.reserved[1]
-           && !frame.reserved[2];
+/* Half of what may be shown is the beginning, unless the log has less of beginning or end. */
+static struct shown_part choose(const struct exec_log *l, int stream, uint64_t most)
+{
+    uint64_t total = l->bytes[stream], dropped = l->gap.dropped[stream];
+    uint64_t before = dropped ? l->head_bytes[stream] : total, after = total - before - dropped, head = most / 2;
+
+    if (total - dropped <= most)
+        return (struct shown_part){ .head = before, .tail = before + dropped };
+    if (dropped && head > before)
+        head = before;
+    if (dropped && most - head > after)
+        head = most - after;
+    return (struct shown_part){ .head = head, .tail = total - (most - head) };
 }
 
-bool exec_io_collect(const struct exec *x, struct buf out[2], size_t most_bytes, bool *ret_cut)
+static void add_shown(struct buf *text, struct shown_part *p, const char *data, size_t size)
 {
+    uint64_t end = p->at + size, head = end < p->head ? end : p->head, tail = p->at > p->tail ? p->at : p->tail;
+
+    if (p->at < head)
+        buf_add(text, data, (size_t)(head - p->at));
+    if (tail < end)
+        buf_add(text, data + (tail - p->at), (size_t)(end - tail));
+    p->at = end;
+}
+
+static bool continues(char c)
+{
+    return ((unsigned char)c & 0xc0) == 0x80;
+}
+
+/* A character that was cut in two is left out as a whole. */
+static void trim_seam(struct exec_text *t)
+{
+    size_t begin = t->missing_at, end = t->missing_at;
+    char *data = t->text.data;
+
+    if (!data)
+        return;
+    while (end < t->text.length && end - t->missing_at < 3 && continues(data[end]))
+        end++;
+    while (begin > 0 && t->missing_at - begin < 3 && continues(data[begin - 1]))
+        begin--;
+    unsigned char lead = begin > 0 ? (unsigned char)data[begin - 1] : 0;
+    size_t wants = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 0;
+    begin = wants > t->missing_at - begin + 1 ? begin - 1 : t->missing_at;
+    memmove(data + begin, data + end, t->text.length - end);
+    t->text.length -= end - begin;
+    data[t->text.length] = '\0';
+    t->missing_at = begin;
+}
+
+bool exec_io_collect(const struct exec *x, size_t most_bytes, struct exec_text ret[2])
+{
+    const struct exec_log *l = &x->log;
+    struct exec_reader reader;
     struct exec_frame frame;
-    uint64_t at = 0;
-    uint32_t part = 0;
+    struct shown_part part[2];
+    uint64_t kept[2], most[2];
     ssize_t n;
 
-    *ret_cut = false;
-    while ((n = exec_log_read(x, &at, &part, &frame, piece, sizeof piece)) > 0) {
-        struct buf *to = &out[frame.stream == 2];
-        size_t room = most_bytes - out[0].length - out[1].length, own = to->limit - to->length;
-        if (room == 0) {
-            *ret_cut = true;
-            return true;
-        }
-        room = room < own ? room : own;
-        *ret_cut |= (size_t)n > room;
-        buf_add(to, piece, (size_t)n < room ? (size_t)n : room);
+    for (int i = 0; i < 2; i++)
+        kept[i] = l->bytes[i] - l->gap.dropped[i];
+    /* What one does not need is the other's. */
+    most[1] = kept[0] < most_bytes / 2 ? most_bytes - kept[0] : most_bytes / 2;
+    most[1] = kept[1] < most[1] ? kept[1] : most[1];
+    most[0] = most_bytes - most[1];
+    for (int i = 0; i < 2; i++) {
+        ret[i] = (struct exec_text){ 0 };
+        buf_init(&ret[i].text, most_bytes);
+        part[i] = choose(l, i, most[i]);
     }
-    return n == 0;
+    exec_reader_init(&reader, 0);
+    while ((n = exec_log_read(l, &reader, &frame, piece, sizeof piece)) > 0) {
+        int i = frame.stream == EXEC_STDERR;
+        if (frame.stream != EXEC_GAP)
+            add_shown(&ret[i].text, &part[i], piece, (size_t)n);
+        for (i = 0; frame.stream == EXEC_GAP && i < 2; i++)
+            part[i].at += reader.missed[i];
+    }
+    for (int i = 0; i < 2; i++) {
+        size_t length = ret[i].text.length;
+        ret[i].missing_at = part[i].head < length ? (size_t)part[i].head : length;
+        if (length < l->bytes[i])
+            trim_seam(&ret[i]);
+        ret[i].missing = l->bytes[i] - ret[i].text.length;
+    }
+    return n == 0 && buf_error(&ret[0].text) == 0 && buf_error(&ret[1].text) == 0;
+}
+
+void exec_text_done(struct exec_text text[2])
+{
+    buf_done(&text[0].text);
+    buf_done(&text[1].text);
 }

@@ -26,10 +26,16 @@ MUST_CHECK int  exec_input_write(struct exec_input *f, const char *data, size_t 
 /* Sends it all and closes standard input then, whoever else goes away meanwhile. */
 MUST_CHECK int  exec_io_feed(struct exec *x, const char *data, size_t size);
 
-/* Whether a reader of the log may begin there. */
-MUST_CHECK bool exec_io_offset_is_valid(const struct exec *x, uint64_t offset);
-/* What there is of stdout and stderr, as much of each as its buffer takes and at most so many bytes of both; *ret_cut:
- * there was more. False: some of the log cannot be read. */
-bool            exec_io_collect(const struct exec *x, struct buf out[2], size_t most_bytes, bool *ret_cut);
+/* What a command wrote to one stream: all, or the beginning and the end. */
+struct exec_text {
+    struct buf text;            /* owned */
+    uint64_t   missing;         /* bytes that are left out; 0: none */
+    size_t     missing_at;      /* where in text */
+};
+
+/* Collects at most so many bytes of both streams, once the command has ended. False: some of the log cannot be read, or
+ * there is no memory. */
+bool           exec_io_collect(const struct exec *x, size_t most_bytes, struct exec_text ret[2]);
+void           exec_text_done(struct exec_text text[2]);
 
 #endif

@@ -19,16 +19,6 @@ void           exec_streams_close(struct exec *x);
 void           exec_streams_pull(struct exec *x);
 void           exec_streams_hold(struct exec *x, bool hold);
 
-/* exec_log.c */
-void           exec_log_open(struct exec *x);       /* of an earlier front's exec; finds where it ends */
-MUST_CHECK int exec_log_begin(struct exec *x, uint8_t stream, uint32_t size);
-/* The open frame gets no more: it is made as long as it is, or taken back if it is empty. 1: there is a frame; 0: there
- * was nothing in it; -errno. */
-MUST_CHECK int exec_log_shorten(struct exec *x);
-/* Makes sure that a frame with that many bytes has room. */
-MUST_CHECK int exec_log_reserve(struct exec *x, uint32_t size);
-void           exec_log_unlink(const struct exec *x);
-
 /* exec_body.c: as it is stored, and the other way round. */
 void           exec_show_argument(struct exec *x, const char *text);    /* the next one; cut if they are too long */
 json_t        *exec_row_json(const struct exec *x);

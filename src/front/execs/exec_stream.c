@@ -1,6 +1,7 @@
 /* From pipe to log: the header of a frame is written first, then exactly that many bytes are spliced. Whenever we are
  * killed, each byte is either in the pipe or in the file. If the log cannot be written (the disk is full) the output
- * waits in the pipe, and with it the command, until there is room again; see stick(). */
+ * waits in the pipe, and with it the command, until there is room again; see stick(). It waits, too, before something
+ * is dropped from the log that a follower has not read; see hold(). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -31,13 +32,16 @@ enum {
     RAW_BYTES = 65536,
     RAW_TURN = 16,
     ROOM_RETRY_MS = 250,
-    ROOM_PATIENCE_MS = 10000
+    ROOM_PATIENCE_MS = 10000,
+    HOLD_MS = 5000,         /* a reader that takes nothing for so long is not waited for */
+    TURN_FRAMES = 16
 };
 
 static void on_out(struct loop_fd *w, uint32_t events);
 static void on_err(struct loop_fd *w, uint32_t events);
 static void on_in(struct loop_fd *w, uint32_t events);
 static void on_room(struct loop_timer *t);
+static void on_hold(struct loop_timer *t);
 
 void exec_streams_init(struct exec *x)
 {
@@ -45,6 +49,7 @@ void exec_streams_init(struct exec *x)
     x->out = (struct loop_fd){ .fd = -1, .on_event = on_out };
     x->err = (struct loop_fd){ .fd = -1, .on_event = on_err };
     x->room_timer.on_expire = on_room;
+    x->hold_timer.on_expire = on_hold;
 }
 
 static void close_stream(struct exec *x, struct loop_fd *w)
@@ -56,6 +61,7 @@ static void close_stream(struct exec *x, struct loop_fd *w)
 void exec_streams_close(struct exec *x)
 {
     loop_timer_cancel(x->box->front->loop, &x->room_timer);
+    loop_timer_cancel(x->box->front->loop, &x->hold_timer);
     close_stream(x, &x->in);
     close_stream(x, &x->out);
     close_stream(x, &x->err);
@@ -161,18 +167,110 @@ static void stick(struct exec *x)
 /* Puts what is owed to the open frame into the log. 1: the frame is complete; 0: the pipe is empty; -errno. */
 static int pay(struct exec *x, int pipe)
 {
-    while (x->owed > 0) {
-        off_t at = (off_t)x->log_at;
-        ssize_t n = splice(pipe, NULL, x->log, &at, x->owed, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
+    struct exec_log *l = &x->log;
+
+    while (l->owed > 0) {
+        off_t at = (off_t)l->at;
+        ssize_t n = splice(pipe, NULL, l->fd, &at, l->owed, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
         if (n <= 0)
             return n == 0 || errno == EAGAIN ? 0 : -errno;
-        x->log_at += (uint64_t)n;
-        x->owed -= (uint32_t)n;
-        x->output_bytes += (uint64_t)n;
+        exec_log_paid(l, (size_t)n);
         x->box->front->metrics.output_bytes += (uint64_t)n;
     }
-    x->log_bytes = x->log_at;
     return 1;
+}
+
+uint64_t exec_output_bytes(const struct exec *x)
+{
+    return x->log.bytes[0] + x->log.bytes[1];
+}
+
+/* ---- readers that must not miss anything ---- */
+
+static struct exec_place place_of(struct exec_follower *f)
+{
+    return (struct exec_place){ .at = f->reader->at, .part = f->reader->part, .pending = f->pending(f) };
+}
+
+static bool has_moved(struct exec_follower *f)
+{
+    struct exec_place now = place_of(f);
+
+    return now.at != f->place.at || now.part != f->place.part || now.pending != f->place.pending;
+}
+
+static bool is_waited_for(struct exec_follower *f)
+{
+    return f->reader && (!f->is_slow || has_moved(f));
+}
+
+/* The lowest offset that a reader who is waited for has not read. */
+static uint64_t needed_by_readers(const struct exec *x)
+{
+    uint64_t needed = UINT64_MAX;
+
+    for (struct exec_follower *f = x->followers; f; f = f->next)
+        if (is_waited_for(f) && f->reader->at < needed)
+            needed = f->reader->at;
+    return needed;
+}
+
+static void note_places(struct exec *x)
+{
+    for (struct exec_follower *f = x->followers; f; f = f->next)
+        if (is_waited_for(f)) {
+            f->is_slow = false;
+            f->place = place_of(f);
+        }
+}
+
+static void hold(struct exec *x)
+{
+    loop_fd_remove(x->box->front->loop, &x->out);
+    loop_fd_remove(x->box->front->loop, &x->err);
+    x->is_held = true;
+    note_places(x);
+    loop_timer_set(x->box->front->loop, &x->hold_timer, HOLD_MS);
+}
+
+void exec_reader_moved(struct exec *x)
+{
+    if (!x->is_held || x->state == EXEC_ENDED || exec_log_room(&x->log, needed_by_readers(x)) == -EAGAIN)
+        return;
+    x->is_held = false;
+    loop_timer_cancel(x->box->front->loop, &x->hold_timer);
+    if (!x->stuck)
+        exec_streams_hold(x, false);
+}
+
+/* Readers other than the owner that have not read on since the last time are given up: they will miss something. */
+static void on_hold(struct loop_timer *t)
+{
+    struct exec *x = container_of(t, struct exec, hold_timer);
+
+    for (struct exec_follower *f = x->followers; f; f = f->next)
+        if (f->reader && !f->is_owner && !has_moved(f))
+            f->is_slow = true;
+    exec_reader_moved(x);
+    if (x->is_held) {
+        note_places(x);
+        loop_timer_set(x->box->front->loop, &x->hold_timer, HOLD_MS);
+    }
+}
+
+/* How large the next frame may be; 0: none for now. */
+static uint64_t room_for_frame(struct exec *x)
+{
+    int r = exec_log_room(&x->log, needed_by_readers(x));
+    uint64_t most = exec_log_room_bytes(&x->log);
+
+    if (r == -EAGAIN && x->is_draining)
+        return UINT64_MAX;      /* as much as a pipe holds, once: it stays, for those who have not read on */
+    if (r == -EAGAIN)
+        hold(x);
+    else if (r < 0)
+        stick(x);
+    return r < 0 ? 0 : most;
 }
 
 static void stop_over_limit(struct exec *x)
@@ -185,25 +283,34 @@ static void stop_over_limit(struct exec *x)
     (void)!exec_signal(x, 9, &e);
 }
 
+/* How many of these bytes the limit allows. If that is less, the command is ended. */
+static uint64_t within_limit(struct exec *x, uint64_t size)
+{
+    uint64_t written = exec_output_bytes(x), room = x->output_limit > written ? x->output_limit - written : 0;
+
+    if (!x->output_limit || size <= room)
+        return size;
+    stop_over_limit(x);
+    return room;
+}
+
 /* One frame from a pipe. False: nothing more for now. */
 static bool take_pipe(struct exec *x, struct loop_fd *w, uint8_t stream)
 {
+    struct exec_log *l = &x->log;
     int waiting = 0;
 
-    if (w->fd < 0 || (x->owed > 0 && x->owed_stream != stream))
+    if (w->fd < 0 || (l->owed > 0 && l->owed_stream != stream))
         return false;
-    if (x->owed == 0) {
+    if (l->owed == 0) {
         if (ioctl(w->fd, FIONREAD, &waiting) < 0 || waiting == 0)
             return false;
-        uint64_t room = x->output_limit > x->output_bytes ? x->output_limit - x->output_bytes : 0;
-        uint64_t size = (uint64_t)waiting < FRAME_MAX ? (uint64_t)waiting : FRAME_MAX;
-        if (size > room) {
-            stop_over_limit(x);
-            size = room;
-        }
+        uint64_t size = within_limit(x, (uint64_t)waiting < FRAME_MAX ? (uint64_t)waiting : FRAME_MAX);
+        uint64_t most = size ? room_for_frame(x) : 0;
+        size = size < most ? size : most;
         if (size == 0)
             return false;
-        if (exec_log_begin(x, stream, (uint32_t)size) < 0) {
+        if (exec_log_begin(l, stream, (uint32_t)size, front_now_ms()) < 0) {
             stick(x);
             return false;
         }
@@ -211,7 +318,7 @@ static bool take_pipe(struct exec *x, struct loop_fd *w, uint8_t stream)
     int r = pay(x, w->fd);
     /* There was more in the pipe than came out: the command has it open, too, and has read from it itself. */
     if (r == 0)
-        r = exec_log_shorten(x);
+        r = exec_log_shorten(l);
     if (r < 0)
         stick(x);
     return r == 1;
@@ -221,26 +328,27 @@ static bool take_pipe(struct exec *x, struct loop_fd *w, uint8_t stream)
 static bool take_terminal(struct exec *x)
 {
     char data[TERMINAL_BYTES];
+    struct exec_log *l = &x->log;
+    uint64_t most = x->out.fd >= 0 ? room_for_frame(x) : 0;
 
+    most = most < sizeof data ? most : sizeof data;
+    if (most == 0)
+        return false;
     /* What is read must have a place. */
-    if (x->out.fd >= 0 && exec_log_reserve(x, sizeof data) < 0) {
+    if (exec_log_reserve(l, (uint32_t)most) < 0) {
         stick(x);
         return false;
     }
-    ssize_t n = x->out.fd < 0 ? -1 : read(x->out.fd, data, sizeof data);
+    ssize_t n = read(x->out.fd, data, most);
     if (n <= 0)
         return false;
-    uint64_t room = x->output_limit > x->output_bytes ? x->output_limit - x->output_bytes : 0;
-    if ((uint64_t)n > room) {
-        stop_over_limit(x);
-        n = (ssize_t)room;
-    }
-    if (n == 0 || exec_log_begin(x, 1, (uint32_t)n) < 0 || pwrite(x->log, data, (size_t)n, (off_t)x->log_at) != n)
+    n = (ssize_t)within_limit(x, (uint64_t)n);
+    if (n == 0 || exec_log_begin(l, EXEC_STDOUT, (uint32_t)n, front_now_ms()) < 0)
         return false;
-    x->log_at += (uint64_t)n;
-    x->log_bytes = x->log_at;
-    x->output_bytes += (uint64_t)n;
-    x->owed = 0;
+    if (pwrite(l->fd, data, (size_t)n, (off_t)l->at) != n)
+        return exec_log_shorten(l) == 1;
+    exec_log_paid(l, (size_t)n);
+    x->box->front->metrics.output_bytes += (uint64_t)n;
     return true;
 }
 
@@ -252,7 +360,7 @@ static bool take_raw(struct exec *x, struct loop_fd *w, uint8_t stream)
 
     if (n <= 0)
         return false;
-    x->output_bytes += (uint64_t)n;
+    x->log.bytes[stream - 1] += (uint64_t)n;
     x->box->front->metrics.output_bytes += (uint64_t)n;
     if (x->service)
         services_on_output(x, stream - 1u, data, (size_t)n);
@@ -280,9 +388,11 @@ static void on_stream(struct exec *x, struct loop_fd *w, uint8_t stream, uint32_
 
     if (x->about_kernel)
         kernels_before_output(x);
-    for (int i = 0; i < 16 && take(x, w, stream); i++)
+    /* What will be dropped soon must not cost others their turn. */
+    int frames = x->log.gap.dropped[0] + x->log.gap.dropped[1] > 0 ? 1 : TURN_FRAMES;
+    for (int i = 0; i < frames && take(x, w, stream); i++)
         more = true;
-    if (x->stuck)
+    if (x->stuck || x->is_held)
         ;       /* what is in the pipe is still wanted */
     else if (!more && (events & (EPOLLHUP | EPOLLERR)))
         close_stream(x, w);
@@ -331,9 +441,9 @@ static uint64_t waiting_in(const struct exec *x, const struct loop_fd *w)
 
 static bool take_some(struct exec *x, struct loop_fd *w, uint8_t stream, uint64_t *left)
 {
-    uint64_t before = x->output_bytes;
+    uint64_t before = exec_output_bytes(x);
     bool more = *left > 0 && take(x, w, stream);
-    uint64_t taken = x->output_bytes - before;
+    uint64_t taken = exec_output_bytes(x) - before;
 
     *left -= taken < *left ? taken : *left;
     return more;
@@ -350,7 +460,7 @@ static void take_all(struct exec *x)
     do {
         more = take_some(x, &x->out, 1, &out);
         more |= take_some(x, &x->err, 2, &err);
-    } while (more && !x->stuck);
+    } while (more && !x->stuck && !x->is_held);
 }
 
 static void on_room(struct loop_timer *t)
@@ -358,17 +468,24 @@ static void on_room(struct loop_timer *t)
     struct exec *x = container_of(t, struct exec, room_timer);
 
     take_all(x);
-    if (!x->stuck) {
-        watch_again(x, &x->out);
-        watch_again(x, &x->err);
-    }
+    if (!x->stuck && !x->is_held)
+        exec_streams_hold(x, false);
     exec_changed(x);
     if (x->end_waits && (!x->stuck || front_now_ms() - x->end_waits > ROOM_PATIENCE_MS))
         exec_ended(x);
 }
 
+/* From now on nobody holds it back. */
+static void let_go(struct exec *x)
+{
+    x->is_draining = true;
+    x->is_held = false;
+    loop_timer_cancel(x->box->front->loop, &x->hold_timer);
+}
+
 bool exec_streams_wait(struct exec *x)
 {
+    let_go(x);
     take_all(x);
     if (x->stuck && !x->end_waits)
         x->end_waits = front_now_ms();
@@ -377,12 +494,14 @@ bool exec_streams_wait(struct exec *x)
 
 void exec_streams_drain(struct exec *x)
 {
+    let_go(x);
     take_all(x);
     if (x->stuck)
         x->reason = EXEC_REASON_OUTPUT_LOST;
     /* What was promised never came (the pipe is gone). */
-    if (x->owed > 0)
-        (void)!exec_log_shorten(x);
+    if (x->log.owed > 0)
+        (void)!exec_log_shorten(&x->log);
+    exec_log_finish(&x->log, needed_by_readers(x));
 }
 
 /* ---- stdin ---- */

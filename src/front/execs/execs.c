@@ -19,9 +19,11 @@
 #include "front/execs/exec_private.h"
 #include "front/front.h"
 #include "front/keeper_link.h"
+#include "front/net/net.h"
 #include "front/kernels/kernels.h"
 #include "front/services/services.h"
 #include "proto/command.h"
+#include "proto/ending.h"
 
 enum { EXECS_KEPT = 256 };
 
@@ -113,7 +115,7 @@ void exec_end(struct exec *x)
     if (x->state == EXEC_ENDED)
         return;
     exec_streams_close(x);
-    x->log = fd_close(x->log);      /* whoever reads it opens it: there may be very many */
+    exec_log_close(&x->log);
     x->state = EXEC_ENDED;
     x->is_ending = true;
     kernels_on_exec_change(x);
@@ -188,10 +190,18 @@ static struct exec *exec_new(struct box *box)
     if (!x)
         return NULL;
     x->box = box;
-    x->log = x->link = -1;
+    x->link = -1;
+    x->log.fd = -1;
     x->argv = json_array();
     exec_streams_init(x);
     return x;
+}
+
+/* Once id and limit are known. */
+static void open_log(struct exec *x)
+{
+    exec_log_init(&x->log, x->box->front->execs_dir, x->id);
+    x->log.bound = x->output_limit ? 0 : x->box->front->config.output_kept_bytes;
 }
 
 static void exec_free(struct exec *x)
@@ -200,9 +210,10 @@ static void exec_free(struct exec *x)
     x->state = EXEC_ENDED;
     if (x->on_stdin)
         x->on_stdin(x, x->stdin_arg);   /* what waited for it is dropped */
-    fd_close(x->log);
+    exec_log_close(&x->log);
     fd_close(x->link);
     json_decref(x->argv);
+    json_decref(x->refused);
     json_decref(x->about_kernel);
     free(x->cwd);
     free(x->failure_text);
@@ -222,7 +233,7 @@ static void forget_oldest(struct box *box)
             /* A row that stays is forgotten by the next front, when it has read it. */
             if (db_exec_delete(box->front->db, x->number, &e) < 0)
                 front_log("error", "cannot remove an exec from the database", "exec", x->id, NULL);
-            exec_log_unlink(x);
+            exec_log_unlink(&x->log);
             exec_free(x);
         } else {
             at = &x->next;
@@ -269,7 +280,9 @@ int exec_start(struct box *box, const struct exec_options *options, struct exec 
     x->background = options->background;
     x->terminal = options->terminal;
     x->delete_box = options->delete_box;
-    x->output_limit = options->output_bytes ? options->output_bytes : front->config.output_limit_bytes;
+    x->output_limit = options->output_bytes;
+    x->timeout_ms = options->timeout_ms;
+    open_log(x);
     for (char **a = options->argv; *a; a++)
         exec_show_argument(x, *a);
     x->cwd = options->cwd ? strdup(options->cwd) : NULL;
@@ -365,7 +378,10 @@ void exec_ended(struct exec *x)
     if (!x->failure.code) {
         bool known = x->end.outcome > OUTCOME_NONE && x->end.outcome < OUTCOME_COMMAND_COUNT;
         x->outcome = x->over_limit ? OUTCOME_OUTPUT : known ? (enum outcome)x->end.outcome : OUTCOME_ERROR;
+        x->limit_value = ending_limit(x->outcome, &x->box->settings.limits, x->timeout_ms, x->output_limit);
     }
+    if (!x->about_kernel && x->started_us)
+        x->refused = net_box_refused(x->box, x->started_us);
     forget(x);
     exec_end(x);
 }
@@ -519,9 +535,10 @@ static int load_one(const struct db_exec *row, void *arg)
     snprintf(x->id, sizeof x->id, "%s", row->id);
     x->number = row->number;
     exec_from_json(x, body);
-    exec_log_open(x);
+    open_log(x);
+    exec_log_open(&x->log);
     if (row->ended)
-        x->log = fd_close(x->log);
+        exec_log_close(&x->log);
     json_decref(body);
     x->state = row->ended ? EXEC_ENDED : EXEC_STARTING;
     box->running += !row->ended;
@@ -544,7 +561,7 @@ int execs_load(struct box *box, struct err *e)
 void execs_forget(struct box *box)
 {
     for (struct exec *x = box->execs; x; x = x->next)
-        exec_log_unlink(x);
+        exec_log_unlink(&x->log);
 }
 
 void execs_free(struct box *box)

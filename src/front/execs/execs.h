@@ -1,8 +1,8 @@
 /* Commands in boxes. Output goes from the command's pipes into a log file by splice(2), so that a front that dies at
- * any moment loses and doubles nothing; whoever wants the output follows the log from an offset.
+ * any moment loses and doubles nothing; clients follow the log from an offset (exec_log.h).
  *
- * Log: frames of struct exec_frame and then that many bytes. A frame whose bytes are not all there yet is being
- * written. */
+ * A command with an output limit is ended when it passes it, and all that it wrote is kept. Of one without, the log
+ * keeps beginning and end; what lies between is dropped when those who follow the log have read it. */
 #ifndef CARREL_FRONT_EXECS_EXECS_H
 #define CARREL_FRONT_EXECS_EXECS_H
 
@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "front/execs/exec_log.h"
 #include "http/loop.h"
 #include "proto/keeper.h"
 #include "proto/names.h"
@@ -19,13 +20,6 @@ struct box;
 struct front;
 struct kernel;
 struct service;
-
-struct exec_frame {
-    uint32_t size;
-    uint8_t  stream;        /* 1: stdout (also of a terminal), 2: stderr */
-    uint8_t  reserved[3];
-    int64_t  time_ms;
-};
 
 enum exec_state { EXEC_STARTING, EXEC_RUNNING, EXEC_ENDED };
 
@@ -41,13 +35,25 @@ struct exec_options {
     bool        link;               /* standard input is a kernel's link; what is printed goes to the kernel */
     bool        fork;               /* from the zygote of the box's family */
     json_t     *kernel;             /* lent: what the next front must know of the kernel or service; NULL: it is none */
-    uint64_t    timeout_ms, output_bytes;
+    uint64_t    timeout_ms;         /* 0: none */
+    uint64_t    output_bytes;       /* more ends it; 0: no limit was asked for */
 };
 
 /* Somebody who follows the log. Embedded in its owner. on_change: there is more, or the exec's state has changed. */
 struct exec_follower {
     struct exec_follower *next, **back;
     void (*on_change)(struct exec_follower *f);
+    /* Where it reads; NULL: it does not read the log. The command waits for it before something is dropped that it has
+     * not read: the owner of a foreground command is waited for without end, others while they read on. */
+    const struct exec_reader *reader;
+    size_t (*pending)(struct exec_follower *f);     /* bytes that are on their way to it */
+    bool                  is_owner;
+    bool                  is_slow;      /* it took nothing for a while: it is not waited for until it has */
+    struct exec_place {
+        uint64_t at;
+        uint32_t part;
+        size_t   pending;
+    }                     place;        /* where it was then, or when the command began to wait for it */
 };
 
 struct exec {
@@ -61,18 +67,17 @@ struct exec {
     bool                  is_kept;      /* the keeper has it: it goes on if this front dies */
     /* Descriptors owned: read ends, write end (or the terminal's master as out, with in a duplicate). */
     struct loop_fd        out, err, in;
-    int                   log;          /* owned; -1: nothing was written yet, or the exec has ended */
-    uint64_t              log_bytes;    /* complete frames only */
-    uint64_t              log_at;       /* where the next byte goes */
+    struct exec_log       log;
     uint16_t              rows, columns;
-    uint64_t              output_bytes, output_limit;
-    uint32_t              owed;         /* bytes of a frame whose header is written */
-    uint8_t               owed_stream;
+    uint64_t              output_limit; /* 0: none was asked for */
+    uint64_t              timeout_ms;   /* 0: none */
     bool                  over_limit, killed_by_caller;
     bool                  is_nobodys;   /* its kernel was ended: whoever finds its process ends it, too */
     bool                  is_ending;    /* its end is being told; whoever hears it may start others */
     bool                  stuck;        /* the log cannot be written for now; room_timer tries again */
-    struct loop_timer     room_timer;
+    bool                  is_held;      /* a reader must read on before more is taken; hold_timer sees to it */
+    bool                  is_draining;  /* it has ended: all that it wrote is taken at once */
+    struct loop_timer     room_timer, hold_timer;
     int64_t               end_waits;    /* since when its end waits for that; 0: it does not */
     int                   early_signal; /* asked for while it started; 0: none */
     json_t               *argv;         /* owned: for show */
@@ -88,6 +93,8 @@ struct exec {
     char                 *failure_text; /* owned: what was told of it before a restart; NULL: failure says all */
     enum outcome          outcome;      /* OUTCOME_NONE: it never ran */
     enum exec_reason      reason;
+    json_t               *refused;      /* owned: what its box was refused meanwhile (front/net); NULL: nothing */
+    uint64_t              limit_value;  /* of the limit that the outcome is about; 0: none */
     struct exec_follower *followers;
     int                   link;         /* owned: our end of a kernel's link; -1: none */
     enum kernel_way       way;
@@ -106,11 +113,10 @@ struct exec   *exec_find(struct box *box, const char *id);
 void           exec_follow(struct exec *x, struct exec_follower *f);
 void           exec_unfollow(struct exec_follower *f);
 
-/* Reads the log at *offset (a frame boundary): fills frame and up to size bytes of its data, moves *offset past the
- * frame if all of it fitted. Returns bytes, 0 if there is nothing (yet), -errno. For a frame larger than size,
- * *ret_part says how far inside it we are; pass it back in. */
-ssize_t exec_log_read(const struct exec *x, uint64_t *offset, uint32_t *part, struct exec_frame *frame, void *data,
-                      size_t size);
+/* How many bytes it has written to both. */
+uint64_t       exec_output_bytes(const struct exec *x);
+/* A follower's reader has read on, or is gone. */
+void           exec_reader_moved(struct exec *x);
 
 /* Bytes taken, -EAGAIN (on_stdin will come), -EPIPE. */
 ssize_t        exec_stdin_write(struct exec *x, const void *data, size_t size);
@@ -120,6 +126,8 @@ MUST_CHECK int exec_resize(struct exec *x, uint16_t rows, uint16_t columns, stru
 MUST_CHECK int exec_signal(struct exec *x, int signal, struct err *e);
 
 json_t        *exec_json(const struct exec *x);
+/* Sets what says that so many bytes of stdout and stderr are not there. */
+void           exec_show_missing(json_t *o, uint64_t out, uint64_t err);
 
 /* Called by boxes.c. */
 void           execs_on_keeper_event(struct box *box, const struct event *event, int *fds, size_t n_fds);

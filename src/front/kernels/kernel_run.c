@@ -18,6 +18,7 @@
 #include "front/boxes/boxes.h"
 #include "front/front.h"
 #include "front/kernels/kernel_private.h"
+#include "front/net/net.h"
 
 enum { START_PATIENCE_MS = 60000, REPLY_PATIENCE_MS = 5000 };
 
@@ -37,6 +38,7 @@ static void run_free(struct kernel_run *run)
     boxes_cancel(front, run);
     share_leave(&run->share);
     free((char *)(uintptr_t)run->options.code);
+    json_decref(run->refused);
     free(run);
 }
 
@@ -48,6 +50,8 @@ static void finish(struct kernel_run *run)
         return;
     run->over = true;
     m->run_outcome[run->outcome]++;
+    if (!run->abandoned && run->started_us)
+        run->refused = net_box_refused(run->box, run->started_us);
     if (!run->abandoned)
         run->options.on_end(run);
     run_free(run);

@@ -3,6 +3,8 @@
 #ifndef CARREL_FRONT_KERNELS_KERNEL_RUN_H
 #define CARREL_FRONT_KERNELS_KERNEL_RUN_H
 
+#include <jansson.h>
+
 #include "base/budget.h"
 #include "front/kernels/kernels.h"
 #include "http/loop.h"
@@ -47,6 +49,7 @@ struct kernel_run {
     enum kernel_way           way;
     enum kernel_state         state;
     unsigned                  restarts;
+    json_t                   *refused;      /* owned: what its box was refused meanwhile (front/net); NULL: nothing */
 };
 
 MUST_CHECK int kernel_run_start(struct kernel *k, const struct kernel_run_options *o, struct kernel_run **ret,

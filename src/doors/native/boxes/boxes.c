@@ -8,6 +8,7 @@
 #include "base/parse.h"
 #include "doors/native/door.h"
 #include "front/boxes/box_request.h"
+#include "front/net/net.h"
 
 enum { LIST_DEFAULT = 100, LIST_MAX = 1000, LIST_BYTES_MAX = 64 << 20, FILTERS_MAX = 16, KEY_MAX = 128 };
 
@@ -208,7 +209,8 @@ void ask_box_get(struct ask *a)
 struct patch {
     const struct ask   *ask;
     struct limits limits;
-    bool                has_limits, has_ttl, has_idle;
+    bool                has_limits, has_ttl, has_idle, has_net;
+    json_t             *net;        /* owned until it is handed on; NULL: none */
     json_t             *labels;     /* borrowed */
     uint32_t            ttl_s, idle_s;
 };
@@ -250,6 +252,14 @@ static int patch_idle(const char *name, json_t *v, void *into, struct err *e)
     return patch_seconds(name, v, &p->idle_s, &p->has_idle, e);
 }
 
+static int patch_net(const char *name, json_t *v, void *into, struct err *e)
+{
+    struct patch *p = into;
+
+    p->has_net = true;
+    return net_take(&p->ask->front->config, name, v, &p->net, e);
+}
+
 static void on_changed(struct box *box, const struct err *e, void *arg)
 {
     struct ask *a = arg;
@@ -273,14 +283,21 @@ static void update(struct ask *a, json_t *root)
 {
     static const struct body_field fields[] = {
         { "limits", patch_limits }, { "labels", patch_labels }, { "ttl", patch_ttl }, { "idle_timeout", patch_idle },
+        { "net", patch_net },
     };
     struct patch p = { .ask = a };
     struct err e = { 0 };
     int r = body_fields(root, "", fields, sizeof fields / sizeof *fields, &p, &e);
 
-    if (r == 0)
+    bool has_other = p.has_limits || p.labels || p.has_ttl || p.has_idle;
+    if (r == 0 && p.has_net && has_other)
+        r = err_set(&e, EINVAL, STEP_USAGE, "change net in a request of its own");
+    if (r == 0 && p.has_net)
+        r = box_update_net(a->box, json_incref(p.net), on_changed, a, &e);
+    else if (r == 0)
         r = box_update(a->box, p.has_limits ? &p.limits : NULL, p.labels, p.has_ttl ? &p.ttl_s : NULL,
                        p.has_idle ? &p.idle_s : NULL, on_changed, a, &e);
+    json_decref(p.net);
     finish(a, r, &e);
 }
 
@@ -410,6 +427,35 @@ static void on_usage(struct box *box, const struct frame_usage *u, const struct 
     reply_buf(a, 200, &out);
 }
 
+static void on_net(struct box *box, json_t *shown, const struct err *e, void *arg)
+{
+    struct ask *a = arg;
+
+    (void)box;
+    a->on_end = NULL;
+    if (e)
+        reply_err(a, e);
+    else
+        reply_json(a, 200, shown);
+}
+
+static void forget_net(struct ask *a, enum http_end end)
+{
+    (void)end;
+    net_cancel(a->front, a);
+}
+
+void ask_box_net(struct ask *a)
+{
+    struct err e = { 0 };
+    int r = net_box_show(a->box, on_net, a, &e);
+
+    if (r < 0)
+        reply_err(a, &e);
+    else
+        a->on_end = forget_net;
+}
+
 void ask_box_usage(struct ask *a)
 {
     struct err e = { 0 };
@@ -425,6 +471,7 @@ void ask_box_enforced(struct ask *a)
         .limits = s->limits,
         .profile = s->profile,
         .writable_root = s->writable_root,
+        .has_network = s->net != NULL,
         .on_disk = s->on_disk,
     };
     struct buf out;

@@ -15,12 +15,12 @@ struct look {
     uint64_t            phase;
     uint32_t            ttl_s, idle_s;
     uint64_t            running;
-    const json_t       *labels;
+    const json_t       *labels, *net;
 };
 
 struct shown {
     struct look look;
-    json_t     *labels;     /* owned, so that another object cannot get its address */
+    json_t     *labels, *net;   /* owned, so that another object cannot get their addresses */
     char       *text;       /* owned */
     size_t      size;
 };
@@ -30,6 +30,7 @@ void shown_free(struct native *n)
     for (size_t i = 0; n->shown && i < SHOWN; i++) {
         free(n->shown[i].text);
         json_decref(n->shown[i].labels);
+        json_decref(n->shown[i].net);
     }
     free(n->shown);
 }
@@ -50,6 +51,7 @@ const char *shown_box(struct native *n, const struct box *b, size_t *ret_size)
     look.idle_s = s->idle_s;
     look.running = b->running;
     look.labels = s->labels;
+    look.net = s->net;
     if (!n->shown && !(n->shown = calloc(SHOWN, sizeof *n->shown)))
         return NULL;
     struct shown *entry = &n->shown[b->number % SHOWN];
@@ -59,9 +61,11 @@ const char *shown_box(struct native *n, const struct box *b, size_t *ret_size)
     }
     free(entry->text);
     json_decref(entry->labels);
+    json_decref(entry->net);
     json_t *body = box_json(b);
     entry->look = look;
     entry->labels = json_incref(s->labels);
+    entry->net = json_incref(s->net);
     entry->text = json_dumps(body, ASK_DUMP);
     entry->size = entry->text ? strlen(entry->text) : 0;
     json_decref(body);

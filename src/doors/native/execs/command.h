@@ -20,6 +20,8 @@ enum stream_flag {
 void stream_output(struct ask *a, struct exec *x, uint64_t offset, unsigned flags);
 /* The command as it is now, with what it wrote. */
 void reply_result(struct ask *a, const struct exec *x);
+/* Tells a reader that has just met a gap what it misses. Owned by the caller. */
+char *stream_dropped_text(const struct exec_reader *reader, uint64_t from);
 /* The last line of a stream, and what a WebSocket says at the end. Owned by the caller. */
 char *stream_exit_text(const struct exec *x);
 

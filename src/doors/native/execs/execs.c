@@ -54,7 +54,7 @@ static void promise_on_change(struct exec_follower *f)
     reply_json(run->ask, 202, exec_json(run->exec));
 }
 
-static void promise_on_end(struct ask *a, enum http_end how)
+static void unfollow_on_end(struct ask *a, enum http_end how)
 {
     (void)how;
     exec_unfollow(&((struct exec_wait *)a->work)->follower);
@@ -74,7 +74,7 @@ static void run_and_answer(struct ask *a, struct exec *x, bool background)
         .ask = a, .exec = x, .follower.on_change = background ? promise_on_change : run_on_change
     };
     a->work = run;
-    a->on_end = background ? promise_on_end : run_on_end;
+    a->on_end = background ? unfollow_on_end : run_on_end;
     exec_follow(x, &run->follower);
 }
 
@@ -139,9 +139,34 @@ void ask_exec_list(struct ask *a)
     reply_buf(a, 200, &out);
 }
 
+static void await_on_change(struct exec_follower *f)
+{
+    struct exec_wait *wait = container_of(f, struct exec_wait, follower);
+
+    if (wait->exec->state != EXEC_ENDED)
+        return;
+    exec_unfollow(f);
+    wait->ask->on_end = NULL;
+    reply_json(wait->ask, 200, exec_json(wait->exec));
+}
+
+/* ?wait=true: answers when the command has ended. A client that goes leaves the command alone. */
 void ask_exec_get(struct ask *a)
 {
-    reply_json(a, 200, exec_json(a->exec));
+    static const char *const known[] = { "wait", NULL };
+    bool waits = false;
+
+    if (!query_only(a, known) || !query_bool(a, "wait", &waits))
+        return;
+    struct exec_wait *wait = waits ? arena_alloc(&a->r->arena, sizeof *wait) : NULL;
+    if (!wait || a->exec->state == EXEC_ENDED) {
+        reply_json(a, 200, exec_json(a->exec));
+        return;
+    }
+    *wait = (struct exec_wait){ .ask = a, .exec = a->exec, .follower.on_change = await_on_change };
+    a->work = wait;
+    a->on_end = unfollow_on_end;
+    exec_follow(a->exec, &wait->follower);
 }
 
 void ask_exec_output(struct ask *a)
@@ -152,7 +177,7 @@ void ask_exec_output(struct ask *a)
 
     if (!query_only(a, known) || !query_number(a, "offset", INT64_MAX, &offset) || !query_bool(a, "follow", &follow))
         return;
-    if (!exec_io_offset_is_valid(a->exec, offset)) {
+    if (!exec_log_has(&a->exec->log, offset)) {
         reply_fail(a, 400, "invalid", "there is no output at offset %llu; use one that the stream told",
                    (unsigned long long)offset);
         return;

@@ -23,7 +23,7 @@ struct output_stream {
     struct exec         *exec;
     struct exec_follower follower;
     struct loop_task     task;
-    uint64_t             at;
+    struct exec_reader   reader;
     unsigned             flags;         /* enum stream_flag */
     bool                 over;
 };
@@ -73,9 +73,35 @@ static void add_line(struct buf *line, const struct exec_frame *frame, const cha
     buf_add_char(line, '\n');
 }
 
+static void add_dropped(struct buf *line, const struct exec_reader *reader, uint64_t from)
+{
+    struct jsonout j;
+
+    jsonout_init(&j, line);
+    jsonout_open_object(&j, NULL);
+    jsonout_string(&j, "type", "dropped");
+    jsonout_unsigned(&j, "stdout_bytes", reader->missed[0]);
+    jsonout_unsigned(&j, "stderr_bytes", reader->missed[1]);
+    jsonout_unsigned(&j, "offset", from);
+    jsonout_unsigned(&j, "next", reader->at);
+    jsonout_close(&j);
+    if (jsonout_finish(&j) < 0 && !line->failure)
+        line->failure = EINVAL;
+}
+
+char *stream_dropped_text(const struct exec_reader *reader, uint64_t from)
+{
+    struct buf line;
+
+    buf_init(&line, 256);
+    add_dropped(&line, reader, from);
+    return line.data;
+}
+
 char *stream_exit_text(const struct exec *x)
 {
-    json_t *o = json_pack("{s:s,s:s,s:I}", "type", "exit", "exec", x->id, "offset", (json_int_t)x->log_bytes),
+    json_t *o = json_pack("{s:s,s:s,s:I}", "type", "exit", "exec", x->id, "offset",
+                          (json_int_t)exec_log_offset(&x->log)),
            *about = exec_json(x);
     char *text = NULL;
 
@@ -100,37 +126,59 @@ static void finish(struct output_stream *s)
     http_reply_finish(s->ask->r);
 }
 
+/* Sends one frame, or what is missing in its place. 0: there is none now. */
+static ssize_t send_frame(struct output_stream *s)
+{
+    struct exec_frame frame;
+    struct buf line;
+    uint64_t from = s->reader.at;
+    ssize_t n = exec_log_read(&s->exec->log, &s->reader, &frame, piece, sizeof piece);
+
+    if (n == 0)
+        return 0;
+    buf_init(&line, TEXT_MAX);
+    if (n > 0 && frame.stream == EXEC_GAP) {
+        add_dropped(&line, &s->reader, from);
+        buf_add_char(&line, '\n');
+    } else if (n > 0) {
+        add_line(&line, &frame, piece, (size_t)n, from, s->reader.at);
+    }
+    /* Not over: what it is about ends with the request, if it is to. */
+    if (n < 0 || s->reader.part || buf_error(&line) < 0 || http_reply_write(s->ask->r, line.data, line.length) < 0)
+        http_request_abort(s->ask->r);
+    n = (ssize_t)line.length + 1;
+    buf_done(&line);
+    return n;
+}
+
 /* Sends what can be sent without waiting. */
 static void pump(struct output_stream *s)
 {
     size_t turn = 0;
 
     while (!s->over && http_reply_room(s->ask->r) > 0) {
-        struct exec_frame frame;
-        uint32_t part = 0;
-        uint64_t from = s->at;
-        struct buf line;
         if (turn >= TURN_BYTES) {
             loop_task_add(s->ask->r->loop, &s->task);
-            return;
+            break;
         }
         bool ended = s->exec->state == EXEC_ENDED;
-        ssize_t n = exec_log_read(s->exec, &s->at, &part, &frame, piece, sizeof piece);
-        if (n == 0 && !ended && (s->flags & STREAM_FOLLOW))
-            return;
-        if (n == 0) {
+        ssize_t n = send_frame(s);
+        turn += (size_t)n;
+        if (n > 0)
+            continue;
+        if (ended || !(s->flags & STREAM_FOLLOW)) {
             finish(s);
             return;
         }
-        buf_init(&line, TEXT_MAX);
-        if (n > 0)
-            add_line(&line, &frame, piece, (size_t)n, from, s->at);
-        /* Not over: what it is about ends with the request, if it is to. */
-        if (n < 0 || part || buf_error(&line) < 0 || http_reply_write(s->ask->r, line.data, line.length) < 0)
-            http_request_abort(s->ask->r);
-        turn += line.length;
-        buf_done(&line);
+        break;
     }
+    if (!s->over)
+        exec_reader_moved(s->exec);
+}
+
+static size_t pending(struct exec_follower *f)
+{
+    return http_reply_pending(container_of(f, struct output_stream, follower)->ask->r);
 }
 
 static void on_change(struct exec_follower *f)
@@ -157,8 +205,11 @@ static void on_end(struct ask *a, enum http_end how)
     exec_unfollow(&s->follower);
     loop_task_cancel(a->r->loop, &s->task);
     /* Over: there is nothing to end, and the exec may be forgotten. */
-    if ((s->flags & STREAM_KILL) && !s->over && s->exec->state != EXEC_ENDED)
+    if (s->over || s->exec->state == EXEC_ENDED)
+        return;
+    if (s->flags & STREAM_KILL)
         (void)!exec_signal(s->exec, SIGKILL, &ignored);
+    exec_reader_moved(s->exec);
 }
 
 void stream_output(struct ask *a, struct exec *x, uint64_t offset, unsigned flags)
@@ -172,8 +223,12 @@ void stream_output(struct ask *a, struct exec *x, uint64_t offset, unsigned flag
         return;
     }
     *s = (struct output_stream){
-        .ask = a, .exec = x, .at = offset, .flags = flags, .follower.on_change = on_change, .task.on_run = on_task
+        .ask = a, .exec = x, .flags = flags, .follower.on_change = on_change, .task.on_run = on_task
     };
+    exec_reader_init(&s->reader, offset);
+    s->follower.reader = &s->reader;
+    s->follower.pending = pending;
+    s->follower.is_owner = flags & STREAM_KILL;
     a->work = s;
     a->on_end = on_end;
     a->r->on_writable = on_writable;
@@ -188,37 +243,42 @@ void stream_output(struct ask *a, struct exec *x, uint64_t offset, unsigned flag
 
 /* ---- one answer ---- */
 
-static void add_text(struct jsonout *j, const char *key, const char *key_base64, const struct buf *b)
+static void add_text(struct jsonout *j, const char *stream, const struct exec_text *t)
 {
-    const char *data = buf_string(b);
+    const char *data = buf_string(&t->text);
+    char key[32];
 
-    jsonout_bytes(j, key, data, b->length);
-    if (!wsframe_is_utf8(data, b->length))
-        add_base64(j, key_base64, data, b->length);
+    jsonout_bytes(j, stream, data, t->text.length);
+    snprintf(key, sizeof key, "%s_base64", stream);
+    if (!wsframe_is_utf8(data, t->text.length))
+        add_base64(j, key, data, t->text.length);
+    snprintf(key, sizeof key, "%s_dropped_at", stream);
+    if (t->missing)
+        jsonout_unsigned(j, key, t->missing_at);
 }
 
 void reply_result(struct ask *a, const struct exec *x)
 {
-    struct buf output[2], tail, all;
+    struct exec_text output[2];
+    struct buf tail, all;
     struct jsonout j;
-    bool cut;
+    json_t *about = exec_json(x);
 
-    buf_init(&output[0], RESULT_MAX);
-    buf_init(&output[1], RESULT_MAX);
     buf_init(&tail, (size_t)RESULT_MAX * 8);
     buf_init(&all, (size_t)RESULT_MAX * 8 + BODY_LARGE);
-    (void)exec_io_collect(x, output, RESULT_MAX, &cut);
+    (void)exec_io_collect(x, RESULT_MAX, output);
     jsonout_init(&j, &tail);
     jsonout_open_object(&j, NULL);
-    add_text(&j, "stdout", "stdout_base64", &output[0]);
-    add_text(&j, "stderr", "stderr_base64", &output[1]);
-    jsonout_bool(&j, "cut", cut);
+    add_text(&j, "stdout", &output[0]);
+    add_text(&j, "stderr", &output[1]);
+    /* The log has more than this. */
+    jsonout_bool(&j, "cut", exec_output_bytes(x) - x->log.gap.dropped[0] - x->log.gap.dropped[1] > RESULT_MAX);
     jsonout_close(&j);
     if (jsonout_finish(&j) < 0 && !tail.failure)
         tail.failure = ENOMEM;
-    reply_join(&all, exec_json(x), &tail);
-    buf_done(&output[0]);
-    buf_done(&output[1]);
+    exec_show_missing(about, output[0].missing, output[1].missing);
+    reply_join(&all, about, &tail);
+    exec_text_done(output);
     buf_done(&tail);
     reply_buf(a, 200, &all);
 }

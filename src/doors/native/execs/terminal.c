@@ -1,7 +1,6 @@
 /* A command over a WebSocket. Server to client: binary messages with one byte that names the stream (1 stdout, 2
- * stderr) and then output; a text message
- * {"type":"started"} at first and {"type":"exit",…} at the end. Client to server: binary messages with a byte 0 and
- * then input; text messages
+ * stderr) and then output; text messages {"type":"started"} at first, {"type":"dropped",…} where output is missing and
+ * {"type":"exit",…} at the end. Client to server: binary messages with a byte 0 and then input; text messages
  * {"type":"resize","rows":24,"cols":80}, {"type":"signal","signal":"INT"}, {"type":"close_stdin"}. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -23,8 +22,7 @@ struct terminal {
     struct exec_follower follower;
     struct exec_input          feed;
     struct loop_task     task;
-    uint64_t             at;
-    uint32_t             part;
+    struct exec_reader   reader;
     bool                 has_feed, kill, over, close_stdin;
 };
 
@@ -46,37 +44,58 @@ static void finish(struct terminal *t)
     websocket_close(t->socket, WS_NORMAL, "");
 }
 
-static void pump(struct terminal *t)
+/* Sends what one read gives. 1: it is sent; 0: there is nothing, or on_writable comes; -errno. */
+static int send_piece(struct terminal *t)
 {
     char data[PIECE_BYTES];
+    struct exec_frame frame;
+    struct exec_reader reader = t->reader;
+    ssize_t n = exec_log_read(&t->exec->log, &reader, &frame, data, sizeof data);
 
-    for (int i = 0; !t->over; i++) {
-        struct exec_frame frame;
-        uint64_t at = t->at;
-        uint32_t part = t->part;
+    if (n <= 0)
+        return (int)n;
+    if (frame.stream == EXEC_GAP) {
+        char *text = stream_dropped_text(&reader, t->reader.at);
+        if (text)
+            say(t, text);
+        free(text);
+    } else {
+        const struct iovec v[] = { { &frame.stream, 1 }, { data, (size_t)n } };
+        int r = websocket_sendv(t->socket, false, v, 2);
+        if (r < 0)
+            return r == -EAGAIN ? 0 : r;
+    }
+    t->reader = reader;
+    return 1;
+}
+
+static void pump(struct terminal *t)
+{
+    int r = 1;
+
+    for (int i = 0; r > 0 && !t->over; i++) {
         if (i == TURN_PIECES) {
             loop_task_add(t->ask->r->loop, &t->task);
-            return;
+            break;
         }
         bool ended = t->exec->state == EXEC_ENDED;
-        ssize_t n = exec_log_read(t->exec, &at, &part, &frame, data, sizeof data);
-        if (n == 0) {
-            if (ended)
-                finish(t);
-            return;
-        }
-        const struct iovec v[] = { { &frame.stream, 1 }, { data, n > 0 ? (size_t)n : 0 } };
-        int r = n < 0 ? -EIO : websocket_sendv(t->socket, false, v, 2);
-        if (r == -EAGAIN)
-            return;     /* on_writable comes */
+        r = send_piece(t);
         if (r < 0) {
             t->over = true;
             websocket_close(t->socket, WS_INTERNAL, "the output cannot be read");
             return;
         }
-        t->at = at;
-        t->part = part;
+        if (r == 0 && ended && t->reader.at >= exec_log_offset(&t->exec->log)) {
+            finish(t);
+            return;
+        }
     }
+    exec_reader_moved(t->exec);
+}
+
+static size_t pending(struct exec_follower *f)
+{
+    return http_reply_pending(container_of(f, struct terminal, follower)->ask->r);
 }
 
 static void on_change(struct exec_follower *f)
@@ -174,8 +193,11 @@ static void on_close(struct websocket *w, int code, const char *reason, void *ow
     loop_task_cancel(t->ask->r->loop, &t->task);
     if (t->has_feed)
         exec_input_done(&t->feed);
-    if (t->kill && t->exec->state != EXEC_ENDED)
+    if (t->over || t->exec->state == EXEC_ENDED)
+        return;
+    if (t->kill)
         (void)!exec_signal(t->exec, SIGKILL, &ignored);
+    exec_reader_moved(t->exec);
 }
 
 /* 0, or the request was answered; the command is untouched then. */
@@ -215,6 +237,8 @@ static struct terminal *terminal_new(struct ask *a)
         return NULL;
     }
     *t = (struct terminal){ .ask = a, .follower.on_change = on_change, .task.on_run = on_task };
+    t->follower.reader = &t->reader;
+    t->follower.pending = pending;
     return t;
 }
 
@@ -235,7 +259,7 @@ void ask_exec_attach(struct ask *a)
 
     if (!is_upgrade(a) || !query_only(a, known) || !query_number(a, "offset", INT64_MAX, &offset))
         return;
-    if (!exec_io_offset_is_valid(a->exec, offset)) {
+    if (!exec_log_has(&a->exec->log, offset)) {
         reply_fail(a, 400, "invalid", "there is no output at offset %llu; use one that the stream told",
                    (unsigned long long)offset);
         return;
@@ -243,7 +267,7 @@ void ask_exec_attach(struct ask *a)
     if (!(t = terminal_new(a)))
         return;
     t->exec = a->exec;
-    t->at = offset;
+    exec_reader_init(&t->reader, offset);
     if (open_socket(t) == 0)
         attach(t);
 }
@@ -304,8 +328,6 @@ void ask_exec_socket(struct ask *a)
     if (r == 0 && (c.input || c.options.background))
         r = err_set(&e, EINVAL, STEP_USAGE, "stdin and background have no meaning here");
     c.options.with_stdin = true;
-    if (c.options.terminal && !c.options.output_bytes)
-        c.options.output_bytes = a->front->config.max_output_bytes;     /* somebody may sit there for days */
     if (r == 0)
         r = exec_request_start(&c, &t->exec, &e);
     json_decref(a->work);
@@ -314,7 +336,8 @@ void ask_exec_socket(struct ask *a)
         reply_err(a, &e);
         return;
     }
-    t->kill = true;
+    t->kill = t->follower.is_owner = true;
+    exec_reader_init(&t->reader, 0);
     if (open_socket(t) == 0)
         attach(t);
     else

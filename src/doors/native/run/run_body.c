@@ -119,7 +119,7 @@ int run_body_read(struct run_body *b, json_t *root, json_t **ret_rest, struct er
     if (r == 0 && !b->options.code)
         r = err_set(e, EINVAL, STEP_USAGE, "code is missing");
     if (!b->has_output)
-        b->options.output_bytes = b->ask->front->config.output_limit_bytes;
+        b->options.output_bytes = b->ask->front->config.output_kept_bytes;
     json_decref(own);       /* its values are the body's, too */
     if (r == 0 && ret_rest)
         *ret_rest = json_incref(rest);

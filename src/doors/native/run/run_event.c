@@ -91,4 +91,10 @@ void run_event_outcome(const struct kernel_run *run, struct jsonout *j)
     jsonout_decimal(j, "cpu_ms", run->cpu_us, 3);
     jsonout_unsigned(j, "memory_peak_bytes", run->peak_bytes);
     jsonout_string(j, "box", run->box->id);
+    if (run->refused) {
+        jsonout_open_object(j, "refused");
+        jsonout_string(j, "message", json_string_value(json_object_get(run->refused, "message")));
+        jsonout_string(j, "rule", json_string_value(json_object_get(run->refused, "rule")));
+        jsonout_close(j);
+    }
 }

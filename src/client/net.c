@@ -1,0 +1,170 @@
+/* carrel net: what a box may reach, what it has open and what it was refused; and changing the first. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/parse.h"
+#include "client/client.h"
+#include "client/commands.h"
+
+static const char usage[] =
+    "usage: carrel net [OPTIONS] BOX\n"
+    "\n"
+    "Shows what a box may reach, its live connections, and what it was refused with the rule that would allow it.\n"
+    "With options its network is changed; what is no longer allowed is cut.\n"
+    "\n"
+    "  --net none|public|NAME  nothing, every public address, or a network of the server's configuration\n"
+    "  --allow RULE            a name (index.example.org), names below one (*.example.org:443), an address or a\n"
+    "                          network (10.1.0.0/16:5432); may be given often\n"
+    "  --deny RULE             the same; wins over what is allowed\n"
+    "  --json  --url URL\n";
+
+int take_net(const char *option, const char *value, json_t *body, struct err *e)
+{
+    json_t *net = json_object_get(body, "net");
+    bool is_public = json_is_string(net) && strcmp(json_string_value(net), "public") == 0;
+
+    if (strcmp(option, "--net") == 0) {
+        if (json_is_object(net) && strcmp(value, "public") == 0)
+            return json_object_set_new(net, "public", json_true());
+        if (net)
+            return err_set(e, EINVAL, STEP_USAGE, "--net %s excludes --allow, --deny and another --net",
+                           parse_quote(value).text);
+        return json_object_set_new(body, "net", json_string(value)) < 0
+                   ? err_set(e, EINVAL, STEP_USAGE, "--net is not UTF-8") : 0;
+    }
+    if (net && !is_public && !json_is_object(net))
+        return err_set(e, EINVAL, STEP_USAGE, "%s goes with --net public, or without --net", option);
+    if (!json_is_object(net)) {
+        json_object_set_new(body, "net", json_pack("{s:b}", "public", is_public));
+        net = json_object_get(body, "net");
+    }
+    const char *key = option + 2;
+    if (!json_object_get(net, key))
+        json_object_set_new(net, key, json_array());
+    return json_array_append_new(json_object_get(net, key), json_string(value)) < 0
+               ? err_set(e, EINVAL, STEP_USAGE, "%s is not UTF-8", option) : 0;
+}
+
+static int set_net(void *into, const char *value, struct err *e)
+{
+    return take_net("--net", value, into, e);
+}
+
+static int set_allow(void *into, const char *value, struct err *e)
+{
+    return take_net("--allow", value, into, e);
+}
+
+static int set_deny(void *into, const char *value, struct err *e)
+{
+    return take_net("--deny", value, into, e);
+}
+
+static void print_rules(const json_t *net, const char *key)
+{
+    size_t i;
+    json_t *one;
+
+    json_array_foreach(json_object_get(net, key), i, one)
+        printf("  %s %s\n", key, show_text(json_string_value(one)));
+}
+
+static void print_policy(const json_t *net)
+{
+    if (json_is_string(net)) {
+        printf("network: %s\n", show_text(json_string_value(net)));
+        return;
+    }
+    puts(json_is_true(json_object_get(net, "public")) ? "network: public, and" : "network:");
+    print_rules(net, "allow");
+    print_rules(net, "deny");
+}
+
+static uint64_t number_of(const json_t *object, const char *key)
+{
+    return (uint64_t)json_integer_value(json_object_get(object, key));
+}
+
+static void print_connections(const json_t *shown)
+{
+    static const char *const titles[] = { "NAME", "PORT", "ADDRESS", "SENT", "RECEIVED", "AGE", NULL };
+    const json_t *list = json_object_get(shown, "connections");
+    struct table table;
+    size_t i;
+    json_t *one;
+
+    printf("%zu connections, %s sent, %s received in all\n", json_array_size(list),
+           show_bytes(number_of(shown, "bytes_sent")), show_bytes(number_of(shown, "bytes_received")));
+    if (json_array_size(list) == 0)
+        return;
+    table_init(&table, titles, 0x3a);
+    json_array_foreach(list, i, one)
+        table_add(&table, text_of(one, "name"), show_number(number_of(one, "port")), text_of(one, "address"),
+                  show_bytes(number_of(one, "bytes_sent")), show_bytes(number_of(one, "bytes_received")),
+                  show_format("%.0fs", (double)number_of(one, "age_ms") / 1000));
+    table_print(&table);
+    table_done(&table);
+}
+
+static void print_refused(const json_t *shown)
+{
+    static const char *const titles[] = { "REFUSED", "PORT", "TIMES", "WHY", "ALLOW IT WITH", NULL };
+    const json_t *list = json_object_get(shown, "refused");
+    struct table table;
+    size_t i;
+    json_t *one;
+
+    if (json_array_size(list) == 0) {
+        puts("nothing was refused");
+        return;
+    }
+    table_init(&table, titles, 0x6);
+    json_array_foreach(list, i, one)
+        table_add(&table, text_of(one, "name"), number_of(one, "port") ? show_number(number_of(one, "port")) : "-",
+                  show_number(number_of(one, "count")), text_of(one, "why"),
+                  show_format("--allow %s", text_of(one, "rule")));
+    table_print(&table);
+    table_done(&table);
+}
+
+static int show(struct client *c, const char *box)
+{
+    json_t *shown = NULL;
+
+    if (client_call(c, "GET", target_box(box, "/net"), NULL, &shown) < 0)
+        return EXIT_CLIENT;
+    if (c->json) {
+        print_json(shown);
+    } else {
+        print_policy(json_object_get(shown, "net"));
+        print_connections(shown);
+        print_refused(shown);
+    }
+    json_decref(shown);
+    return 0;
+}
+
+int client_net(int argc, char **argv)
+{
+    const struct flag flags[] = { NET_FLAGS(set_net, set_allow, set_deny) };
+    struct client c = { .name = "net", .usage = usage };
+    json_t *body = json_object(), *answer = NULL;
+    struct words words;
+    int status = client_begin(&c, argc, argv, flags, sizeof flags / sizeof *flags, body, false, &words);
+
+    if (status < 0 && words.n != 1)
+        status = client_misused(&c, "it takes one box");
+    if (status < 0 && json_object_size(body) > 0) {
+        int r = client_call(&c, "PATCH", target_box(words.at[0], ""), json_incref(body), &answer);
+        status = r < 0 ? EXIT_CLIENT : 0;
+        if (status == 0 && c.json)
+            print_json(answer);
+        json_decref(answer);
+    } else if (status < 0) {
+        status = show(&c, words.at[0]);
+    }
+    json_decref(body);
+    return status;
+}

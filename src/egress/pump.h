@@ -1,0 +1,69 @@
+/* Bytes between a connection of a box and one to the outside, both ways, by splice. A pipe is borrowed only while bytes
+ * are in it; the end of one direction is passed on and the other goes on. */
+#ifndef CARREL_EGRESS_PUMP_H
+#define CARREL_EGRESS_PUMP_H
+
+#include "http/loop.h"
+
+/* How many bytes may pass, of all connections of a box together. Zeroed with rate 0: as many as come. */
+struct pump_bucket {
+    struct loop      *loop;
+    uint64_t          rate;             /* bytes per second */
+    uint64_t          left, filled_us;
+    struct pump_side *thirsty, **last;  /* in the order in which they wait */
+    struct loop_timer timer;
+};
+
+void     pump_bucket_set(struct pump_bucket *b, struct loop *l, uint64_t rate);
+void     pump_bucket_done(struct pump_bucket *b);
+/* Pure: what may pass at this moment, at most a tenth of a second's worth. */
+uint64_t pump_bucket_fill(struct pump_bucket *b, uint64_t now_us);
+
+/* Pipes that are not in use, for all pumps of a loop. */
+struct pump_pipes {
+    int      spare[16][2];
+    unsigned n_spare;
+    unsigned n_out;             /* with bytes in them */
+    unsigned most_out;
+};
+
+void pump_pipes_done(struct pump_pipes *p);
+
+struct pump;
+
+/* One end, and what is read from it. */
+struct pump_side {
+    struct loop_fd    watch;            /* owns the fd */
+    struct pump      *pump;
+    int               pipe[2];          /* -1: none */
+    unsigned          stuck;            /* bytes in it */
+    bool              is_held;          /* on_held reads it, until pump_release */
+    bool              has_hung_up;
+    bool              has_ended;        /* nothing more will be read */
+    bool              end_is_told;      /* to the other side */
+    bool              is_blocked;    /* the other side took nothing from a copy; it is waited for */
+    bool              is_thirsty;
+    struct pump_side *next_thirsty;
+    uint64_t          bytes;            /* that were passed on */
+};
+
+struct pump {
+    struct loop        *loop;
+    struct pump_pipes  *pipes;
+    struct pump_bucket *bucket;
+    struct pump_side    side[2];
+    /* The first side is held and readable: its owner reads it, and calls pump_pass, pump_release or pump_stop. */
+    void (*on_held)(struct pump *p);
+    /* Both directions have ended (0), or one connection broke (-errno). The pump is stopped and may be freed. */
+    void (*on_end)(struct pump *p, int code);
+};
+
+/* Takes both descriptors, also if it fails. held: the first is read by on_held. */
+int  pump_start(struct pump *p, int first, int second, bool held);
+/* From on_held: bytes that were read from the first side, for the second; at most 64 KiB. */
+int  pump_pass(struct pump *p, const void *data, size_t size);
+void pump_release(struct pump *p);
+/* Closes both ends. with_reset: so that each peer sees an error instead of an end. */
+void pump_stop(struct pump *p, bool with_reset);
+
+#endif

@@ -1,0 +1,87 @@
+#define _GNU_SOURCE
+#include "egress/refusallog.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct refusallog_entry *find(struct refusallog *r, enum egress_why why, const char *what, uint16_t port)
+{
+    for (unsigned i = 0; i < r->n; i++) {
+        struct egress_refused *frame = &r->entry[i].frame;
+        if (frame->why == why && frame->port == port && strcmp(frame->what, what) == 0)
+            return &r->entry[i];
+    }
+    return NULL;
+}
+
+/* A free place, or that of the one that was noted longest ago; what was told goes first. */
+static struct refusallog_entry *take_place(struct refusallog *r)
+{
+    struct refusallog_entry *oldest = r->entry;
+
+    if (r->n < REFUSALLOG_KEPT)
+        return &r->entry[r->n++];
+    for (unsigned i = 1; i < r->n; i++) {
+        struct refusallog_entry *e = &r->entry[i];
+        if (e->is_new != oldest->is_new ? !e->is_new : e->noted_ms < oldest->noted_ms)
+            oldest = e;
+    }
+    return oldest;
+}
+
+void refusallog_note(struct refusallog *r, enum egress_why why, const char *what, uint16_t port, const char *other,
+                   uint64_t now_ms)
+{
+    if (!r->entry && !(r->entry = calloc(REFUSALLOG_KEPT, sizeof *r->entry)))
+        return;
+    struct refusallog_entry *e = find(r, why, what, port);
+    if (!e) {
+        e = take_place(r);
+        *e = (struct refusallog_entry){ .frame = { .head = { .type = EGRESS_REFUSED }, .why = why, .port = port } };
+        snprintf(e->frame.what, sizeof e->frame.what, "%s", what);
+    }
+    memset(e->frame.other, 0, sizeof e->frame.other);
+    snprintf(e->frame.other, sizeof e->frame.other, "%s", other ? other : "");
+    e->frame.count++;
+    e->is_new = true;
+    e->noted_ms = now_ms;
+}
+
+struct refusallog_entry *refusallog_due(struct refusallog *r, uint64_t now_ms)
+{
+    if (now_ms - r->burst_ms >= 1000) {
+        r->burst_ms = now_ms;
+        r->burst = 0;
+    }
+    if (r->burst >= REFUSALLOG_BURST)
+        return NULL;
+    for (unsigned i = 0; i < r->n; i++) {
+        struct refusallog_entry *e = &r->entry[i];
+        if (e->is_new && (!e->was_told || now_ms - e->told_ms >= REFUSALLOG_AGAIN_MS))
+            return e;
+    }
+    return NULL;
+}
+
+void refusallog_told(struct refusallog *r, struct refusallog_entry *entry, uint64_t now_ms)
+{
+    entry->is_new = false;
+    entry->was_told = true;
+    entry->told_ms = now_ms;
+    r->burst++;
+}
+
+bool refusallog_wait(const struct refusallog *r)
+{
+    for (unsigned i = 0; i < r->n; i++)
+        if (r->entry[i].is_new)
+            return true;
+    return false;
+}
+
+void refusallog_done(struct refusallog *r)
+{
+    free(r->entry);
+    *r = (struct refusallog){ 0 };
+}

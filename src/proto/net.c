@@ -1,0 +1,465 @@
+#define _GNU_SOURCE
+#include "proto/net.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/parse.h"
+
+enum { LABEL_MAX = 63, NAME_MAX_BYTES = 253 };
+
+static bool is_letter(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+}
+
+/* Where the text stops being a name: its length if it is one. */
+static size_t name_ends(const char *text, size_t length)
+{
+    size_t label = 0;
+
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] == '.' && label > 0)
+            label = 0;
+        else if (is_letter(text[i]) && label < LABEL_MAX)
+            label++;
+        else
+            return i;
+    }
+    return label > 0 || length == 0 ? length : length - 1;
+}
+
+/* Where a last label of nothing but digits begins, or length. No name has one: it would be a mistyped address, or one
+ * in a notation that resolvers read as an address. */
+static size_t number_begins(const char *text, size_t length)
+{
+    size_t at = length;
+
+    while (at > 0 && text[at - 1] >= '0' && text[at - 1] <= '9')
+        at--;
+    return at == 0 || text[at - 1] == '.' ? at : length;
+}
+
+bool net_name_clean(const char *text, size_t length, char ret[NET_NAME_SIZE])
+{
+    if (length > 0 && text[length - 1] == '.')
+        length--;
+    if (length == 0 || length > NAME_MAX_BYTES || name_ends(text, length) != length ||
+        number_begins(text, length) != length)
+        return false;
+    for (size_t i = 0; i < length; i++)
+        ret[i] = (char)(text[i] >= 'A' && text[i] <= 'Z' ? text[i] | 0x20 : text[i]);
+    ret[length] = '\0';
+    return true;
+}
+
+bool net_address_parse(const char *text, struct net_address *ret)
+{
+    if (inet_pton(AF_INET, text, ret->byte) == 1)
+        ret->size = 4;
+    else if (inet_pton(AF_INET6, text, ret->byte) == 1)
+        ret->size = 16;
+    else
+        return false;
+    return true;
+}
+
+void net_address_show(const struct net_address *address, char ret[NET_ADDRESS_TEXT])
+{
+    if (!inet_ntop(address->size == 4 ? AF_INET : AF_INET6, address->byte, ret, NET_ADDRESS_TEXT))
+        ret[0] = '\0';
+}
+
+/* --- rules as text --- */
+
+static int refuse(const char *option, const char *text, size_t at, const char *why, struct err *e)
+{
+    return err_set(e, EINVAL, STEP_USAGE, "%s '%s', character %zu: %s", option, parse_quote(text).text, at + 1, why);
+}
+
+/* "443" or "8000-8010". */
+static int parse_ports(const char *option, const char *text, const char *ports, struct net_rule *ret, struct err *e)
+{
+    char *end;
+    size_t at = (size_t)(ports - text);
+    unsigned long first = strtoul(ports, &end, 10), last = first;
+
+    if (ports[0] < '0' || ports[0] > '9')
+        return refuse(option, text, at, "a port (443) or a range of ports (8000-8010) must stand here", e);
+    if (*end == '-' && end[1] >= '0' && end[1] <= '9')
+        last = strtoul(end + 1, &end, 10);
+    if (*end)
+        return refuse(option, text, (size_t)(end - text), "nothing may follow the port", e);
+    if (first < 1 || last > 65535 || first > last)
+        return refuse(option, text, at, "ports are numbers from 1 to 65535, the lower one first", e);
+    ret->first = (uint16_t)first;
+    ret->last = (uint16_t)last;
+    return 0;
+}
+
+static bool has_host_bits(const struct net_address *address, unsigned bits)
+{
+    for (unsigned i = bits; i < address->size * 8u; i++)
+        if (address->byte[i / 8] & 0x80 >> i % 8)
+            return true;
+    return false;
+}
+
+/* length bytes of "10.1.0.0/16" or "2001:db8::/32". 1: read; 0: this is no address. */
+static int parse_addresses(const char *option, const char *text, const char *from, size_t length, struct net_rule *ret,
+                           struct err *e)
+{
+    char copy[NET_ADDRESS_TEXT + 8], *slash, *end;
+
+    if (length >= sizeof copy)
+        return 0;
+    memcpy(copy, from, length);
+    copy[length] = '\0';
+    if ((slash = strchr(copy, '/')))
+        *slash = '\0';
+    if (!net_address_parse(copy, &ret->address))
+        return 0;
+    ret->kind = NET_ADDRESSES;
+    ret->bits = (uint8_t)(ret->address.size * 8);
+    if (!slash)
+        return 1;
+    size_t at = (size_t)(from - text) + (size_t)(slash - copy) + 1;
+    unsigned long bits = strtoul(slash + 1, &end, 10);
+    if (slash[1] < '0' || slash[1] > '9' || *end || bits > ret->bits)
+        return refuse(option, text, at, "the number of bits of the network must stand here, as in 10.1.0.0/16", e);
+    if (has_host_bits(&ret->address, (unsigned)bits))
+        return refuse(option, text, at, "the address has bits beyond its network; write 10.1.0.0/16, not 10.1.2.3/16",
+                      e);
+    ret->bits = (uint8_t)bits;
+    return 1;
+}
+
+static int parse_name(const char *option, const char *text, size_t length, struct net_rule *ret, struct err *e)
+{
+    size_t skip = strncmp(text, "*.", 2) == 0 ? 2 : 0;
+
+    ret->kind = skip ? NET_BELOW : NET_NAME;
+    if (length == 0)
+        return refuse(option, text, 0, "a name or an address must stand here", e);
+    if (length == 1 && text[0] == '*')
+        return refuse(option, text, 0, "this would be every name; ask for the network 'public' instead", e);
+    if (length - skip > NAME_MAX_BYTES + 1)
+        return refuse(option, text, NAME_MAX_BYTES + skip, "a name has at most 253 characters", e);
+    if (net_name_clean(text + skip, length - skip, ret->name))
+        return 0;
+    size_t bare = length - (text[length - 1] == '.'), number = number_begins(text, bare);
+    if (number < bare && name_ends(text + skip, bare - skip) == bare - skip)
+        return refuse(option, text, number, "a name does not end in a number, and this is no address", e);
+    size_t at = skip + name_ends(text + skip, length - skip);
+    return refuse(option, text, at < length ? at : length - 1,
+                  text[at] == '*' ? "a star may only be the first label, as in *.example.org"
+                                  : "names have letters, digits, '-', '_' and single dots, at most 63 between two dots",
+                  e);
+}
+
+int net_rule_parse(const char *option, const char *text, bool denies, struct net_rule *ret, struct err *e)
+{
+    struct net_rule rule = { .denies = denies, .first = 0, .last = 65535 };
+    const char *bracket = text[0] == '[' ? strchr(text, ']') : NULL, *port = NULL;
+    int r = 0;
+
+    if (text[0] == '[') {
+        r = bracket ? parse_addresses(option, text, text + 1, (size_t)(bracket - text) - 1, &rule, e) : 0;
+        if (r < 0)
+            return r;
+        if (r == 0 || rule.address.size != 16)
+            return refuse(option, text, 1, "an IPv6 address or network must stand in brackets, as in [2001:db8::1]:443",
+                          e);
+        if (bracket[1] && bracket[1] != ':')
+            return refuse(option, text, (size_t)(bracket - text) + 1, "only ':' and a port may follow", e);
+        port = bracket[1] ? bracket + 2 : NULL;
+    } else {
+        const char *colon = strchr(text, ':');
+        size_t length = strlen(text);
+        /* Two colons are IPv6 without a port. */
+        if (colon && !strchr(colon + 1, ':')) {
+            length = (size_t)(colon - text);
+            port = colon + 1;
+        }
+        r = parse_addresses(option, text, text, length, &rule, e);
+        if (r == 0)
+            r = parse_name(option, text, length, &rule, e);
+        if (r < 0)
+            return r;
+    }
+    if (port && (r = parse_ports(option, text, port, &rule, e)) < 0)
+        return r;
+    *ret = rule;
+    return 0;
+}
+
+void net_rule_show(const struct net_rule *rule, char ret[NET_RULE_TEXT])
+{
+    char what[NET_ADDRESS_TEXT + 8], ports[16] = "";
+    size_t length;
+
+    if (rule->first == rule->last)
+        snprintf(ports, sizeof ports, ":%u", rule->first);
+    else if (rule->first > 0 || rule->last < 65535)
+        snprintf(ports, sizeof ports, ":%u-%u", rule->first, rule->last);
+    if (rule->kind != NET_ADDRESSES) {
+        snprintf(ret, NET_RULE_TEXT, "%s%s%s", rule->kind == NET_BELOW ? "*." : "", rule->name, ports);
+        return;
+    }
+    net_address_show(&rule->address, what);
+    length = strlen(what);
+    if (rule->bits < rule->address.size * 8)
+        snprintf(what + length, sizeof what - length, "/%u", rule->bits);
+    bool brackets = rule->address.size == 16 && ports[0];
+    snprintf(ret, NET_RULE_TEXT, "%s%s%s%s", brackets ? "[" : "", what, brackets ? "]" : "", ports);
+}
+
+int net_policy_add(struct net_policy *policy, const char *option, const char *text, bool denies, struct err *e)
+{
+    if (policy->n_rules == NET_RULES)
+        return err_set(e, E2BIG, STEP_USAGE, "%s: a box may have %d rules for the network", option, NET_RULES);
+    int r = net_rule_parse(option, text, denies, &policy->rule[policy->n_rules], e);
+    if (r < 0)
+        return r;
+    policy->n_rules++;
+    if (!denies && policy->mode == NET_NONE)
+        policy->mode = NET_LISTED;
+    return 0;
+}
+
+int net_policy_read(const char *option, const char *text, struct net_policy *ret, struct err *e)
+{
+    struct net_policy policy = { .mode = NET_NONE };
+    char word[NET_RULE_TEXT];
+    int r = 0;
+
+    for (const char *at = text + strspn(text, " ,"); *at && r == 0; at += strspn(at, " ,")) {
+        size_t length = strcspn(at, " ,");
+        if (length >= sizeof word)
+            return err_set(e, EINVAL, STEP_USAGE, "%s: '%s' is too long for a rule", option, parse_quote(at).text);
+        snprintf(word, sizeof word, "%.*s", (int)length, at);
+        at += length;
+        if (strcmp(word, "public") == 0)
+            policy.mode = NET_PUBLIC;
+        else
+            r = net_policy_add(&policy, option, word[0] == '!' ? word + 1 : word, word[0] == '!', e);
+    }
+    if (r == 0)
+        *ret = policy;
+    return r;
+}
+
+static bool is_sane(const struct net_rule *rule)
+{
+    char clean[NET_NAME_SIZE];
+    size_t length = strnlen(rule->name, sizeof rule->name);
+
+    if (rule->kind > NET_ADDRESSES || rule->denies > 1 || rule->first > rule->last)
+        return false;
+    if (rule->kind == NET_ADDRESSES)
+        return (rule->address.size == 4 || rule->address.size == 16) && rule->bits <= rule->address.size * 8;
+    return length < sizeof rule->name && net_name_clean(rule->name, length, clean) && strcmp(clean, rule->name) == 0;
+}
+
+bool net_policy_is_sane(const struct net_policy *policy)
+{
+    if (policy->mode > NET_PUBLIC || policy->n_rules > NET_RULES || policy->no_host > 1)
+        return false;
+    for (uint32_t i = 0; i < policy->n_rules; i++)
+        if (!is_sane(&policy->rule[i]))
+            return false;
+    return true;
+}
+
+/* --- what they decide --- */
+
+static bool covers_name(const struct net_rule *rule, const char *name)
+{
+    size_t length = strlen(name), suffix = strlen(rule->name);
+
+    if (rule->kind == NET_NAME)
+        return strcmp(rule->name, name) == 0;
+    return rule->kind == NET_BELOW && length > suffix + 1 && name[length - suffix - 1] == '.' &&
+           strcmp(name + length - suffix, rule->name) == 0;
+}
+
+static bool covers_port(const struct net_rule *rule, uint16_t port)
+{
+    return port >= rule->first && port <= rule->last;
+}
+
+bool net_name_is_loopback(const char *name)
+{
+    static const char suffix[] = ".localhost";
+    size_t length = strlen(name), n = sizeof suffix - 1;
+
+    return length > n && strcmp(name + length - n, suffix) == 0;
+}
+
+bool net_resolves(const struct net_policy *policy, const char *name)
+{
+    bool allowed = policy->mode == NET_PUBLIC && !net_name_is_loopback(name);
+
+    if (policy->mode == NET_NONE)
+        return false;
+    for (uint32_t i = 0; i < policy->n_rules; i++) {
+        const struct net_rule *rule = &policy->rule[i];
+        if (!covers_name(rule, name))
+            continue;
+        if (rule->denies && rule->first <= 1 && rule->last == 65535)
+            return false;
+        allowed |= !rule->denies;
+    }
+    return allowed;
+}
+
+enum net_reach net_judge_name(const struct net_policy *policy, const char *name, uint16_t port)
+{
+    bool is_loopback = net_name_is_loopback(name);
+    enum net_reach reach = policy->mode == NET_PUBLIC && !is_loopback ? NET_BY_WILDCARD : NET_REFUSED;
+
+    if (policy->mode == NET_NONE)
+        return NET_REFUSED;
+    for (uint32_t i = 0; i < policy->n_rules; i++) {
+        const struct net_rule *rule = &policy->rule[i];
+        if (!covers_name(rule, name) || !covers_port(rule, port))
+            continue;
+        if (rule->denies)
+            return NET_REFUSED;
+        if (rule->kind == NET_NAME)
+            reach = is_loopback ? NET_BY_LOOPBACK : NET_BY_NAME;
+        else if (reach == NET_REFUSED && !is_loopback)
+            reach = NET_BY_WILDCARD;
+    }
+    return reach;
+}
+
+static bool is_within(const struct net_address *address, const uint8_t *prefix, unsigned bits)
+{
+    if (memcmp(address->byte, prefix, bits / 8) != 0)
+        return false;
+    return bits % 8 == 0 || ((address->byte[bits / 8] ^ prefix[bits / 8]) & 0xff << (8 - bits % 8) & 0xff) == 0;
+}
+
+/* IPv4 that is written in IPv6 reaches what the IPv4 address reaches. */
+static struct net_address unwrap(const struct net_address *address)
+{
+    static const struct {
+        uint8_t prefix[12];
+        uint8_t bits, at;
+    } wrapped[] = {
+        { { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff }, 96, 12 },      /* mapped */
+        { { 0 }, 96, 12 },                                            /* compatible; ::1 stays what it is */
+        { { 0, 0x64, 0xff, 0x9b }, 96, 12 },                          /* NAT64 */
+        { { 0x20, 0x02 }, 16, 2 },                                    /* 6to4 */
+    };
+    struct net_address inner = { .size = 4 };
+
+    if (address->size != 16 || is_within(address, (const uint8_t[16]){ 0 }, 127))
+        return *address;
+    for (size_t i = 0; i < sizeof wrapped / sizeof *wrapped; i++)
+        if (is_within(address, wrapped[i].prefix, wrapped[i].bits)) {
+            memcpy(inner.byte, address->byte + wrapped[i].at, 4);
+            return inner;
+        }
+    return *address;
+}
+
+/* Networks that are not public; the first that holds an address says what it is. */
+static const struct known_network {
+    uint8_t        prefix[16];
+    uint8_t        size, bits;
+    enum net_class class;
+} known[] = {
+    { { 0 }, 4, 8, NET_IS_SPECIAL },
+    { { 127 }, 4, 8, NET_IS_SPECIAL },
+    { { 169, 254 }, 4, 16, NET_IS_SPECIAL },
+    { { 100, 100, 100, 200 }, 4, 32, NET_IS_SPECIAL },      /* metadata services outside of 169.254/16 */
+    { { 192, 0, 0, 192 }, 4, 32, NET_IS_SPECIAL },
+    { { 168, 63, 129, 16 }, 4, 32, NET_IS_SPECIAL },
+    { { 224 }, 4, 3, NET_IS_SPECIAL },                      /* multicast, reserved, broadcast */
+    { { 10 }, 4, 8, NET_IS_PRIVATE },
+    { { 100, 64 }, 4, 10, NET_IS_PRIVATE },
+    { { 172, 16 }, 4, 12, NET_IS_PRIVATE },
+    { { 192, 168 }, 4, 16, NET_IS_PRIVATE },
+    { { 0 }, 16, 127, NET_IS_SPECIAL },                     /* :: and ::1 */
+    { { 0xfe, 0x80 }, 16, 10, NET_IS_SPECIAL },
+    { { 0xfe, 0xc0 }, 16, 10, NET_IS_PRIVATE },
+    { { 0xff }, 16, 8, NET_IS_SPECIAL },
+    { { 0x20, 0x01, 0, 0 }, 16, 32, NET_IS_SPECIAL },       /* Teredo hides an IPv4 address */
+    { { 0x00, 0x64, 0xff, 0x9b, 0x00, 0x01 }, 16, 48, NET_IS_PRIVATE },
+    { { 0xfd, 0x00, 0x0e, 0xc2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x02, 0x54 }, 16, 128, NET_IS_SPECIAL },
+    { { 0xfd, 0x20, 0x00, 0xce, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x02, 0x54 }, 16, 128, NET_IS_SPECIAL },
+    { { 0xfc }, 16, 7, NET_IS_PRIVATE },
+};
+
+static const struct known_network *find_network(const struct net_address *bare)
+{
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (bare->size == known[i].size && is_within(bare, known[i].prefix, known[i].bits))
+            return &known[i];
+    return NULL;
+}
+
+enum net_class net_class(const struct net_address *address)
+{
+    struct net_address bare = unwrap(address);
+    const struct known_network *network = find_network(&bare);
+
+    return network ? network->class : NET_IS_PUBLIC;
+}
+
+/* Does the rule mean this address? Loopback, metadata and their like must be named as such: 0.0.0.0/0 does not mean
+ * them, nor the host itself. */
+static bool names_address(const struct net_rule *rule, const struct net_address *bare, bool is_own)
+{
+    const struct known_network *network = find_network(bare);
+    bool is_special = network && network->class == NET_IS_SPECIAL;
+
+    if (rule->address.size != bare->size || !is_within(bare, rule->address.byte, rule->bits))
+        return false;
+    return rule->denies || (is_special ? rule->bits >= network->bits : !is_own || rule->bits >= 8);
+}
+
+static bool is_loopback(const struct net_address *bare)
+{
+    static const uint8_t v4[4] = { 127 }, v6[16] = { [15] = 1 };
+
+    return bare->size == 4 ? is_within(bare, v4, 8) : is_within(bare, v6, 128);
+}
+
+bool net_judge_address(const struct net_policy *policy, enum net_reach reach, const struct net_address *address,
+                       uint16_t port, bool is_own)
+{
+    struct net_address bare = unwrap(address);
+    bool is_named = false;
+
+    if (policy->mode == NET_NONE)
+        return false;
+    for (uint32_t i = 0; i < policy->n_rules; i++) {
+        const struct net_rule *rule = &policy->rule[i];
+        if (rule->kind != NET_ADDRESSES || !covers_port(rule, port))
+            continue;
+        bool covers = names_address(rule, &bare, is_own);
+        if (covers && rule->denies)
+            return false;
+        is_named |= covers;
+    }
+    enum net_class class = net_class(address);
+    bool is_host = is_own || class == NET_IS_SPECIAL;
+    if (is_host && policy->no_host)
+        return false;
+    if (is_named)
+        return true;
+    if (reach == NET_BY_LOOPBACK)
+        return is_loopback(&bare);
+    if (is_host)
+        return false;
+    if (reach == NET_BY_NAME)
+        return true;
+    return class == NET_IS_PUBLIC && (reach == NET_BY_WILDCARD || policy->mode == NET_PUBLIC);
+}

@@ -1,0 +1,126 @@
+#define _GNU_SOURCE
+#include "proto/refusals.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { SHOWN = 3, PORT_HTTP = 80, PORT_HTTPS = 443 };
+
+static void copy_printable(const char *from, size_t most, char *to, size_t size)
+{
+    size_t n = 0;
+
+    for (; n + 1 < size && n < most && from[n]; n++)
+        to[n] = (char)(from[n] > ' ' && from[n] < 0x7f ? from[n] : '?');
+    to[n] = '\0';
+}
+
+void refusals_add(struct refusals *r, const struct egress_refused *word, uint64_t now_us)
+{
+    struct net_refusal one = { .port = word->port, .why = (uint8_t)word->why, .count = word->count, .last_us = now_us };
+    size_t i = 0;
+
+    copy_printable(word->what, sizeof word->what, one.what, sizeof one.what);
+    copy_printable(word->other, sizeof word->other, one.other, sizeof one.other);
+    while (i < r->n && (r->list[i].port != one.port || r->list[i].why != one.why ||
+                        strcmp(r->list[i].what, one.what) != 0))
+        i++;
+    if (i == REFUSALS_MOST) {
+        r->more++;
+        return;
+    }
+    r->list[i] = one;
+    r->n += i == r->n;
+}
+
+void net_refusal_rule(const struct net_refusal *one, char ret[NET_RULE_TEXT])
+{
+    struct net_address address;
+    /* A name that leads to an address of the host or the like: only a rule for that address allows it. */
+    bool by_address = one->why == EGRESS_BAD_ADDRESS && net_address_parse(one->other, &address) &&
+                      net_class(&address) != NET_IS_PRIVATE;
+    const char *what = by_address ? one->other : one->what;
+    bool is_v6 = net_address_parse(what, &address) && address.size == 16;
+
+    if (one->port == 0 || (!by_address && (one->port == PORT_HTTP || one->port == PORT_HTTPS)))
+        snprintf(ret, NET_RULE_TEXT, "%s", what);
+    else
+        snprintf(ret, NET_RULE_TEXT, is_v6 ? "[%s]:%u" : "%s:%u", what, one->port);
+}
+
+static void write_target(const struct net_refusal *one, struct buf *out)
+{
+    struct net_address address;
+    bool is_v6 = net_address_parse(one->what, &address) && address.size == 16;
+
+    buf_printf(out, is_v6 && one->port ? "[%s]" : "%s", one->what);
+    if (one->port)
+        buf_printf(out, ":%u", one->port);
+}
+
+/* Metadata services, loopback and their like can be allowed; to advise it would be careless. */
+static bool is_advisable(const struct net_refusal *one)
+{
+    struct net_address address;
+    const char *what = one->why == EGRESS_BAD_ADDRESS ? one->other : one->what;
+
+    if (net_address_parse(what, &address) && net_class(&address) == NET_IS_SPECIAL)
+        return false;
+    return one->why == EGRESS_NOT_ALLOWED || one->why == EGRESS_BAD_ADDRESS;
+}
+
+static void write_one(const struct net_refusal *one, struct buf *out)
+{
+    write_target(one, out);
+    switch (one->why) {
+    case EGRESS_BAD_ADDRESS:
+        buf_printf(out, " (it leads to %s)", one->other);
+        break;
+    case EGRESS_OTHER_NAME:
+        buf_printf(out, " (a TLS connection that asked for %s)", one->other[0] ? one->other : "no server name");
+        break;
+    case EGRESS_TOO_MANY:
+        buf_add_text(out, " (too many connections at once)");
+        break;
+    default:
+        break;
+    }
+}
+
+bool refusals_write(const struct refusals *r, uint64_t since_us, bool has_network, struct buf *out,
+                    char rule[NET_RULE_TEXT])
+{
+    const struct net_refusal *told[SHOWN], *advised = NULL;
+    size_t n = 0;
+
+    for (size_t i = 0; i < r->n; i++)
+        if (r->list[i].last_us >= since_us) {
+            if (n < SHOWN)
+                told[n] = &r->list[i];
+            if (!advised && is_advisable(&r->list[i]))
+                advised = &r->list[i];
+            n++;
+        }
+    rule[0] = '\0';
+    if (n == 0)
+        return false;
+    buf_add_text(out, has_network ? "the network of this box refused " : "this box has no network: ");
+    for (size_t i = 0; i < n && i < SHOWN; i++) {
+        if (i > 0)
+            buf_add_text(out, ", ");
+        write_one(told[i], out);
+    }
+    if (n > SHOWN)
+        buf_printf(out, " and %zu more", n - SHOWN);
+    if (!has_network)
+        buf_add_text(out, n > 1 ? " were refused" : " was refused");
+    if (advised)
+        net_refusal_rule(advised, rule);
+    return true;
+}
+
+void refusals_advise(const char *before, const char *rule, const char *after, struct buf *out)
+{
+    if (rule && rule[0])
+        buf_printf(out, "; allow it with %s%s%s", before, rule, after);
+}

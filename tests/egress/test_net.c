@@ -1,0 +1,285 @@
+/* Rules of the network as text, and what they decide, as tables. */
+#include "unit/unit.h"
+
+#include "proto/net.h"
+
+static void test_a_rule_is_read_and_shown_in_its_shortest_form(void **state)
+{
+    static const struct {
+        const char *text, *shown;
+    } cases[] = {
+        { "index.example.org", "index.example.org" },
+        { "INDEX.Example.org.", "index.example.org" },
+        { "*.example.org:443", "*.example.org:443" },
+        { "a:1-65535", "a:1-65535" },
+        { "_dmarc.a-b.c:80-80", "_dmarc.a-b.c:80" },
+        { "10.1.0.0/16:5432", "10.1.0.0/16:5432" },
+        { "10.1.2.3", "10.1.2.3" },
+        { "10.1.2.3/32", "10.1.2.3" },
+        { "0.0.0.0/0", "0.0.0.0/0" },
+        { "::/0", "::/0" },
+        { "2001:db8::1", "2001:db8::1" },
+        { "2001:db8::/32", "2001:db8::/32" },
+        { "[2001:db8::/32]:8000-8010", "[2001:db8::/32]:8000-8010" },
+        { "[::1]", "::1" },
+    };
+    struct net_rule rule, again;
+    struct err e;
+    char shown[NET_RULE_TEXT];
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        if (net_rule_parse("--allow", cases[i].text, false, &rule, &e) < 0)
+            fail_msg("%s: %s", cases[i].text, e.what);
+        net_rule_show(&rule, shown);
+        assert_string_equal(shown, cases[i].shown);
+        assert_int_equal(net_rule_parse("--allow", shown, false, &again, &e), 0);
+        assert_memory_equal(&rule, &again, sizeof rule);
+    }
+}
+
+static void test_what_is_no_rule_is_refused_with_its_position(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        { "", "character 1" },
+        { "*", "network 'public'" },
+        { "a.*.b", "character 3: a star may only be the first label" },
+        { "a..b", "character 3" },
+        { ".a", "character 1" },
+        { "a b", "character 2" },
+        { "http://a", "character 6" },
+        { "a:", "character 3" },
+        { "a:x", "character 3" },
+        { "a:0", "character 3" },
+        { "a:65536", "character 3" },
+        { "a:9-8", "character 3" },
+        { "a:80x", "character 5" },
+        { "10.1.2.3/16", "bits beyond its network" },
+        { "10.0.0.0/33", "character 10" },
+        { "10.0.0.0/", "character 10" },
+        { "[10.0.0.1]:80", "character 2" },
+        { "[::1", "character 2" },
+        { "[::1]x", "character 6" },
+        { "a\x80", "character 2" },
+        { "10.1.2.300", "character 8: a name does not end in a number" },
+        { "10.1.0.1.", "character 8" },
+        { "10.1:80", "character 4" },
+        { "*.10", "character 3" },
+        { "7", "character 1" },
+    };
+    struct net_rule rule;
+    struct err e;
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        if (net_rule_parse("--allow", cases[i].text, false, &rule, &e) == 0)
+            fail_msg("%s was read", cases[i].text);
+        assert_int_equal(e.step, STEP_USAGE);
+        if (!strstr(e.what, cases[i].says))
+            fail_msg("%s: %s", cases[i].text, e.what);
+    }
+}
+
+/* "allow" rules, or with a '!' before them "deny" rules, separated by blanks. */
+static struct net_policy make_policy(enum net_mode mode, const char *rules)
+{
+    struct net_policy policy = { .mode = mode };
+    struct err e;
+    char text[200];
+
+    snprintf(text, sizeof text, "%s", rules);
+    for (char *save = NULL, *one = strtok_r(text, " ", &save); one; one = strtok_r(NULL, " ", &save))
+        if (net_policy_add(&policy, "rule", one + (*one == '!'), *one == '!', &e) < 0)
+            fail_msg("%s", e.what);
+    assert_true(net_policy_is_sane(&policy));
+    return policy;
+}
+
+static void test_names_are_judged_by_rules(void **state)
+{
+    static const struct {
+        enum net_mode  mode;
+        const char    *rules, *name;
+        uint16_t       port;
+        bool           resolves;
+        enum net_reach reach;
+    } cases[] = {
+        { NET_NONE, "", "a.b", 80, false, NET_REFUSED },
+        { NET_NONE, "a.b", "a.b", 80, true, NET_BY_NAME },      /* a rule makes it a policy of listed rules */
+        { NET_LISTED, "", "a.b", 80, false, NET_REFUSED },
+        { NET_LISTED, "a.b", "c.a.b", 80, false, NET_REFUSED },
+        { NET_LISTED, "a.b:443", "a.b", 80, true, NET_REFUSED },
+        { NET_LISTED, "*.b", "a.b", 80, true, NET_BY_WILDCARD },
+        { NET_LISTED, "*.b", "c.a.b", 80, true, NET_BY_WILDCARD },
+        { NET_LISTED, "*.b", "b", 80, false, NET_REFUSED },
+        { NET_LISTED, "*.b", "ab", 80, false, NET_REFUSED },
+        { NET_LISTED, "*.b.c", "xb.c", 80, false, NET_REFUSED },
+        { NET_LISTED, "*.b a.b", "a.b", 80, true, NET_BY_NAME },
+        { NET_LISTED, "a.b *.b", "a.b", 80, true, NET_BY_NAME },
+        { NET_LISTED, "a.b !a.b", "a.b", 80, false, NET_REFUSED },
+        { NET_LISTED, "!a.b a.b", "a.b", 80, false, NET_REFUSED },
+        { NET_LISTED, "*.b !a.b:25", "a.b", 25, true, NET_REFUSED },
+        { NET_LISTED, "*.b !a.b:25", "a.b", 80, true, NET_BY_WILDCARD },
+        { NET_LISTED, "a.b !*.b", "a.b", 80, false, NET_REFUSED },
+        { NET_PUBLIC, "", "a.b", 80, true, NET_BY_WILDCARD },
+        { NET_PUBLIC, "a.b", "a.b", 80, true, NET_BY_NAME },
+        { NET_PUBLIC, "!a.b", "a.b", 80, false, NET_REFUSED },
+        { NET_LISTED, "10.0.0.0/8", "a.b", 80, false, NET_REFUSED },
+        { NET_LISTED, "a.localhost:80", "a.localhost", 80, true, NET_BY_LOOPBACK },
+        { NET_LISTED, "*.localhost", "a.localhost", 80, true, NET_REFUSED },
+        { NET_PUBLIC, "", "a.localhost", 80, false, NET_REFUSED },
+        { NET_LISTED, "localhost", "localhost", 80, true, NET_BY_NAME },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct net_policy policy = make_policy(cases[i].mode, cases[i].rules);
+        if (net_resolves(&policy, cases[i].name) != cases[i].resolves ||
+            net_judge_name(&policy, cases[i].name, cases[i].port) != cases[i].reach)
+            fail_msg("case %zu: '%s' for %s:%u", i, cases[i].rules, cases[i].name, cases[i].port);
+    }
+}
+
+static struct net_address address_of(const char *text)
+{
+    struct net_address address = { 0 };
+
+    if (!net_address_parse(text, &address))
+        fail_msg("%s is no address", text);
+    return address;
+}
+
+static void test_addresses_have_a_class_in_every_notation(void **state)
+{
+    static const struct {
+        const char    *address;
+        enum net_class class;
+    } cases[] = {
+        { "1.1.1.1", NET_IS_PUBLIC },           { "203.0.113.7", NET_IS_PUBLIC },
+        { "2001:db8::1", NET_IS_PUBLIC },       { "2606:4700::1", NET_IS_PUBLIC },
+        { "10.0.0.1", NET_IS_PRIVATE },         { "172.16.0.1", NET_IS_PRIVATE },
+        { "172.31.255.255", NET_IS_PRIVATE },   { "172.32.0.1", NET_IS_PUBLIC },
+        { "192.168.1.1", NET_IS_PRIVATE },      { "100.64.0.1", NET_IS_PRIVATE },
+        { "fd12::1", NET_IS_PRIVATE },          { "fec0::1", NET_IS_PRIVATE },
+        { "::ffff:10.0.0.1", NET_IS_PRIVATE },  { "64:ff9b::a00:1", NET_IS_PRIVATE },
+        { "2002:a00:1::1", NET_IS_PRIVATE },    { "64:ff9b:1::1", NET_IS_PRIVATE },
+        { "0.0.0.0", NET_IS_SPECIAL },          { "0.1.2.3", NET_IS_SPECIAL },
+        { "127.0.0.1", NET_IS_SPECIAL },        { "127.255.0.1", NET_IS_SPECIAL },
+        { "169.254.169.254", NET_IS_SPECIAL },  { "224.0.0.1", NET_IS_SPECIAL },
+        { "255.255.255.255", NET_IS_SPECIAL },  { "100.100.100.200", NET_IS_SPECIAL },
+        { "192.0.0.192", NET_IS_SPECIAL },      { "168.63.129.16", NET_IS_SPECIAL },
+        { "::", NET_IS_SPECIAL },               { "::1", NET_IS_SPECIAL },
+        { "fe80::1", NET_IS_SPECIAL },          { "ff02::1", NET_IS_SPECIAL },
+        { "fd00:ec2::254", NET_IS_SPECIAL },    { "fd20:ce::254", NET_IS_SPECIAL },
+        { "2001::1", NET_IS_SPECIAL },          { "::ffff:169.254.169.254", NET_IS_SPECIAL },
+        { "::169.254.169.254", NET_IS_SPECIAL }, { "64:ff9b::a9fe:a9fe", NET_IS_SPECIAL },
+        { "2002:a9fe:a9fe::", NET_IS_SPECIAL }, { "2002:7f00:1::", NET_IS_SPECIAL },
+        { "::ffff:127.0.0.1", NET_IS_SPECIAL },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct net_address address = address_of(cases[i].address);
+        if (net_class(&address) != cases[i].class)
+            fail_msg("%s", cases[i].address);
+    }
+}
+
+static void test_addresses_are_judged_by_policy_reach_and_class(void **state)
+{
+    static const struct {
+        enum net_mode  mode;
+        const char    *rules;
+        enum net_reach reach;
+        const char    *address;
+        uint16_t       port;
+        bool           is_own, accepted;
+    } cases[] = {
+        { NET_LISTED, "", NET_REFUSED, "1.1.1.1", 80, false, false },
+        { NET_LISTED, "", NET_BY_NAME, "1.1.1.1", 80, false, true },
+        { NET_LISTED, "", NET_BY_NAME, "10.0.0.1", 80, false, true },
+        { NET_LISTED, "", NET_BY_NAME, "10.0.0.1", 80, true, false },
+        { NET_LISTED, "", NET_BY_NAME, "169.254.169.254", 80, false, false },
+        { NET_LISTED, "", NET_BY_NAME, "127.0.0.1", 80, true, false },
+        { NET_LISTED, "", NET_BY_WILDCARD, "1.1.1.1", 80, false, true },
+        { NET_LISTED, "", NET_BY_WILDCARD, "10.0.0.1", 80, false, false },
+        { NET_PUBLIC, "", NET_REFUSED, "1.1.1.1", 80, false, true },
+        { NET_PUBLIC, "", NET_REFUSED, "10.0.0.1", 80, false, false },
+        { NET_PUBLIC, "", NET_REFUSED, "1.1.1.1", 80, true, false },
+        { NET_PUBLIC, "!1.1.1.0/24", NET_BY_NAME, "1.1.1.1", 80, false, false },
+        { NET_PUBLIC, "!1.1.1.0/24", NET_BY_NAME, "::ffff:1.1.1.1", 80, false, false },
+        { NET_LISTED, "10.0.0.0/8:80", NET_REFUSED, "10.0.0.1", 80, false, true },
+        { NET_LISTED, "10.0.0.0/8:80", NET_REFUSED, "10.0.0.1", 81, false, false },
+        { NET_LISTED, "10.0.0.0/8:80", NET_REFUSED, "::ffff:10.0.0.1", 80, false, true },
+        { NET_LISTED, "0.0.0.0/0", NET_REFUSED, "8.8.8.8", 80, false, true },
+        { NET_LISTED, "0.0.0.0/0", NET_REFUSED, "169.254.169.254", 80, false, false },
+        { NET_LISTED, "0.0.0.0/0", NET_REFUSED, "127.0.0.1", 80, true, false },
+        { NET_LISTED, "0.0.0.0/0", NET_REFUSED, "8.8.8.8", 80, true, false },
+        { NET_LISTED, "169.254.169.254", NET_REFUSED, "169.254.169.254", 80, false, true },
+        { NET_LISTED, "127.0.0.1:8080", NET_REFUSED, "127.0.0.1", 8080, true, true },
+        { NET_NONE, "", NET_BY_NAME, "1.1.1.1", 80, false, false },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct net_policy policy = make_policy(cases[i].mode, cases[i].rules);
+        struct net_address address = address_of(cases[i].address);
+        if (net_judge_address(&policy, cases[i].reach, &address, cases[i].port, cases[i].is_own) != cases[i].accepted)
+            fail_msg("case %zu: '%s' for %s", i, cases[i].rules, cases[i].address);
+    }
+}
+
+static void test_the_host_itself_is_out_of_reach_for_callers_from_elsewhere(void **state)
+{
+    struct net_policy policy = make_policy(NET_LISTED, "127.0.0.1 10.0.0.1 a.localhost own.test");
+    struct net_address loopback = address_of("127.0.0.1"), own = address_of("10.0.0.1"), other = address_of("10.0.0.2");
+
+    (void)state;
+    assert_true(net_judge_address(&policy, NET_BY_LOOPBACK, &loopback, 80, true));
+    assert_false(net_judge_address(&policy, NET_BY_LOOPBACK, &other, 80, false));
+    assert_true(net_judge_address(&policy, NET_REFUSED, &own, 80, true));
+    policy.no_host = 1;
+    assert_false(net_judge_address(&policy, NET_BY_LOOPBACK, &loopback, 80, true));
+    assert_false(net_judge_address(&policy, NET_REFUSED, &loopback, 80, true));
+    assert_false(net_judge_address(&policy, NET_REFUSED, &own, 80, true));
+    assert_true(net_judge_address(&policy, NET_BY_NAME, &other, 80, false));
+}
+
+static void test_a_policy_of_another_program_is_checked(void **state)
+{
+    char clean[NET_NAME_SIZE];
+    struct net_policy good = make_policy(NET_LISTED, "a.b *.c:80 10.0.0.0/8"), bad;
+
+    (void)state;
+#define INSANE(change) bad = good; change; assert_false(net_policy_is_sane(&bad))
+    INSANE(bad.mode = 3);
+    INSANE(bad.no_host = 2);
+    INSANE(bad.n_rules = NET_RULES + 1);
+    INSANE(bad.rule[0].kind = 3);
+    INSANE(bad.rule[0].denies = 2);
+    INSANE(bad.rule[0].first = 9; bad.rule[0].last = 8);
+    INSANE(memset(bad.rule[0].name, 'a', NET_NAME_SIZE));
+    INSANE(bad.rule[0].name[0] = 'A');
+    INSANE(bad.rule[0].name[0] = '\0');
+    INSANE(bad.rule[2].address.size = 5);
+    INSANE(bad.rule[2].bits = 33);
+    assert_true(net_name_clean("a.b2", 4, clean) && net_name_clean("1.a", 3, clean) && net_name_clean("a1.", 3, clean));
+    assert_false(net_name_clean("127.1", 5, clean) || net_name_clean("2130706433", 10, clean));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_rule_is_read_and_shown_in_its_shortest_form),
+        cmocka_unit_test(test_what_is_no_rule_is_refused_with_its_position),
+        cmocka_unit_test(test_names_are_judged_by_rules),
+        cmocka_unit_test(test_addresses_have_a_class_in_every_notation),
+        cmocka_unit_test(test_addresses_are_judged_by_policy_reach_and_class),
+        cmocka_unit_test(test_the_host_itself_is_out_of_reach_for_callers_from_elsewhere),
+        cmocka_unit_test(test_a_policy_of_another_program_is_checked),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,275 @@
+/* Bytes between two sockets: with pipes and without, ends, readers that do not read, rates. */
+#include "unit/unit.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/list.h"
+#include "egress/pump.h"
+
+struct stage {
+    struct loop       *loop;
+    struct pump_pipes  pipes;
+    struct pump_bucket bucket;
+    struct pump        pump;
+    int                ends[2];         /* of the test: they talk to the pump's */
+    bool               has_ended;
+    int                code;
+    char               held[64];
+    size_t             n_held;
+};
+
+static void on_end(struct pump *p, int code)
+{
+    struct stage *s = container_of(p, struct stage, pump);
+
+    s->has_ended = true;
+    s->code = code;
+}
+
+/* A connected pair of TCP sockets, both non-blocking. */
+static void connect_pair(int ret[2])
+{
+    struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t size = sizeof address;
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, size), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &size), 0);
+    ret[0] = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(connect(ret[0], (struct sockaddr *)&address, size), 0);
+    ret[1] = accept(listener, NULL, NULL);
+    assert_true(ret[1] >= 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(fcntl(ret[i], F_SETFL, O_NONBLOCK), 0);
+    close(listener);
+}
+
+static void open_stage(struct stage *s, unsigned pipes, uint64_t rate, bool held)
+{
+    int first[2], second[2];
+
+    memset(s, 0, sizeof *s);
+    assert_int_equal(loop_new(&s->loop), 0);
+    s->pipes.most_out = pipes;
+    pump_bucket_set(&s->bucket, s->loop, rate);
+    connect_pair(first);
+    connect_pair(second);
+    s->ends[0] = first[0];
+    s->ends[1] = second[0];
+    s->pump = (struct pump){ .loop = s->loop, .pipes = &s->pipes, .bucket = &s->bucket, .on_end = on_end };
+    assert_int_equal(pump_start(&s->pump, first[1], second[1], held), 0);
+}
+
+static void close_stage(struct stage *s)
+{
+    pump_stop(&s->pump, true);
+    pump_bucket_done(&s->bucket);
+    assert_int_equal(s->pipes.n_out, 0);
+    pump_pipes_done(&s->pipes);
+    loop_free(s->loop);
+    close(s->ends[0]);
+    close(s->ends[1]);
+}
+
+static void turn(struct stage *s)
+{
+    assert_int_equal(loop_turn(s->loop, 5), 0);
+}
+
+/* Sends from one end and reads at the other until all has come. */
+static void carry_bytes(struct stage *s, int from, size_t total)
+{
+    static uint8_t out[1 << 16], in[1 << 16];
+    size_t sent = 0, got = 0;
+
+    while (got < total) {
+        for (size_t i = 0; i < sizeof out; i++)
+            out[i] = (uint8_t)((sent + i) * 2654435761u >> 13);
+        size_t want = total - sent < sizeof out ? total - sent : sizeof out;
+        ssize_t n = want > 0 ? send(s->ends[from], out, want, MSG_NOSIGNAL) : 0;
+        sent += n > 0 ? (size_t)n : 0;
+        turn(s);
+        while ((n = recv(s->ends[!from], in, sizeof in, 0)) > 0)
+            for (ssize_t i = 0; i < n; i++, got++)
+                if (in[i] != (uint8_t)(got * 2654435761u >> 13))
+                    fail_msg("byte %zu is another one", got);
+    }
+}
+
+static void test_bytes_pass_both_ways_with_pipes_and_without(void **state)
+{
+    (void)state;
+    for (unsigned pipes = 0; pipes < 3; pipes++) {
+        struct stage s;
+        open_stage(&s, pipes, 0, false);
+        carry_bytes(&s, 0, 3 << 20);
+        carry_bytes(&s, 1, 3 << 20);
+        assert_int_equal(s.pump.side[0].bytes, 3 << 20);
+        assert_int_equal(s.pump.side[1].bytes, 3 << 20);
+        assert_int_equal(s.pipes.n_out, 0);      /* idle: no pipe is borrowed */
+        close_stage(&s);
+    }
+}
+
+static void test_the_end_of_one_direction_is_passed_on_and_the_other_goes_on(void **state)
+{
+    struct stage s;
+    char byte;
+
+    (void)state;
+    open_stage(&s, 4, 0, false);
+    assert_int_equal(send(s.ends[0], "x", 1, 0), 1);
+    assert_int_equal(shutdown(s.ends[0], SHUT_WR), 0);
+    ssize_t n = -1;
+    while ((n = recv(s.ends[1], &byte, 1, 0)) < 0)
+        turn(&s);
+    assert_int_equal(n, 1);
+    while ((n = recv(s.ends[1], &byte, 1, 0)) < 0)
+        turn(&s);
+    assert_int_equal(n, 0);
+    assert_false(s.has_ended);
+    carry_bytes(&s, 1, 100000);
+    assert_int_equal(shutdown(s.ends[1], SHUT_WR), 0);
+    while (!s.has_ended)
+        turn(&s);
+    assert_int_equal(s.code, 0);
+    close_stage(&s);
+}
+
+static void test_a_reset_is_passed_on(void **state)
+{
+    static const struct linger at_once = { .l_onoff = 1 };
+    struct stage s;
+    char byte;
+
+    (void)state;
+    open_stage(&s, 4, 0, false);
+    assert_int_equal(setsockopt(s.ends[0], SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
+    close(s.ends[0]);
+    s.ends[0] = -1;
+    while (!s.has_ended)
+        turn(&s);
+    assert_int_equal(s.code, -ECONNRESET);
+    assert_int_equal(recv(s.ends[1], &byte, 1, 0), -1);
+    assert_int_equal(errno, ECONNRESET);
+    close_stage(&s);
+}
+
+/* A reader that does not read, whose peer has closed both ways: the loop must sleep and not turn for nothing. */
+static void test_a_stuck_reader_costs_no_turns(void **state)
+{
+    static uint8_t out[1 << 16];
+    struct stage s;
+
+    (void)state;
+    open_stage(&s, 4, 0, false);
+    assert_int_equal(shutdown(s.ends[1], SHUT_WR), 0);
+    while (s.pump.side[0].stuck == 0) {
+        (void)!send(s.ends[0], out, sizeof out, MSG_NOSIGNAL);
+        turn(&s);
+    }
+    assert_int_equal(s.pipes.n_out, 1);
+    /* What is stuck is little enough that the end behind it reaches the pump's socket. */
+    assert_int_equal(shutdown(s.ends[0], SHUT_WR), 0);
+    while (!s.pump.side[0].has_hung_up)
+        turn(&s);
+    uint64_t before = loop_now_ms();
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(loop_turn(s.loop, 40), 0);
+    assert_true(loop_now_ms() - before >= 150);
+    /* It reads at last: everything comes, then the end. */
+    ssize_t n;
+    size_t total = 0;
+    while ((n = recv(s.ends[1], out, sizeof out, 0)) != 0) {
+        total += n > 0 ? (size_t)n : 0;
+        if (n < 0)
+            turn(&s);
+    }
+    while (!s.has_ended)
+        turn(&s);
+    assert_int_equal(total, s.pump.side[0].bytes);
+    close_stage(&s);
+}
+
+static void on_held(struct pump *p)
+{
+    struct stage *s = container_of(p, struct stage, pump);
+    ssize_t n = recv(p->side[0].watch.fd, s->held + s->n_held, sizeof s->held - s->n_held, MSG_DONTWAIT);
+
+    s->n_held += n > 0 ? (size_t)n : 0;
+    if (s->n_held < 6)
+        return;
+    assert_int_equal(pump_pass(p, s->held, s->n_held), 0);
+    pump_release(p);
+}
+
+static void test_held_bytes_wait_for_their_release_and_the_other_way_does_not(void **state)
+{
+    struct stage s;
+    char bytes[16];
+
+    (void)state;
+    open_stage(&s, 4, 0, true);
+    s.pump.on_held = on_held;
+    assert_int_equal(send(s.ends[0], "abc", 3, 0), 3);
+    assert_int_equal(send(s.ends[1], "220", 3, 0), 3);
+    while (recv(s.ends[0], bytes, sizeof bytes, 0) != 3)
+        turn(&s);
+    assert_int_equal(recv(s.ends[1], bytes, sizeof bytes, 0), -1);
+    assert_int_equal(send(s.ends[0], "def", 3, 0), 3);
+    while (recv(s.ends[1], bytes, sizeof bytes, 0) != 6)
+        turn(&s);
+    assert_memory_equal(bytes, "abcdef", 6);
+    carry_bytes(&s, 0, 200000);
+    close_stage(&s);
+}
+
+static void test_a_bucket_fills_with_time_and_holds_a_tenth_of_a_second(void **state)
+{
+    struct pump_bucket b = { .rate = 1000000, .filled_us = 1000000 };
+
+    (void)state;
+    assert_int_equal(pump_bucket_fill(&b, 1000000), 0);
+    assert_int_equal(pump_bucket_fill(&b, 1050000), 50000);
+    assert_int_equal(pump_bucket_fill(&b, 1050000), 50000);
+    assert_int_equal(pump_bucket_fill(&b, 9000000), 100000);
+    b = (struct pump_bucket){ .rate = 3, .filled_us = 1000000 };
+    for (uint64_t us = 1000000; us <= 5000000; us += 1000)      /* small steps lose nothing much */
+        pump_bucket_fill(&b, us);
+    assert_in_range(b.left, 11, 12);
+    pump_bucket_set(&b, NULL, UINT64_MAX);
+    assert_int_equal(pump_bucket_fill(&b, UINT64_MAX), UINT64_MAX);
+}
+
+static void test_a_rate_is_kept(void **state)
+{
+    struct stage s;
+
+    (void)state;
+    open_stage(&s, 4, 4 << 20, false);
+    uint64_t before = loop_now_ms();
+    carry_bytes(&s, 0, 2 << 20);
+    assert_true(loop_now_ms() - before >= 350);
+    close_stage(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bytes_pass_both_ways_with_pipes_and_without),
+        cmocka_unit_test(test_the_end_of_one_direction_is_passed_on_and_the_other_goes_on),
+        cmocka_unit_test(test_a_reset_is_passed_on),
+        cmocka_unit_test(test_a_stuck_reader_costs_no_turns),
+        cmocka_unit_test(test_held_bytes_wait_for_their_release_and_the_other_way_does_not),
+        cmocka_unit_test(test_a_bucket_fills_with_time_and_holds_a_tenth_of_a_second),
+        cmocka_unit_test(test_a_rate_is_kept),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

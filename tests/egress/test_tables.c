@@ -1,0 +1,121 @@
+/* Addresses that stand for names, and what was refused. */
+#include "unit/unit.h"
+
+#include "egress/nametable.h"
+#include "egress/refusallog.h"
+
+static void test_a_name_has_one_address_and_the_address_one_name(void **state)
+{
+    struct nametable *t = nametable_new(), *other = nametable_new();
+    uint8_t first[4], again[4];
+    char name[32];
+
+    (void)state;
+    for (int i = 0; i < 1000; i++) {
+        snprintf(name, sizeof name, "host%d.example.org", i);
+        assert_true(nametable_give(t, name, false, first));
+        struct net_address address = { .size = 4 };
+        memcpy(address.byte, first, 4);
+        assert_true(nametable_covers(&address));
+        assert_true(nametable_give(t, name, false, again));
+        assert_memory_equal(first, again, 4);
+        assert_string_equal(nametable_find(t, first), name);
+    }
+    /* Another table, as after a restart, gives the same address, in whatever order they come, but for collisions. */
+    int same = 0;
+    for (int i = 999; i >= 0; i--) {
+        snprintf(name, sizeof name, "host%d.example.org", i);
+        assert_true(nametable_give(t, name, false, first));
+        assert_true(nametable_give(other, name, false, again));
+        same += memcmp(first, again, 4) == 0;
+    }
+    assert_true(same > 980);
+    nametable_free(t);
+    nametable_free(other);
+}
+
+static void test_the_name_that_was_not_used_for_longest_is_dropped_and_pinned_ones_stay(void **state)
+{
+    struct nametable *t = nametable_new();
+    uint8_t pinned[4], used[4], old[4], address[4];
+    char name[32];
+
+    (void)state;
+    assert_true(nametable_give(t, "pinned", true, pinned));
+    assert_true(nametable_give(t, "old", false, old));
+    assert_true(nametable_give(t, "used", false, used));
+    for (int i = 3; i < NAMETABLE_MOST; i++) {
+        snprintf(name, sizeof name, "n%d", i);
+        assert_true(nametable_give(t, name, false, address));
+    }
+    assert_non_null(nametable_find(t, used));
+    assert_true(nametable_give(t, "one more", false, address));
+    assert_null(nametable_find(t, old));
+    assert_string_equal(nametable_find(t, used), "used");
+    assert_string_equal(nametable_find(t, pinned), "pinned");
+    nametable_unpin(t);
+    for (int i = 0; i < NAMETABLE_MOST; i++) {
+        snprintf(name, sizeof name, "m%d", i);
+        assert_true(nametable_give(t, name, true, address));
+    }
+    assert_null(nametable_find(t, pinned));
+    assert_false(nametable_give(t, "no room", false, address));
+    nametable_free(t);
+}
+
+static void test_a_refusal_is_told_at_once_then_once_a_second_with_its_count(void **state)
+{
+    struct refusallog log = { 0 };
+    struct refusallog_entry *e;
+
+    (void)state;
+    assert_null(refusallog_due(&log, 5000));
+    refusallog_note(&log, EGRESS_NOT_ALLOWED, "a.b", 80, NULL, 5000);
+    assert_non_null(e = refusallog_due(&log, 5000));
+    assert_int_equal(e->frame.count, 1);
+    refusallog_told(&log, e, 5000);
+    assert_false(refusallog_wait(&log));
+    for (int i = 0; i < 9; i++)
+        refusallog_note(&log, EGRESS_NOT_ALLOWED, "a.b", 80, NULL, 5100);
+    assert_null(refusallog_due(&log, 5999));
+    assert_true(refusallog_wait(&log));
+    refusallog_note(&log, EGRESS_NOT_ALLOWED, "a.b", 81, NULL, 5999);      /* another port is another one */
+    assert_int_equal((e = refusallog_due(&log, 5999))->frame.port, 81);
+    refusallog_told(&log, e, 5999);
+    assert_int_equal((e = refusallog_due(&log, 6000))->frame.count, 10);
+    refusallog_done(&log);
+}
+
+static void test_a_crowd_of_refusals_is_bounded(void **state)
+{
+    struct refusallog log = { 0 };
+    struct refusallog_entry *e;
+    int told = 0;
+    char name[32];
+
+    (void)state;
+    for (int i = 0; i < 10000; i++) {
+        snprintf(name, sizeof name, "n%d", i);
+        refusallog_note(&log, EGRESS_NOT_ALLOWED, name, 0, NULL, 5000);
+        while ((e = refusallog_due(&log, 5000))) {
+            refusallog_told(&log, e, 5000);
+            told++;
+        }
+    }
+    assert_int_equal(told, REFUSALLOG_BURST);
+    assert_true(refusallog_wait(&log));
+    assert_non_null(refusallog_due(&log, 6000));
+    refusallog_done(&log);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_name_has_one_address_and_the_address_one_name),
+        cmocka_unit_test(test_the_name_that_was_not_used_for_longest_is_dropped_and_pinned_ones_stay),
+        cmocka_unit_test(test_a_refusal_is_told_at_once_then_once_a_second_with_its_count),
+        cmocka_unit_test(test_a_crowd_of_refusals_is_bounded),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
