@@ -1,10 +1,12 @@
 """Scoped sandboxes: functions that others may call, and nothing else."""
 import asyncio
+import http.server
 import json
 import os
 import pathlib
 import subprocess
 import sys
+import threading
 
 import pytest
 from model_server import text, use
@@ -421,3 +423,42 @@ def test_a_stub_of_a_sandbox_that_has_ended_says_so(tmp_path):
     with pytest.raises(RuntimeError):
         session.exec("one_tools.f()", check=True)
     session.terminate()
+
+
+SHOP = '''
+import urllib.request
+
+
+@expose
+def price() -> int:
+    """Asks the shop."""
+    return int(urllib.request.urlopen("http://shop.localhost:PORT/").read())
+'''
+
+
+def test_an_interface_calls_what_its_sandbox_is_allowed_and_the_agent_cannot(tmp_path):
+    """The functions reach a server; the code of the agent, in its own box, reaches only the functions."""
+    class Shop(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"42")
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Shop) as shop:
+        threading.Thread(target=shop.serve_forever, daemon=True).start()
+        port = shop.server_address[1]
+        (tmp_path / "interface.py").write_text(SHOP.replace("PORT", str(port)))
+        scoped = ScopedSandbox(SandboxConfig(allow=[f"shop.localhost:{port}"]))
+        scoped.start()
+        try:
+            library = scoped.serve(tmp_path / "interface.py", expose_as="library", name="shop")
+            session = create_local_session(workspace=Workspace(libraries=[library]), workspace_dir=str(tmp_path / "work"), name="shopping")
+            assert session.exec("import shop; print(shop.price())").stdout == "42\n"
+            direct = session.exec(f"import urllib.request as u; u.urlopen('http://shop.localhost:{port}/')")
+            assert not direct.ok
+        finally:
+            scoped.terminate()
+            shop.shutdown()

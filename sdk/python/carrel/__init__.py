@@ -4,20 +4,26 @@ from __future__ import annotations
 from typing import Any
 
 from .asyncclient import AsyncBox, AsyncCarrel, AsyncKernel
+from .asyncexec import AsyncExec
+from .asyncfiles import AsyncFiles
 from .cells import CellError, Kernel, Output, Result
 from .client import Box, Carrel, Exec, ExecResult, event_bytes
-from .errors import (CarrelError, CellFailed, Conflict, ExecFailed, ExecTimeout, Forbidden, HostFull, InterpreterUnavailable, InvalidRequest,
-                     KernelDied, KernelUnavailable, NoSpace, NotFound, QuotaExceeded, RunTimeout, Unauthorized, Unavailable, Unsupported)
+from .errors import (CarrelError, CellFailed, Conflict, ExecFailed, ExecTimeout, FileMissing, Forbidden, HostFull, InterpreterUnavailable,
+                     InvalidRequest, IsDirectory, KernelDied, KernelUnavailable, NoSpace, NotDirectory, NotFound, PermissionDenied, QuotaExceeded,
+                     RunTimeout, Unauthorized, Unavailable, Unsupported)
 from .files import FileInfo, Files
 from .local import setup
+from .outputs import ExecLogs
 from .ports import Forward, Ports
 
 __version__ = "0.1.0"
-__all__ = ["AsyncBox", "AsyncCarrel", "AsyncKernel", "Box", "Carrel", "CarrelError", "CellError", "CellFailed", "Conflict", "Exec",
-           "ExecFailed", "ExecResult", "ExecTimeout", "FileInfo", "Files", "Forbidden", "Forward", "HostFull", "InterpreterUnavailable",
-           "InvalidRequest", "Kernel", "KernelDied", "KernelUnavailable", "NoSpace", "NotFound", "Output", "Ports", "QuotaExceeded", "Result",
-           "RunTimeout", "Unauthorized",
-           "Unavailable", "Unsupported", "arun", "event_bytes", "run", "setup"]
+__all__ = [
+    "AsyncBox", "AsyncCarrel", "AsyncExec", "AsyncFiles", "AsyncKernel", "Box", "Carrel", "CarrelError", "CellError",
+    "CellFailed", "Conflict", "Exec", "ExecFailed", "ExecLogs", "ExecResult", "ExecTimeout", "FileInfo", "FileMissing",
+    "Files", "Forbidden", "Forward", "HostFull", "InterpreterUnavailable", "InvalidRequest", "IsDirectory", "Kernel",
+    "KernelDied", "KernelUnavailable", "NoSpace", "NotDirectory", "NotFound", "Output", "PermissionDenied", "Ports",
+    "QuotaExceeded", "Result", "RunTimeout", "Unauthorized", "Unavailable", "Unsupported", "arun", "event_bytes", "run",
+    "setup"]
 
 
 def run(code: str, **options: Any) -> Result:

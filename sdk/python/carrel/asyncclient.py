@@ -2,16 +2,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from types import TracebackType
 from typing import Any, AsyncIterator, Awaitable, Callable, List, Mapping, Sequence, Union
 
-from . import local
+from . import leases, local
 from .aio import AsyncTransport
+from .asyncexec import AsyncExec, exec_with_input, spawn
+from .asyncfiles import AsyncFiles
 from .cells import Collector, Raw, Result, made, result_of, run_body
-from .client import ExecResult, Mount, command_body, create_body, exec_result, one_shot_body, open_mounts
+from .client import MOST_INLINE, Box, Carrel, ExecResult, Mount, command_body, create_body, exec_result, one_shot_body, open_mounts
 from .errors import CarrelError, NotFound
-from .transport import file_path, segment
+from .transport import segment
 
 AsyncAnswerer = Callable[[str, bool], Union[str, Awaitable[str]]]
 
@@ -26,22 +29,6 @@ async def _create(transport: AsyncTransport, path: str, body: Raw, mounts: Seque
     finally:
         for fd in opened:
             os.close(fd)
-
-
-class AsyncFiles:
-    """Files of a box."""
-
-    def __init__(self, box: "AsyncBox"):
-        self._box = box
-
-    async def read(self, path: str | os.PathLike[str]) -> bytes:
-        answer = await self._box._transport.open("GET", f"{self._box._path}/files/{file_path(path)}")
-        return await answer.all()
-
-    async def write(self, path: str | os.PathLike[str], data: str | bytes) -> None:
-        body = data.encode() if isinstance(data, str) else data
-        answer = await self._box._transport.open("PUT", f"{self._box._path}/files/{file_path(path)}", body=body)
-        await answer.all()
 
 
 class AsyncKernel:
@@ -102,7 +89,14 @@ class AsyncBox:
         if self._made is None:
             options = {"template": "python", **self._options}
             mounts, key = options.pop("mounts", None) or (), options.pop("idempotency_key", None)
-            self._made = await _create(self._transport, "/v1/boxes", create_body(**options), mounts, key)
+            made = asyncio.ensure_future(_create(self._transport, "/v1/boxes", create_body(**options), mounts, key))
+            try:
+                self._made = await asyncio.shield(made)
+            except asyncio.CancelledError:
+                with contextlib.suppress(CarrelError):
+                    self._made = await made
+                    await self.delete()     # it would be nobody's
+                raise
         return self
 
     @property
@@ -182,16 +176,33 @@ class AsyncBox:
         kernels: List[Raw] = (await self._transport.call("GET", self._path + "/kernels"))["kernels"]
         return kernels
 
-    async def exec(self, argv: Sequence[str] | str, *, check: bool = False, **options: Any) -> ExecResult:
-        """Runs a command to its end. A string is a line for the shell."""
-        result = exec_result(await self._transport.call("POST", self._path + "/exec", json_body=command_body(argv, **options)))
+    async def exec(self, argv: Sequence[str] | str, *, stdin: str | bytes | None = None, check: bool = False, **options: Any) -> ExecResult:
+        """As Box.exec(). Cancelling it ends the command."""
+        if isinstance(stdin, str) and len(stdin) > MOST_INLINE:
+            stdin = stdin.encode()
+        if isinstance(stdin, bytes):
+            result = await exec_with_input(self, argv, stdin, options)
+        else:
+            result = exec_result(await self._transport.call("POST", self._path + "/exec", json_body=command_body(argv, stdin=stdin, **options)))
         return result.check() if check else result
+
+    async def spawn(self, argv: Sequence[str] | str, **options: Any) -> AsyncExec:
+        """As Box.spawn(): stdin=True keeps its input open for AsyncExec.write()."""
+        return await spawn(self, argv, options)
 
     def exec_stream(self, argv: Sequence[str] | str, **options: Any) -> AsyncIterator[Raw]:
         return self._transport.lines("POST", self._path + "/exec", json_body=command_body(argv, **options))
 
     async def delete(self) -> None:
+        leases.drop(self.id)
         await self._transport.call("DELETE", self._path)
+
+    async def leash(self, seconds: float = 120) -> "AsyncBox":
+        """As Box.leash()."""
+        if not local.is_private(self._transport.url):
+            box = Box(server=Carrel(self._transport.url, self._transport.token), _raw=self.raw)
+            await asyncio.get_running_loop().run_in_executor(None, box.leash, seconds)
+        return self
 
 
 class AsyncCarrel:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping
 
 from .errors import CellFailed, KernelDied, KernelUnavailable, RunTimeout, Unavailable
+from .network import refused_line
 from .transport import segment
 
 if TYPE_CHECKING:
@@ -95,6 +96,11 @@ class Result:
     @property
     def pngs(self) -> List[bytes]:
         return [png for png in (o.png for o in self.results) if png is not None]
+
+    @property
+    def refused(self) -> str:
+        """What the box was refused on the network meanwhile, in one line; empty if nothing was."""
+        return refused_line(self.raw)
 
     @property
     def bill(self) -> Dict[str, float]:

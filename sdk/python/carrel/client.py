@@ -1,26 +1,35 @@
 """The server and its boxes."""
 from __future__ import annotations
 
-import base64
 import contextlib
 import errno
 import os
 import shlex
 import socket
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Union, cast
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Sequence, Union, cast
 
-from . import local
+from . import leases, local
 from .cells import Answer, Collector, Kernel, Result, made, result_of, run_body
 from .errors import CarrelError, Conflict, ExecFailed, ExecTimeout, NotFound
 from .files import Files
+from .network import net_body, refused_line, update_body
+from .outputs import ExecLogs, bytes_of, gather, marked
 from .ports import Ports
-from .transport import Transport, decode, encode, segment
+from .transport import Transport, absolute, decode, encode, segment
+
+if TYPE_CHECKING:
+    from .asyncclient import AsyncBox
 
 Raw = Dict[str, Any]
 Mount = Union[str, Mapping[str, Any]]
+
+# Standard error goes where standard output goes: before a line for the shell, and before a command with its arguments.
+_MERGE = "exec 2>&1\n"
+_MERGED = ['exec "$@" 2>&1', "sh"]
+MOST_INLINE = 1 << 20       # input that travels in the request; more is streamed
 
 
 @dataclass(frozen=True)
@@ -28,7 +37,10 @@ class ExecResult:
     """A command that has ended. outcome: ok, error, timeout, oom, pids, disk, output_limit, killed; None if it never ran, then error says why.
 
     exit_code is that of `carrel run`, so never 0 for what did not end well: 128+N if signal N ended it, 124 after a timeout, 137 at a limit of
-    memory or output, 127 and 126 if it was not found or cannot be executed, 125 if it could not be started otherwise."""
+    memory or output, 127 and 126 if it was not found or cannot be executed, 125 if it could not be started otherwise.
+
+    No output ends a command, unless an output_limit was given. Of long output (10 MiB, the server's defaults.output) stdout and stderr have the
+    beginning and the end; truncated says so, stdout_dropped_bytes and stderr_dropped_bytes how much is missing, shown() where."""
 
     id: str
     outcome: str | None
@@ -43,6 +55,9 @@ class ExecResult:
     raw: Raw = field(repr=False, default_factory=dict)
     stdout_bytes: bytes = field(repr=False, default=b"")
     stderr_bytes: bytes = field(repr=False, default=b"")
+    truncated: bool = False
+    stdout_dropped_bytes: int = 0
+    stderr_dropped_bytes: int = 0
 
     @property
     def ok(self) -> bool:
@@ -52,7 +67,9 @@ class ExecResult:
     def command(self) -> str:
         """As it was asked for, in one line; its beginning, if it is long."""
         argv = [str(word) for word in self.raw.get("argv") or ()]
-        line = argv[2] if argv[:2] == ["/bin/sh", "-c"] and len(argv) == 3 else shlex.join(argv)
+        if argv[2:4] == _MERGED:
+            argv = argv[4:]
+        line = argv[2].removeprefix(_MERGE) if argv[:2] == ["/bin/sh", "-c"] and len(argv) == 3 else shlex.join(argv)
         return line if len(line) <= 200 else line[:200] + "..."
 
     @property
@@ -61,21 +78,24 @@ class ExecResult:
         if self.ok or self.error:
             return self.error or ""
         how = f"ended by signal {self.signal}" if self.signal else f"exit code {self.exit_code}"
-        told = {"timeout": "it ran longer than its timeout and was ended", "oom": "the box ran out of memory", "pids": "the box reached its limit of processes",
-                "disk": "the box's disk is full", "output_limit": "it wrote more than its output limit and was ended"}.get(self.outcome or "")
-        return f"{told} ({how})" if told and self.outcome != "timeout" else told or how
+        told = str(self.raw.get("remark") or "").replace("limits.", "")     # options of Box() have no such prefix
+        return f"{told}; {how}" if told and self.outcome != "timeout" else told or how
+
+    @property
+    def refused(self) -> str:
+        """What the box was refused on the network meanwhile, in one line; empty if nothing was."""
+        return refused_line(self.raw)
+
+    def shown(self, stream: str = "stdout") -> str:
+        """stdout or stderr for a reader: with words where output is missing."""
+        data: bytes = getattr(self, stream + "_bytes")
+        return marked(data, getattr(self, stream + "_dropped_bytes"), self.raw.get(stream + "_dropped_at"))
 
     def check(self) -> "ExecResult":
         """Itself, or ExecFailed if the command did not end well; after a timeout ExecTimeout, which is a TimeoutError, too."""
         if not self.ok:
             raise (ExecTimeout if self.outcome == "timeout" else ExecFailed)(self)
         return self
-
-
-def _bytes_of(raw: Mapping[str, Any], key: str) -> bytes:
-    if key + "_base64" in raw:
-        return base64.b64decode(raw[key + "_base64"])
-    return str(raw.get(key, "")).encode("utf-8", "surrogatepass")
 
 
 def _exit_code(raw: Raw) -> int:
@@ -95,12 +115,13 @@ def exec_result(raw: Raw) -> ExecResult:
         id=raw["id"], outcome=raw.get("outcome"), exit_code=_exit_code(raw), signal=raw.get("signal"),
         stdout=raw.get("stdout", ""), stderr=raw.get("stderr", ""), wall_ms=raw.get("wall_ms", 0.0), cpu_ms=raw.get("cpu_ms", 0.0),
         memory_peak_bytes=raw.get("memory_peak_bytes", 0), error=(raw.get("error") or {}).get("message"), raw=raw,
-        stdout_bytes=_bytes_of(raw, "stdout"), stderr_bytes=_bytes_of(raw, "stderr"))
+        stdout_bytes=bytes_of(raw, "stdout"), stderr_bytes=bytes_of(raw, "stderr"), truncated=bool(raw.get("truncated")),
+        stdout_dropped_bytes=raw.get("stdout_dropped_bytes", 0), stderr_dropped_bytes=raw.get("stderr_dropped_bytes", 0))
 
 
 def event_bytes(event: Mapping[str, Any]) -> bytes:
     """The bytes of a stdout or stderr event."""
-    return _bytes_of(event, "data")
+    return bytes_of(event, "data")
 
 
 class Exec:
@@ -127,18 +148,18 @@ class Exec:
         return bool(self.refresh().raw["state"] != "ended")
 
     def output(self, offset: int = 0, follow: bool = True) -> Iterator[Raw]:
-        """Events of the command from an offset (that of an event's `next`); with follow, until it ends."""
+        """Events of the command from an offset (that of an event's `next`); with follow, until it ends. An event `dropped` stands where output
+        is missing; with follow nothing is dropped while it is read."""
         return self._box._transport.lines("GET", self._path + "/output", query={"offset": offset, "follow": follow})
 
+    def logs(self) -> ExecLogs:
+        """What it has written so far, as much as the server keeps."""
+        return gather(self.output(follow=False))
+
     def wait(self) -> ExecResult:
-        """Waits for the end and returns everything."""
-        parts: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
-        for event in self.output():
-            if event["type"] in parts:
-                parts[event["type"]].append(event_bytes(event))
-        out, err = b"".join(parts["stdout"]), b"".join(parts["stderr"])
-        result = exec_result({**self.refresh().raw, "stdout": out.decode("utf-8", "replace"), "stderr": err.decode("utf-8", "replace")})
-        return replace(result, stdout_bytes=out, stderr_bytes=err)
+        """Waits for the end and returns how it ended, with what the server keeps of its output."""
+        self.raw = self._box._transport.call("GET", self._path, query={"wait": True})
+        return exec_result({**self.raw, **self.logs().raw()})
 
     def write(self, data: bytes, close: bool = False) -> None:
         """Sends data to the command's standard input; returns when it was taken."""
@@ -148,9 +169,11 @@ class Exec:
         self.write(b"", close=True)
 
     def signal(self, signal: int | str) -> None:
+        """Sends a signal, a number or a name like "TERM", to the command and its process group."""
         self._box._transport.call("POST", self._path + "/signal", json_body={"signal": signal})
 
     def kill(self) -> None:
+        """Ends it with SIGKILL; no error if it has ended already. wait() tells when it is gone."""
         self._box._transport.call("DELETE", self._path)
 
     def resize(self, rows: int, cols: int) -> None:
@@ -242,9 +265,12 @@ def open_mounts(mounts: Sequence[Mount], opened: List[int], again: bool = False)
 def create_body(**options: Any) -> Raw:
     """The options of a box as the server wants them."""
     limits = {k: options.pop(k) for k in ("memory", "cpus", "pids", "disk", "nofile") if options.get(k) is not None}
+    net = net_body(options.pop("net", None), options.pop("allow", None), options.pop("deny", None))
     body: Raw = {k: dict(v) if isinstance(v, Mapping) else v for k, v in options.items() if v is not None}
     if limits:
         body["limits"] = limits
+    if net is not None:
+        body["net"] = net
     return body
 
 
@@ -253,7 +279,10 @@ class Box:
 
     Without `server` it uses the running server, or starts a private one. Sizes are bytes or texts like "512M", times are
     seconds or texts like "2h". Mounts are "SOURCE:TARGET[:ro|rw]". The template is what its kernels are made from; one
-    that is only for commands needs none (None) and is a little smaller."""
+    that is only for commands needs none (None) and is a little smaller.
+
+    It has no network unless something is allowed: allow=["index.example.org", "*.example.org:443", "10.1.0.0/16:5432"], deny
+    with the same rules, net="public" for every public address, or the name of a network of the server."""
 
     def __init__(self, *, server: "Carrel | None" = None, name: str | None = None, memory: str | int | None = None,
                  cpus: float | None = None, pids: int | None = None, disk: str | int | None = None, nofile: int | None = None,
@@ -261,13 +290,14 @@ class Box:
                  env: Mapping[str, str] | None = None, mounts: Sequence[Mount] | None = None, devices: Sequence[str] | None = None,
                  labels: Mapping[str, str] | None = None, ttl: str | float | None = None, idle_timeout: str | float | None = None,
                  on_idle: str | None = None, hostname: str | None = None, user: str | int | None = None,
-                 requests: Mapping[str, Any] | None = None, idempotency_key: str | None = None, _raw: Raw | None = None):
+                 requests: Mapping[str, Any] | None = None, net: str | Mapping[str, Any] | None = None,
+                 allow: Sequence[str] | None = None, deny: Sequence[str] | None = None, idempotency_key: str | None = None, _raw: Raw | None = None):
         self._server = server or Carrel()
         self._transport = self._server._transport
         if _raw is None:
             body = create_body(name=name, memory=memory, cpus=cpus, pids=pids, disk=disk, nofile=nofile, profile=profile, root=root,
                                writable_root=writable_root, store=store, template=template, env=env, devices=list(devices) if devices else None, labels=labels, ttl=ttl, idle_timeout=idle_timeout,
-                               on_idle=on_idle, hostname=hostname, user=user, requests=requests)
+                               on_idle=on_idle, hostname=hostname, user=user, requests=requests, net=net, allow=allow, deny=deny)
             _raw = self._create(body, mounts or (), idempotency_key)
         self.raw: Raw = _raw
         self.id: str = _raw["id"]
@@ -324,9 +354,15 @@ class Box:
 
     def exec(self, argv: Sequence[str] | str, *, cwd: str | None = None, env: Mapping[str, str] | None = None,
              timeout: str | float | None = None, stdin: str | bytes | None = None, output_limit: str | int | None = None,
-             user: str | int | None = None, check: bool = False) -> ExecResult:
-        """Runs a command to its end. A string is a line for the shell. user: "UID[:GID]" in the box, if not the box's own."""
-        options = {"cwd": cwd, "env": env, "timeout": timeout, "output_limit": output_limit, "user": user}
+             user: str | int | None = None, merge_stderr: bool = False, check: bool = False) -> ExecResult:
+        """Runs a command to its end. A string is a line for the shell. user: "UID[:GID]" in the box, if not the box's own.
+        A cwd without a leading slash is below the home directory. merge_stderr: what it writes to standard error is in
+        stdout, too, in the order in which it was written. output_limit: more output ends the command; without it it runs
+        on, and the result has beginning and end (`truncated`)."""
+        options: Raw = {"cwd": cwd, "env": env, "timeout": timeout, "output_limit": output_limit, "user": user,
+                        "merge_stderr": merge_stderr}
+        if isinstance(stdin, str) and len(stdin) > MOST_INLINE:
+            stdin = stdin.encode()
         if isinstance(stdin, bytes):
             result = self._exec_bytes(argv, stdin, options)
         else:
@@ -395,7 +431,7 @@ class Box:
         return self._transport.lines("POST", self._path + "/exec", json_body=command_body(argv, **options))
 
     def spawn(self, argv: Sequence[str] | str, **options: Any) -> Exec:
-        """Starts a command in the background. stdin=True keeps its input open for Exec.write()."""
+        """Starts a command in the background: Exec.wait(), logs(), kill(). stdin=True keeps its input open for Exec.write()."""
         return Exec(self, self._transport.call("POST", self._path + "/exec", json_body={**command_body(argv, **options), "background": True}))
 
     def execs(self) -> List[Exec]:
@@ -403,6 +439,7 @@ class Box:
         return [Exec(self, raw) for raw in self._transport.call("GET", self._path + "/exec")["execs"]]
 
     def get_exec(self, id: str) -> Exec:
+        """A command of the box by its id."""
         return Exec(self, self._transport.call("GET", f"{self._path}/exec/{segment(id)}"))
 
     def shell(self, line: str, **options: Any) -> ExecResult:
@@ -435,8 +472,14 @@ class Box:
                 os.close(fd)
 
     def update(self, **changes: Any) -> None:
-        """Changes limits (a mapping), ttl, idle_timeout or labels."""
-        self.raw = self._transport.call("PATCH", self._path, json_body=changes)
+        """Changes limits (a mapping), ttl, idle_timeout or labels; or, in a call of its own, what the box may reach: net, allow, deny as
+        for Box(). What is no longer allowed is cut."""
+        self.raw = self._transport.call("PATCH", self._path, json_body=update_body(changes))
+
+    def net(self) -> Raw:
+        """What the box may reach, its live connections, and what it was refused with the rule that would allow it."""
+        shown: Raw = self._transport.call("GET", self._path + "/net")
+        return shown
 
     def usage(self) -> Raw:
         usage: Raw = self._transport.call("GET", self._path + "/usage")
@@ -457,14 +500,32 @@ class Box:
         return self._transport.sse(self._path + "/events", query={"after": after})
 
     def delete(self) -> None:
+        leases.drop(self.id)
         self._transport.call("DELETE", self._path)
 
+    def leash(self, seconds: float = 120) -> "Box":
+        """Has the box end with this process, even by kill -9: then the server deletes it within so many seconds. A private server does so at once,
+        and anyway. Returns the box."""
+        if not local.is_private(self._transport.url):
+            leases.hold(self, seconds)
+        return self
 
-def command_body(argv: Sequence[str] | str, **options: Any) -> Raw:
-    body: Raw = {"shell": argv} if isinstance(argv, str) else {"argv": list(argv)}
+    @property
+    def aio(self) -> "AsyncBox":
+        """The same box for asyncio."""
+        from .asyncclient import AsyncBox, AsyncCarrel
+        return AsyncBox(server=AsyncCarrel(self._transport.url, self._transport.token), _raw=self.raw)
+
+
+def command_body(argv: Sequence[str] | str, *, merge_stderr: bool = False, **options: Any) -> Raw:
+    body: Raw = {"shell": (_MERGE if merge_stderr else "") + argv} if isinstance(argv, str) else {"argv": list(argv)}
+    if merge_stderr and "argv" in body:
+        body["argv"] = ["/bin/sh", "-c", *_MERGED, *body["argv"]]
     body.update({k: v for k, v in options.items() if v is not None})
     if "env" in body:
         body["env"] = dict(body["env"])
+    if "cwd" in body:
+        body["cwd"] = absolute(body["cwd"])
     return body
 
 

@@ -1,6 +1,7 @@
 """What can go wrong, by its reason."""
 from __future__ import annotations
 
+import errno
 import re
 from typing import TYPE_CHECKING, Any, Mapping
 
@@ -45,6 +46,22 @@ class NotFound(CarrelError):
 
 class Conflict(CarrelError):
     """The box, the command or the file is in a state that does not allow it, or the name is taken."""
+
+
+class FileMissing(NotFound, FileNotFoundError):
+    """There is no such file in the box."""
+
+
+class PermissionDenied(Forbidden, PermissionError):
+    """The user of the box may not do this with the file, or it is read-only."""
+
+
+class IsDirectory(Conflict, IsADirectoryError):
+    """It is a directory, and a file was expected."""
+
+
+class NotDirectory(Conflict, NotADirectoryError):
+    """It is no directory, and one was expected; or what is above it is none."""
 
 
 class QuotaExceeded(CarrelError):
@@ -122,8 +139,13 @@ class KernelUnavailable(Unavailable):
     """There can be no kernel: its interpreter lacks something. The message says what, and the fix."""
 
 
-_BY_CODE: dict[str, type[CarrelError]] = {"quota_exceeded": QuotaExceeded, "host_full": HostFull, "disk_full": NoSpace,
-                                        "interpreter_failed": InterpreterUnavailable}
+_BY_CODE: dict[str, type[CarrelError]] = {
+    "quota_exceeded": QuotaExceeded, "host_full": HostFull, "disk_full": NoSpace, "interpreter_failed": InterpreterUnavailable,
+    "file_not_found": FileMissing, "permission_denied": PermissionDenied, "read_only": PermissionDenied, "is_a_directory": IsDirectory,
+    "is_directory": IsDirectory, "not_a_directory": NotDirectory, "not_directory": NotDirectory,
+}
+_ERRNO: dict[type[CarrelError], int] = {FileMissing: errno.ENOENT, PermissionDenied: errno.EACCES, IsDirectory: errno.EISDIR,
+                                       NotDirectory: errno.ENOTDIR}
 _BY_STATUS: dict[int, type[CarrelError]] = {
     400: InvalidRequest, 401: Unauthorized, 403: Forbidden, 404: NotFound, 409: Conflict, 410: NotFound, 413: InvalidRequest,
     416: InvalidRequest, 422: InvalidRequest, 429: QuotaExceeded, 501: Unsupported, 502: Unavailable, 503: Unavailable, 504: Unavailable,
@@ -138,4 +160,12 @@ def from_response(status: int, body: Any) -> CarrelError:
     message = error.get("message") or (body if isinstance(body, str) and body else f"HTTP status {status}")
     code = str(error.get("code", "error"))
     kind = _BY_CODE.get(code) or _BY_STATUS.get(status, CarrelError)
-    return kind(message, code=code, status=status, details=error.get("details"))
+    made = kind(message, code=code, status=status, details=error.get("details"))
+    if isinstance(made, OSError):
+        made.errno = _ERRNO.get(kind)
+    return made
+
+
+def conflict(message: str, code: str) -> CarrelError:
+    """What the server did not say, because it gave the directory's listing for a file, or a file for a listing."""
+    return from_response(409, {"error": {"code": code, "message": message}})

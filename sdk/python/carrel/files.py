@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import IO, TYPE_CHECKING, Any, Iterable, List, Mapping, Union, cast
 
-from .errors import Conflict, InvalidRequest, NotFound
+from .errors import InvalidRequest, NotFound, conflict
 from .transport import absolute, file_path
 
 if TYPE_CHECKING:
@@ -44,9 +44,17 @@ def _time(text: str) -> float:
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=timezone.utc).timestamp()
 
 
-def _info(e: Mapping[str, Any]) -> FileInfo:
+def file_info(e: Mapping[str, Any]) -> FileInfo:
     return FileInfo(name=e["name"], type=e["type"], size=e["size"], mode=int(e["mode"], 8), mtime=_time(e["modified_at"]), uid=e["uid"],
                     gid=e["gid"], target=e.get("target"))
+
+
+def range_header(offset: int | None, length: int | None) -> dict[str, str]:
+    """For a part of a file."""
+    if offset is None and length is None:
+        return {}
+    start = offset or 0
+    return {"Range": f"bytes={start}-{'' if length is None else start + length - 1}"}
 
 
 def _unsafe(member: tarfile.TarInfo, why: str) -> InvalidRequest:
@@ -114,14 +122,10 @@ class Files:
         """The file, or a part of it."""
         if length == 0:
             return b""
-        headers = {}
-        if offset is not None or length is not None:
-            start = offset or 0
-            headers["Range"] = f"bytes={start}-{'' if length is None else start + length - 1}"
-        answer = self._box._transport.open("GET", self._url(path), headers=headers)
+        answer = self._box._transport.open("GET", self._url(path), headers=range_header(offset, length))
         data = answer.all()
         if answer.type == "application/json":
-            raise Conflict(f"{path} is a directory; list() tells what is in it", code="is_directory", status=409)
+            raise conflict(f"{path} is a directory; list() tells what is in it", "is_directory")
         return data
 
     def read_text(self, path: Path, encoding: str = "utf-8") -> str:
@@ -132,7 +136,7 @@ class Files:
         answer = self._box._transport.open("GET", self._url(path), fresh=True)
         try:
             if answer.type == "application/json":
-                raise Conflict(f"{path} is a directory; use get_tree()", code="is_directory", status=409)
+                raise conflict(f"{path} is a directory; use get_tree()", "is_directory")
             if isinstance(to, (str, os.PathLike)):
                 with open(to, "wb") as out:
                     return self._copy(answer, out)
@@ -168,15 +172,15 @@ class Files:
             answer = self._box._transport.open("GET", self._url(path), query={"cursor": cursor, "limit": 10000}, fresh=True)
             if answer.type != "application/json":
                 answer.close()
-                raise Conflict(f"{path} is not a directory", code="not_directory", status=409)
+                raise conflict(f"{path} is not a directory", "not_directory")
             page = json.loads(answer.all())
-            entries += [_info(e) for e in page["entries"]]
+            entries += [file_info(e) for e in page["entries"]]
             cursor = page.get("next")
             if not cursor:
                 return entries
 
     def stat(self, path: Path, follow: bool = True) -> FileInfo:
-        return _info(self._box._transport.call("GET", self._url(path), query={"stat": True, "follow": follow}))
+        return file_info(self._box._transport.call("GET", self._url(path), query={"stat": True, "follow": follow}))
 
     def exists(self, path: Path) -> bool:
         try:
@@ -198,6 +202,14 @@ class Files:
 
     def remove(self, path: Path, recursive: bool = False) -> None:
         self._box._transport.call("DELETE", self._url(path), query={"recursive": recursive or None})
+
+    def get_archive(self, path: Path) -> bytes:
+        """A directory of the box as a tar archive, with names relative to it."""
+        return self._box._transport.open("GET", f"{self._box._path}/archive", query={"path": absolute(path)}, fresh=True).all()
+
+    def put_archive(self, path: Path, archive: bytes) -> None:
+        """Unpacks a tar archive into a directory of the box."""
+        self._box._transport.open("PUT", f"{self._box._path}/archive", query={"path": absolute(path)}, body=archive).all()
 
     def get_tree(self, path: Path, to: Path) -> None:
         """Copies a directory out of the box. Names and links that would leave the target directory are refused,

@@ -342,6 +342,12 @@ def private_server(startup: str | None = None, early: bool = False, settings: Se
         return server
 
 
+def is_private(url: str) -> bool:
+    """Whether that server ends with this process."""
+    with _lock:
+        return any(server.url == url for server in _private.values())
+
+
 def _ready(path: str) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:

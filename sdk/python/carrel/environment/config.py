@@ -115,6 +115,10 @@ class SandboxConfig:
     gpu_optional: bool = False
     memory: Any = None              # bytes or "8G"; None: what the host can give
     cpus: Optional[float] = None    # None: all
+    # What it may reach: rules like "api.example.com" and "*.example.com:443"; net="public": every public address. None: nothing.
+    net: Any = None
+    allow: List[str] = field(default_factory=list)
+    deny: List[str] = field(default_factory=list)
 
 
 # Fields that ask for something which is not here, unless they have their default; and the way on.
@@ -153,7 +157,7 @@ def check_config(config: SandboxConfig) -> None:
 
 def _check_kinds(config: SandboxConfig) -> None:
     """A text would do for a list: of its letters."""
-    for name in ("python_packages", "system_packages", "secrets", "notebook_packages", "models", "local_files", "local_dirs"):
+    for name in ("python_packages", "system_packages", "secrets", "notebook_packages", "models", "local_files", "local_dirs", "allow", "deny"):
         value = getattr(config, name)
         if not isinstance(value, (list, tuple)):
             raise ConfigError(f"SandboxConfig({name}={value!r}): a list")

@@ -106,6 +106,7 @@ class Sandbox:
             options["cpus"] = self.config.cpus or os.cpu_count() or 1
         if os.geteuid() == 0:
             options["pids"] = _PIDS
+        options.update(net=self.config.net, allow=self.config.allow or None, deny=self.config.deny or None)
         return options
 
     def _python_path(self, packages: str | None) -> str:

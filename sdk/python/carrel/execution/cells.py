@@ -29,7 +29,7 @@ def result_content(result: Result) -> List[Raw]:
 
 
 def command_content(done: ExecResult) -> List[Raw]:
-    parts = [plain(done.stdout), plain(done.stderr)]
+    parts = [plain(done.shown("stdout")), plain(done.shown("stderr"))]
     if not done.ok:
         parts.append(f"[{done.reason}; exit status {done.exit_code}]")
     text = "\n".join(part.rstrip("\n") for part in parts if part.strip())

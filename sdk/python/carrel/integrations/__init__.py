@@ -1,0 +1,2 @@
+"""Boxes for the agent frameworks, one module each. Importing carrel imports none of them; docs/frameworks.md tells of
+all."""

@@ -1,0 +1,32 @@
+"""What a box may reach, and what it was refused."""
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping, Sequence
+
+Raw = Dict[str, Any]
+
+
+def net_body(net: str | Mapping[str, Any] | None, allow: Sequence[str] | None, deny: Sequence[str] | None) -> str | Raw | None:
+    """What a box may reach, as the server wants it; None if nothing was said."""
+    if isinstance(allow, str) or isinstance(deny, str):
+        raise TypeError("allow and deny are lists of rules, as in allow=[\"index.example.org\"]")
+    if not allow and not deny:
+        return dict(net) if isinstance(net, Mapping) else net
+    if net not in (None, "public"):
+        raise ValueError(f"allow and deny go with net=\"public\" or without net, not with net={net!r}")
+    return {"allow": list(allow or ()), "deny": list(deny or ()), "public": net == "public"}
+
+
+def update_body(changes: Mapping[str, Any]) -> Raw:
+    body = {k: v for k, v in changes.items() if k not in ("net", "allow", "deny")}
+    if len(body) != len(changes):
+        body["net"] = net_body(changes.get("net"), changes.get("allow"), changes.get("deny"))
+    return body
+
+
+def refused_line(raw: Raw) -> str:
+    """What the box was refused on the network meanwhile, in one line for people and models; empty if nothing was."""
+    refused = raw.get("refused")
+    if not refused:
+        return ""
+    return str(refused["message"]) + (f"; allow it with allow=[\"{refused['rule']}\"]" if refused.get("rule") else "")
