@@ -107,7 +107,9 @@ static void forget(struct exec *x)
         forget_slot(x->box, x->slot);
 }
 
-void exec_end(struct exec *x)
+/* is_with_keeper: the keeper still holds its end. It lets go of it only when the end is stored: a front that dies in
+ * between finds the end in at least one of the two. */
+static void end_exec(struct exec *x, bool is_with_keeper)
 {
     struct front *front = x->box->front;
     struct err ignored;
@@ -130,10 +132,17 @@ void exec_end(struct exec *x)
     box_touch(x->box);
     box_event_with(x->box, x, "exec_ended",
                    json_pack("{s:s,s:s?}", "exec", x->id, "outcome", outcome_name(x->outcome)));
+    if (is_with_keeper)
+        forget(x);
     exec_changed(x);
     x->is_ending = false;
     if (x->delete_box)
         (void)!box_delete(x->box, BOX_REASON_COMMAND_ENDED, NULL, NULL, &ignored);       /* it may be going already */
+}
+
+void exec_end(struct exec *x)
+{
+    end_exec(x, false);
 }
 
 /* The keeper's answer to the request: if it failed, there is no payload. */
@@ -382,8 +391,7 @@ void exec_ended(struct exec *x)
     }
     if (!x->about_kernel && x->started_us)
         x->refused = net_box_refused(x->box, x->started_us);
-    forget(x);
-    exec_end(x);
+    end_exec(x, true);
 }
 
 /* In a box that was made for this caller the first one was forked for him, too. */
